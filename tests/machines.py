@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+INSTANCE_ID = "i-0a1b2c"
+
 
 class Metadata:
     """An instance metadata service, version 2: it requires a token, and answers 404 until a notice is set.
@@ -50,6 +52,8 @@ class Metadata:
             return 503, b""
         if token != self.token:
             return 401, b""
+        if path == "/latest/meta-data/instance-id":
+            return 200, INSTANCE_ID.encode()
         if path != "/latest/meta-data/spot/instance-action":
             return 404, b""
         self.num_requests += 1

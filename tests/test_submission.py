@@ -1028,7 +1028,7 @@ def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num)
         (["--cluster", SHIPPED, "--run", "."], "error: .: must be empty; name another --run"),
         (
             ["--cluster", SHIPPED, "--max-hourly", "1usd"],
-            "error: --max-hourly 1usd: must allow for the head and one worker, 1.20 usd an hour at most; given 1.00",
+            "error: --max-hourly 1usd: must allow for the head and one worker, 1.24 usd an hour at most; given 1.00",
         ),
     ],
 )

@@ -15,7 +15,6 @@ from raysent.errors import ArtifactError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from raysent.cluster import Quote
-    from raysent.cost import Budget
     from raysent.simulation import Band, CapCheck, Estimate, Forecast
 
 cost_app = typer.Typer(help="Prices, bills, and simulated sweeps.", no_args_is_help=True, rich_markup_mode=None)
@@ -131,17 +130,21 @@ def cost_simulate(
     usd_per_hour = checked.cost.usd_per_hour or price_list().on_demand(instance, region).usd_per_hour
     scenario = scenario_for(checked, usd_per_hour=usd_per_hour, num_machines=machines, market=market)
     limits = budget_of(checked)
+    if not as_json:
+        messages.print(f"budget: {limits.bound_sentence(machines * usd_per_hour)}", soft_wrap=True)
     num_processes = min(2, os.cpu_count() or 1)
     found = check_cap(checked, scenario, limits, num_sweeps=sweeps, seed=seed or 0, num_processes=num_processes)
     if as_json:
         print_json(found.values())
     else:
-        _print_cap_check(found, limits)
+        _print_cap_check(found)
     raise typer.Exit(1 if found.violations else 0)
 
 
 def _print_costs(found: dict[str, Any], limit: float | None) -> None:
     """Print a bill, trial by trial."""
+    from raysent.cost import NOT_COUNTED
+
     rows = [
         (name, str(one["rung"]), format_duration(one["seconds"]), f"{one['steps']:,}", usd(one["usd"]))
         for name, one in sorted(found["trials"].items(), key=lambda item: -item[1]["usd"])
@@ -163,7 +166,7 @@ def _print_costs(found: dict[str, Any], limit: float | None) -> None:
         f"no more training: {found['closed']}" if found["closed"] else "",
         found["estimate"].get("verdict", ""),
         *(one["verdict"] for one in found["forecast"]),
-        "not included: disks, storage, traffic",
+        NOT_COUNTED,
     ):
         if line and not line.startswith("assumed 0.00"):
             results.print(line, soft_wrap=True)
@@ -215,13 +218,14 @@ def _band_text(band: Band | None) -> tuple[str, str, str]:
     return low, expected, high
 
 
-def _print_cap_check(found: CapCheck, budget: Budget) -> None:
+def _print_cap_check(found: CapCheck) -> None:
     """Print whether cap and estimate held."""
     rows = [
         ("sweeps", f"{found.sweeps:,}"),
         ("of these ended by money", f"{found.num_capped:,}"),
-        (f"billed over training's money by more than {budget.allowed_overshoot_usd:.2f} usd", str(found.violations)),
+        ("billed over training's money by more than the bound", str(found.violations)),
         ("most that any was billed over it, usd", f"{found.max_overshoot_usd:.4f}"),
+        ("the same as a part of its bound", f"{100 * found.max_overshoot_share:.1f} %"),
         ("most that a ledger was under its bill, usd", f"{found.max_ledger_short_usd:.4f}"),
         ("within the estimate's P90", f"{100 * found.p90_held:.1f} %"),
         ("seconds", f"{found.seconds:.1f}"),

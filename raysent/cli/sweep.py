@@ -564,6 +564,7 @@ def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
 def _print_plan(plan: SweepPlan) -> None:
     """Print what a sweep would do."""
     from raysent.live import fitted_lines, trust_line
+    from raysent.simulation import budget_of
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
@@ -596,6 +597,8 @@ def _print_plan(plan: SweepPlan) -> None:
         print_table(["searched", "among"], rows, num_text=2)
     if plan.estimate is not None:
         print_estimate(plan.estimate)
+        if space.cost.budget_usd is not None and space.cost.usd_per_hour is not None:
+            results.print(f"- budget: {budget_of(space).bound_sentence(space.cost.usd_per_hour)}", soft_wrap=True)
     elif plan.forecast is None:
         results.print("\ncost: this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
     if plan.forecast is not None:

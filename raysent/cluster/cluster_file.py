@@ -19,6 +19,7 @@ import pydantic
 from raysent.cluster.checks import check_cluster
 from raysent.config import Document, StrictModel, read_yaml, shipped_path, validate
 from raysent.cost import MARKET_LABEL, parse_duration
+from raysent.cost.lifetimes import ALONE_S
 from raysent.errors import ConfigError, did_you_mean
 
 FILE = "cluster.yaml"
@@ -27,6 +28,8 @@ CLUSTER_TAG, SWEEP_TAG, EXPIRES_TAG = "raysent-cluster", "raysent-sweep", "rayse
 # The format of the time in `raysent-expires`, always UTC.
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
+# The disk of a machine of the shipped file.
+_USUAL_DISK_GIB = 150.0
 # The most addresses that may reach the head.
 _MAX_OPERATORS = 256
 
@@ -44,9 +47,6 @@ _EXTERNAL: dict[str, Any] = {
     "rsync_filter": [],
     "file_mounts_sync_continuously": False,
 }
-# A machine without Ray for this long terminates: it never joined, its Ray died, or the head is gone.
-_ALONE_S = 900
-
 # Runs every minute, whatever happens to Ray: shuts the machine down, which terminates it, when it is too old, without
 # Ray, or past its lease. The text is the same for every machine and sweep, as it is part of Ray's launch hash.
 _SELF_DESTRUCT = r"""#!/bin/sh
@@ -170,6 +170,12 @@ class ClusterFile:
         return {name: kind for name, kind in self.node_types.items() if name != head}
 
     @property
+    def disk_gib(self) -> float:
+        """The most GiB of disk of a machine; a machine whose disk the image determines counts as the shipped file's."""
+        disks = [kind["node_config"].get("BlockDeviceMappings", []) for kind in self.node_types.values()]
+        return max(sum(float(one.get("Ebs", {}).get("VolumeSize", 0)) for one in of) or _USUAL_DISK_GIB for of in disks)
+
+    @property
     def max_workers(self) -> int:
         """The most workers at once."""
         most = int(self.document.values["max_workers"])
@@ -231,7 +237,7 @@ def self_destruct(cluster: ClusterFile) -> str:
     user = cluster.document.values["auth"]["ssh_user"]
     return _SELF_DESTRUCT.format(
         lifetime_s=int(parse_duration(cluster.settings.time_to_live)),
-        alone_s=_ALONE_S,
+        alone_s=int(ALONE_S),
         lease=f"{FLEET_FOLDER.replace('~', f'/home/{user}')}/{LEASE_FILE}",
     )
 

@@ -22,8 +22,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,7 +49,9 @@ from raysent.cost import (
     MachineType,
     Prices,
 )
-from raysent.errors import CloudError, ConfigError
+from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
+from raysent.errors import CloudError, ConfigError, RaysentError
+from raysent.preemption import renew_permit
 from raysent.reading import parse_json, read_json
 from raysent.sweeps import Layout
 
@@ -57,16 +60,14 @@ FLEET_VARIABLE = "RAYSENT_FLEET"
 CONFIG_FILE = "~/ray_bootstrap_config.yaml"
 # A machine whose Ray node has not joined after this time is terminated.
 JOIN_S = 900.0
-# A permit is valid for this many polls, and at least this long: the sweep renews it at every poll.
+# The launches of a permit are valid for this many polls, and at least this long: the sweep renews it at every poll.
 PERMIT_POLLS, MIN_PERMIT_S = 4, 60.0
+# Machines live for this long between the last poll of training and the first of the evaluation.
+HANDOVER_S = 100.0
 # Time in which the cloud's list may lack a machine that was launched.
 LIST_LAG_S = 120.0
 # A machine that was launched and never listed, so that no sweep has seen it, ends at this age at the latest.
 UNSEEN_S = JOIN_S + LIST_LAG_S
-# The head terminates this long after the last poll of a sweep, unless 'raysent cluster keep' renews its lease.
-LEASE_S = 3600
-# Time between the end of a sweep and the end of its head, for processes that follow the sweep.
-GRACE_S = 120
 
 # The sweep waits for the cloud's list at every poll; without an answer, the last list remains in use.
 _PATIENCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
@@ -158,6 +159,7 @@ class FleetSettings:
         folder: Folder of the permits and of the record of launches on the head.
         config: The autoscaler's configuration on the head.
         sweep: The sweep, by which its machines and its permit differ from those of others.
+        head: The labels of the head, which determine its price; empty if it costs nothing.
     """
 
     cluster: str
@@ -167,6 +169,7 @@ class FleetSettings:
     folder: str = FLEET_FOLDER
     config: str = CONFIG_FILE
     sweep: str = "sweep"
+    head: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> Path:
@@ -186,7 +189,8 @@ class FleetSettings:
             for name, kind in cluster.worker_types.items()
             if kind.get("max_workers", 1)
         }
-        return cls(cluster.name, cluster.region, types, cluster.max_workers, sweep=sweep)
+        head = cluster.node_types[cluster.document.values["head_node_type"]]["labels"]
+        return cls(cluster.name, cluster.region, types, cluster.max_workers, sweep=sweep, head=head)
 
     @classmethod
     def from_environment(cls) -> FleetSettings | None:
@@ -367,7 +371,10 @@ class Fleet:
             budget,
             boot_s=config.boot_s,
             max_machines=settings.max_workers,
+            alone_s=0.0 if provider is None else ALONE_S + CHECK_S,
+            head_usd=prices.of(settings.head).worst_usd(LEASE_S + CHECK_S) if settings.head else 0.0,
         )
+        self._permit = uuid.uuid4().hex  # each process of a sweep has a permit of its own
         self._num_read = 0
         self._launched: dict[str, tuple[str, float]] = {}
         self._terminated: set[str] = set()
@@ -403,9 +410,14 @@ class Fleet:
         self._read_record()
         self._end_unjoined(now)
         num_workers = self._layout.workers_per_trial * min(num_trials, self._layout.concurrent)
+        names = self._running(now)
+        if self._provider is not None:
+            joined = joined_instances() if names else set()
+            self._admission.not_joined(_count({name: kind for name, kind in names.items() if name not in joined}))
         plan = self._admission.plan(
-            now_s=now, num_slots=num_workers, funds=funds, running=self._running(now), is_urgent=is_urgent
+            now_s=now, num_slots=num_workers, funds=funds, running=_count(names), is_urgent=is_urgent
         )
+        self._renew(names, seconds=permit_s(self._poll_s))
         self._write(plan.targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s))
         self.waiting = plan.waiting
         return plan.waiting
@@ -422,11 +434,17 @@ class Fleet:
             if self._is_closed or (self._list is not None and not self._list.is_read):
                 return
             self._read_record()
-            running = self._running(self._clock())
+            names = self._running(self._clock())
+            running = _count(names)
+            self._renew(names, seconds=permit_s(self._poll_s))
             if num_tasks is not None:
                 self._kept = self._admission.keep(running, num_slots=num_tasks).targets
             targets = {name: min(num, self._kept.get(name, num)) for name, num in running.items()}
             self._write(targets, self._admission.withdraw().launches, until=0.0)
+
+    def hand_over(self) -> None:
+        """Let the machines live until the evaluation has taken them over; it has `HANDOVER_S` for that."""
+        self._renew(self._running(self._clock()), seconds=HANDOVER_S)
 
     def close(self) -> None:
         """Withdraw all permits and let Ray terminate the workers: there is no more work for them."""
@@ -437,6 +455,13 @@ class Fleet:
                 # Ray would end idle machines first, of whichever sweep they are.
                 end_workers(self._settings, self._provider, are_all=False)
             self._write(plan.targets, plan.launches, until=0.0)
+
+    def _renew(self, machines: Iterable[str], *, seconds: float) -> None:
+        """Renew the permit of machines: each ends itself without one, as it does if the head does not answer here."""
+        if ray.is_initialized():
+            with contextlib.suppress(RaysentError):
+                address = ray.get_runtime_context().gcs_address
+                renew_permit(address, self._permit, list(machines), seconds=seconds)
 
     def _machine_type(self, name: str, kind: Mapping[str, Any], prices: Prices) -> MachineType:
         return MachineType(
@@ -463,8 +488,8 @@ class Fleet:
                 self._admission.refused(line["type"], now_s=float(line["time"]), reason=line["reason"])
         self._num_read = len(lines)
 
-    def _running(self, now: float) -> dict[str, int]:
-        """Return the machines of each type that are billed now: listed, or alive in Ray, or launched just before."""
+    def _running(self, now: float) -> dict[str, str]:
+        """Return name -> type of the machines that are billed now: listed, or alive in Ray, or launched just before."""
         if self._list is None:
             alive = joined_instances()
             listed = dict.fromkeys(self._launched, False) | dict.fromkeys(alive, True)
@@ -475,7 +500,7 @@ class Fleet:
         for name, (kind, at) in self._launched.items():
             if now - at < LIST_LAG_S and (name not in listed or self._list is None):
                 running[name] = kind
-        return _count({name: kind for name, kind in running.items() if kind in self._settings.types})
+        return {name: kind for name, kind in running.items() if kind in self._settings.types}
 
     def _end_unjoined(self, now: float) -> None:
         """Terminate machines whose Ray node has not joined in time, and skip their types for a while."""
@@ -517,7 +542,7 @@ def renew_lease(folder: Path, *, now: float) -> None:
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_mtime + float(path.read_text(encoding="utf-8")) > now + LEASE_S:
             return
-    replace_file(path, str(LEASE_S))
+    replace_file(path, str(int(LEASE_S)))
 
 
 @contextlib.contextmanager
@@ -546,7 +571,7 @@ def cluster_held(settings: FleetSettings, *, is_kept: bool, provider: Provider |
             sharing.release()
             is_last = not sharing.others()
             if is_last and not is_kept:
-                replace_file(folder / LEASE_FILE, str(GRACE_S))
+                replace_file(folder / LEASE_FILE, str(int(GRACE_S)))
         if settings.region and provider is None:
             provider = AwsMachines(settings.cluster, settings.region)
         if provider is not None:

@@ -184,6 +184,7 @@ def price_space(
     option = f"--cluster {cluster.path}"
     prices = [
         Override("cost.machines", machines, option),
+        Override("cost.attached", price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib), option),
         Override("cost.region", cluster.region, option),
         *([] if "cost.boot" in names else [Override("cost.boot", BOOT, option)]),
     ]
@@ -205,6 +206,15 @@ def quotes(cluster: ClusterFile, *, ask: Callable[[str, str], Quote] = quote) ->
         if "AWS" not in one.on_demand.source
     }
     return {one.instance_type: one.on_demand.usd_per_hour for one in found}, sorted(notes)
+
+
+def held_usd_per_hour(cluster: ClusterFile, space: SearchSpace, *, num_workers: int) -> float:
+    """Return the most that the head and `num_workers` workers cost an hour, at their highest prices."""
+    prices = Prices(space.cost)
+    of_market = cluster.limited(num_workers=num_workers, market=space.cost.market)
+    head = cluster.node_types[cluster.document.values["head_node_type"]]
+    each = max(prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values())
+    return prices.of(head["labels"]).worst_usd_per_hour + num_workers * each
 
 
 def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:

@@ -34,10 +34,12 @@ from raysent.cluster.following import (
 from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, ship
 from raysent.cluster.launcher import Launcher
 from raysent.cluster.policies import s3_addresses
-from raysent.cluster.prices import price_space, workers_for
+from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
 from raysent.cluster.stored import INTERRUPTED, JobRecord, remote_of, write_record
 from raysent.config import Override
+from raysent.cost import NOT_COUNTED
 from raysent.errors import CloudError, ConfigError
+from raysent.simulation import budget_of
 from raysent.storage import atomic_write, open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Event, Listener, Workers, load_record
@@ -127,6 +129,9 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     options += ["--json"] if as_json else []
     submission = Submission(space, run, remote, options, workers, data, fleet=fleet)
     write_json(run / REMOTE_FILE, {"remote": remote})
+    if space.cost.budget_usd is not None:
+        held = held_usd_per_hour(file, space, num_workers=workers.num)
+        notes = [*notes, f"budget: {budget_of(space).bound_sentence(held)}, with disks and addresses; {NOT_COUNTED}"]
     return Launcher(file), submission, list(notes)
 
 

@@ -5,6 +5,7 @@ prices.py     the price of a machine, and the prices of a cluster's nodes by the
 ledger.py     the append-only record of machine time and of each trial's cost, and its sums
 budget.py     whether the budget admits more work
 config.py     the section `cost` of a search space
+lifetimes.py  how long a machine lives after whatever ends it has died
 """
 
 from raysent.cost.admission import Admission, MachineType, Plan
@@ -24,6 +25,7 @@ from raysent.cost.ledger import (
 from raysent.cost.prices import (
     MACHINES,
     MARKET_LABEL,
+    NOT_COUNTED,
     TYPE_LABEL,
     Price,
     PriceList,
@@ -34,11 +36,13 @@ from raysent.cost.prices import (
     own_price,
     price_list,
     spot_price,
+    with_attached,
 )
 
 __all__ = [
     "MACHINES",
     "MARKET_LABEL",
+    "NOT_COUNTED",
     "TYPE_LABEL",
     "Admission",
     "Bill",
@@ -67,4 +71,5 @@ __all__ = [
     "price_list",
     "spot_price",
     "verdict",
+    "with_attached",
 ]

@@ -5,9 +5,10 @@ this fits into the budget for training, at on-demand prices:
 
     spent + stopping every machine now + boot and stop of the machines to launch
 
-A machine whose launch is admitted counts as running from that moment, so that the same dollars are not admitted twice.
-A machine that ends is replaced only by a new admission. A type that the cloud refuses is skipped for a while, and the
-type of the next priority takes its place.
+A machine that has not joined Ray ends on its own only after a while if the head dies, and so does the head if the sweep
+dies (`lifetimes.py`): stopping them is counted with that time. A machine whose launch is admitted counts as running
+from that moment, so that the same dollars are not admitted twice. A machine that ends is replaced only by a new
+admission. A type that the cloud refuses is skipped for a while, and the type of the next priority takes its place.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Plan:
 
 
 class Admission:
-    """Admits launches. Call `launched` and `refused` for what the cloud did, then `plan`, at every poll."""
+    """Admits launches. At every poll, call `launched`, `refused` and `not_joined` for what happened, then `plan`."""
 
     def __init__(
         self,
@@ -102,6 +103,8 @@ class Admission:
         boot_s: float,
         max_machines: int | None = None,
         retry_s: float = RETRY_S,
+        alone_s: float = 0.0,
+        head_usd: float = 0.0,
     ) -> None:
         """Start without machines.
 
@@ -111,9 +114,13 @@ class Admission:
             boot_s: The longest that a machine is billed before it trains.
             max_machines: The most machines of all types at the same time; None for no limit.
             retry_s: How long a refused type is skipped.
+            alone_s: How long a machine that has not joined lives if the head dies, beyond what stopping takes.
+            head_usd: The most that the head costs if the sweep dies, beyond what stopping it costs.
         """
         self.types = {kind.name: kind for kind in types}
         self._budget, self._boot_s, self._retry_s = budget, boot_s, retry_s
+        self._alone_s, self._head_usd = alone_s, head_usd
+        self._not_joined: Mapping[str, int] = {}
         self._max_machines = max_machines
         self._counts = {name: _Counts() for name in self.types}
 
@@ -128,11 +135,13 @@ class Admission:
         return sum(self.types[name].worst_usd_per_hour * counts.num_in_flight for name, counts in self._counts.items())
 
     def with_in_flight(self, funds: Funds) -> Funds:
-        """Return funds whose commitment includes the machines in flight: each is billed as soon as it is launched."""
-        if not self.num_in_flight:
+        """Return funds whose commitment includes what ends late, and machines in flight, billed from their launch."""
+        if not self.num_in_flight and not self._head_usd and not any(self._not_joined.values()):
             return funds
-        usd = sum(
-            self.types[name].usd(self._budget.window_s) * counts.num_in_flight for name, counts in self._counts.items()
+        usd = self._head_usd + sum(
+            self.types[name].usd(self._budget.window_s + self._alone_s) * counts.num_in_flight
+            + self.types[name].worst_usd_per_hour * self._alone_s / 3600 * self._not_joined.get(name, 0)
+            for name, counts in self._counts.items()
         )
         return replace(
             funds,
@@ -146,6 +155,10 @@ class Admission:
         if counts is not None:
             counts.num_launched = total
             counts.num_admitted = max(counts.num_admitted, total)
+
+    def not_joined(self, counts: Mapping[str, int]) -> None:
+        """Record how many machines of each type are billed and have not joined Ray."""
+        self._not_joined = dict(counts)
 
     def refused(self, name: str, *, now_s: float, reason: str) -> None:
         """Record that the cloud refused a type, or that its machine did not join. Its launches are withdrawn."""
@@ -219,7 +232,11 @@ class Admission:
         due = self.with_in_flight(funds)
         if not self._budget.fits_hourly(due.hourly_usd + kind.worst_usd_per_hour):
             return f"max_hourly is {self._budget.max_hourly_usd:.2f} usd"
-        return self._budget.refusal(due, need_usd=kind.usd(self._boot_s + self._budget.window_s))
+        return self._budget.refusal(due, need_usd=self.need_usd(kind))
+
+    def need_usd(self, kind: MachineType) -> float:
+        """Return what must be left for one more machine of a type."""
+        return kind.usd(max(self._boot_s, self._alone_s) + self._budget.window_s)
 
     def _launches(self) -> dict[str, int]:
         return {name: counts.num_admitted for name, counts in self._counts.items()}

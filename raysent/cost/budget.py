@@ -13,6 +13,10 @@ from typing import Any, Literal
 
 OnBudget = Literal["stop", "finish-rung"]
 
+# The bill for training exceeds its part of the budget by at most the larger of this fraction of the budget and this
+# time of the machines that are held. `cost/config.py` says what the time covers.
+BOUND_SHARE, BOUND_S = 0.02, 600.0
+
 
 @dataclass(frozen=True)
 class Funds:
@@ -75,9 +79,25 @@ class Budget:
         """Dollars for training: the budget without the reserve."""
         return math.inf if self.limit_usd is None else self.limit_usd * (1 - self.reserve)
 
+    def bound_usd(self, held_usd_per_hour: float) -> float:
+        """Return by how much the bill for training may exceed its part of the budget, whatever ends or stops slowly.
+
+        Args:
+            held_usd_per_hour: The most that all machines that are held at once cost an hour.
+        """
+        return max(BOUND_SHARE * (self.limit_usd or 0.0), BOUND_S / 3600 * held_usd_per_hour)
+
+    def bound_sentence(self, held_usd_per_hour: float) -> str:
+        """Return the cap and its bound as the plan of a sweep prints them; there is a limit."""
+        return (
+            f"of {self.limit_usd:.2f} usd, {self.training_usd:.2f} are for training; its bill exceeds that by at most "
+            f"{self.bound_usd(held_usd_per_hour):.2f}: the larger of {BOUND_SHARE:.0%} of the budget and "
+            f"{BOUND_S / 60:.0f} minutes of all machines ({held_usd_per_hour:.2f} usd an hour)"
+        )
+
     @property
     def allowed_overshoot_usd(self) -> float:
-        """The documented bound: one per cent of the budget, but at least half a dollar."""
+        """What evaluation may use beyond the budget: one per cent of it, but at least half a dollar."""
         return max(0.01 * (self.limit_usd or 0.0), 0.50)
 
     def refusal(self, funds: Funds, *, need_usd: float = 0.0) -> str:

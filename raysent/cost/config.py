@@ -97,6 +97,7 @@ class CostConfig(StrictModel):
     Attributes:
         usd_per_hour: Dollars an hour of each machine; None for your own machines that cost nothing.
         machines: Instance type -> dollars an hour on demand, for machines of several types.
+        attached: Dollars an hour of the disk and the public address of each machine of `machines`, beside its price.
         region: The region for spot prices, as in us-east-1; None to use no spot prices.
         market: Market of the machines: `spot`, `on-demand`, or `auto`, which uses spot as long as the deadline allows.
         budget: Dollars for the whole sweep, such as `40usd`; None for no limit.
@@ -116,6 +117,7 @@ class CostConfig(StrictModel):
 
     usd_per_hour: float | None = pydantic.Field(default=None, ge=0)
     machines: dict[str, UsdPerHour] = pydantic.Field(default_factory=dict)
+    attached: float = pydantic.Field(default=0.0, ge=0, allow_inf_nan=False)
     region: str | None = None
     market: Literal["auto", "spot", "on-demand"] = "auto"
     budget: Money | None = None
@@ -150,6 +152,11 @@ class CostConfig(StrictModel):
     def poll_s(self) -> float:
         """How often spending is updated, in seconds."""
         return parse_duration(self.poll)
+
+    @property
+    def terminate_s(self) -> float:
+        """How long a machine may be billed after it was terminated, in seconds."""
+        return parse_duration(self.terminate)
 
     @property
     def boot_s(self) -> float:

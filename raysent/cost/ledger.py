@@ -1,7 +1,7 @@
 """The ledger of a sweep: every machine's time and every trial's cost, one JSON object a line, and their sums.
 
     node   a charged period of a machine       node, instance_type, market, source, seconds, usd_per_hour,
-                                               worst_usd_per_hour, usd, is_open, why
+                                               worst_usd_per_hour, attached_usd_per_hour, usd, is_open, why
     trial  a trial from one report to the next trial, node, rung, seconds, usd, steps, steps_lost
 
 Lines are only appended. Spending is the sum of the node lines, so it includes start-up, idle time and lost work.
@@ -179,7 +179,8 @@ class Ledger:
         """Write the last line of a machine, with its refund; `seconds` is its time since its launch."""
         ended = self.nodes.pop(node)
         is_free = is_interrupted and ended.price.market == "spot" and seconds < FREE_IF_INTERRUPTED_S
-        refund_usd = -ended.usd if is_free else 0.0
+        attached_usd = self._charged[node][0] / 3600 * ended.price.attached_usd_per_hour  # disks are never free
+        refund_usd = min(0.0, attached_usd - ended.usd) if is_free else 0.0
         why = "" if not is_interrupted else f"{INTERRUPTED} in its first hour: free" if is_free else INTERRUPTED
         self._line(node, ended.price, (0.0, refund_usd), is_open=False, why=why)
 
@@ -240,6 +241,7 @@ class Ledger:
                 "seconds": round(seconds, 3),
                 "usd_per_hour": price.usd_per_hour,
                 "worst_usd_per_hour": price.worst_usd_per_hour,
+                **({"attached_usd_per_hour": price.attached_usd_per_hour} if price.attached_usd_per_hour else {}),
                 "usd": usd,
                 "is_open": is_open,
                 "why": why,
@@ -384,8 +386,11 @@ def _bad_amount(entry: Any) -> str:
 def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
     """Return what is wrong with a machine's amount, given what machines were charged; adds the amount to that."""
     node, usd = entry["node"], entry["usd"]
+    attached = entry.get("attached_usd_per_hour", 0.0)
+    if isinstance(attached, bool) or not isinstance(attached, (int, float)) or not 0 <= attached < math.inf:
+        return f"attached_usd_per_hour: must be a number from 0; it is {attached!r}"
     before = charged.get(node, 0.0)
-    charged[node] = before + usd if entry.get("is_open") else 0.0
+    charged[node] = before + usd - entry["seconds"] / 3600 * attached if entry.get("is_open") else 0.0
     if usd >= 0:
         return ""
     is_refund = entry["why"].startswith(INTERRUPTED) and entry["market"] == "spot" and not entry.get("is_open")

@@ -25,10 +25,14 @@ from raysent.errors import ConfigError, did_you_mean
 TYPE_LABEL, MARKET_LABEL = "instance-type", "market"
 # The source of prices that a search space lists by type.
 MACHINES = "cost.machines"
+# What no bill of raysent contains.
+NOT_COUNTED = "not counted: storage in buckets, and traffic"
 # Linux machines at AWS, spot and on demand, are billed by the second with a minimum of one minute.
 MINIMUM_S = 60.0
 # AWS does not bill a spot machine that it interrupts in its first hour.
 FREE_IF_INTERRUPTED_S = 3600.0
+# AWS bills a disk by the second, as a part of a month of this many hours.
+HOURS_A_MONTH = 730
 
 Market = Literal["own", "on-demand", "spot"]
 # An instance type -> its spot price in dollars an hour and the source of that price; None if unknown.
@@ -46,6 +50,7 @@ class Price:
         source: Where the price comes from, in words.
         minimum_s: Seconds that are billed in any case.
         instance_type: As in g5.xlarge; empty if it does not matter.
+        attached_usd_per_hour: The part of both prices that is its disk's and its public address's.
     """
 
     usd_per_hour: float
@@ -54,6 +59,7 @@ class Price:
     source: str
     minimum_s: float = 0.0
     instance_type: str = ""
+    attached_usd_per_hour: float = 0.0
 
     def usd(self, seconds: float) -> float:
         """Return the dollars for `seconds`, without the minimum."""
@@ -104,7 +110,7 @@ class Prices:
         if not machines:
             return own_price(self._config.usd_per_hour)
         name = max(machines, key=lambda one: machines[one])
-        return replace(on_demand_price(machines[name], source=MACHINES), instance_type=name)
+        return replace(self._by_market(name, "on-demand"), instance_type=name)
 
     def of(self, labels: Mapping[str, str]) -> Price:
         """Return what a node with these labels costs now."""
@@ -122,11 +128,21 @@ class Prices:
         usd = self._config.machines[name]
         if market == "own":
             return own_price(usd)
-        on_demand = on_demand_price(usd, source=MACHINES)
-        if market != "spot":
-            return on_demand
-        found = self._spot(name)
-        return spot_price(found and found[0], on_demand, source=found[1] if found else "")
+        price = on_demand_price(usd, source=MACHINES)
+        if market == "spot":
+            found = self._spot(name)
+            price = spot_price(found and found[0], price, source=found[1] if found else "")
+        return with_attached(price, self._config.attached)
+
+
+def with_attached(price: Price, usd_per_hour: float) -> Price:
+    """Return the price of a machine together with its disk and its public address, which cost `usd_per_hour`."""
+    return replace(
+        price,
+        usd_per_hour=price.usd_per_hour + usd_per_hour,
+        worst_usd_per_hour=price.worst_usd_per_hour + usd_per_hour,
+        attached_usd_per_hour=price.attached_usd_per_hour + usd_per_hour,
+    )
 
 
 def num_affordable(limit_usd: float, *, fixed_usd: float, each_usd: float) -> int:
@@ -147,10 +163,19 @@ class PriceList:
     Attributes:
         as_of: The day, as in 2025-06-01.
         regions: Region -> instance type -> dollars an hour on demand.
+        disk_usd: Region -> dollars a GiB and month of a gp3 disk.
+        address_usd: Dollars an hour of a public IPv4 address.
     """
 
     as_of: str
     regions: Mapping[str, Mapping[str, float]]
+    disk_usd: Mapping[str, float]
+    address_usd: float
+
+    def attached_usd(self, region: str, *, disk_gib: float) -> float:
+        """Return the dollars an hour of a machine's gp3 disk and public address; the highest known elsewhere."""
+        a_month = self.disk_usd.get(region, max(self.disk_usd.values()))
+        return disk_gib * a_month / HOURS_A_MONTH + self.address_usd
 
     def on_demand(self, instance_type: str, region: str) -> Price:
         """Return the list price of an instance type.
@@ -170,4 +195,4 @@ class PriceList:
 def price_list() -> PriceList:
     """Return the list prices that are part of the package."""
     values: dict[str, Any] = json.loads(files("raysent.cost").joinpath("on_demand.json").read_text(encoding="utf-8"))
-    return PriceList(values["as_of"], values["regions"])
+    return PriceList(values["as_of"], values["regions"], values["gp3_usd_per_gib_month"], values["ipv4_usd_per_hour"])

@@ -1,7 +1,8 @@
 """Spot interruptions: the cloud's notice drains the Ray node, and training reads the drain.
 
 agent.py      the process on every worker node that polls AWS for an interruption notice
-ray_nodes.py  draining Ray nodes and reading drains, for all supported versions of Ray
+watch.py      the agent's watch: a machine whose permit no sweep renews ends itself
+ray_nodes.py  permits, draining Ray nodes and reading drains, for all supported versions of Ray
 
 The agent must start without torch, so this package imports neither `training` nor `cluster`.
 """
@@ -13,6 +14,7 @@ from raysent.preemption.ray_nodes import (
     drain_node,
     find_node,
     node_notice,
+    renew_permit,
     worker_notice,
 )
 
@@ -26,5 +28,6 @@ __all__ = [
     "drain_node",
     "find_node",
     "node_notice",
+    "renew_permit",
     "worker_notice",
 ]

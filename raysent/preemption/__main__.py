@@ -11,7 +11,8 @@ from ipaddress import ip_address
 import psutil
 
 from raysent.preemption.agent import POLL_S, InstanceMetadata, NodeAgent
-from raysent.preemption.ray_nodes import DrainError, drain_node, find_node
+from raysent.preemption.ray_nodes import DrainError, drain_node, find_node, permits_of
+from raysent.preemption.watch import Watch, shut_down_machine
 
 
 def main() -> None:
@@ -26,7 +27,15 @@ def main() -> None:
             raise DrainError(f"{options.address}: must have a node at {' or '.join(ips)}; set --node-id")
         drain_node(options.address, node_id, left_s=left_s, why=why)
 
-    agent = NodeAgent(InstanceMetadata(), drain, poll_s=options.poll_s)
+    metadata, ids = InstanceMetadata(), list[str]()
+
+    def permits() -> dict[str, tuple[str, float]]:
+        if not ids:
+            ids.append(metadata.instance_id())
+        return permits_of(options.address, ids[0])
+
+    watch = Watch(permits, shut_down_machine) if options.end_without_permit else None
+    agent = NodeAgent(metadata, drain, poll_s=options.poll_s, watch=watch)
     signal.signal(signal.SIGTERM, lambda *_: agent.shut_down())
     signal.signal(signal.SIGINT, lambda *_: agent.shut_down())
     agent.run()
@@ -37,6 +46,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--address", required=True, help="address of the cluster, host:port")
     parser.add_argument("--node-id", help="id of the Ray node to drain; default: the node at this machine's address")
     parser.add_argument("--poll-s", type=float, default=POLL_S, help="polling interval in seconds (%(default)g)")
+    parser.add_argument(
+        "--end-without-permit", action="store_true", help="shut this machine down once no sweep renews its permit"
+    )
     return parser.parse_args()
 
 

@@ -2,7 +2,7 @@
 
 It polls the instance metadata service of AWS, version 2 (first a token, then the request), every few seconds. SIGTERM,
 which a machine that is shut down sends to its processes, counts as a notice too. A metadata service that does not
-answer is polled again.
+answer is polled again. On a cluster that raysent launched, the agent also watches the machine's permit (`watch.py`).
 
 Source: Amazon EC2 User Guide, "Spot Instance interruption notices": `spot/instance-action` returns 404 until about two
 minutes before the machine is terminated, then the action and its time in UTC.
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raysent.errors import RaysentError
+from raysent.preemption.watch import Watch
 from raysent.reading import parse_json
 
 POLL_S = 5.0
@@ -76,6 +77,17 @@ class InstanceMetadata:
         """
         text = self._get("spot/instance-action")
         return None if text is None else _read_notice(text)
+
+    def instance_id(self) -> str:
+        """Return the id of this machine.
+
+        Raises:
+            MetadataError: If the service does not answer.
+        """
+        found = self._get("instance-id")
+        if not found:
+            raise MetadataError(f"{self.endpoint}: must return instance-id; status 404")
+        return found
 
     def _get(self, name: str) -> str | None:
         """Return a value, or None for status 404; an expired token is renewed once."""
@@ -138,11 +150,13 @@ class NodeAgent:
         metadata: Metadata service of this machine.
         drain: Drains the Ray node of this machine.
         poll_s: Polling interval, in seconds.
+        watch: Ends the machine without a permit; None to let it live.
     """
 
     metadata: InstanceMetadata
     drain: Drain
     poll_s: float = POLL_S
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         self._wake = threading.Event()
@@ -160,6 +174,8 @@ class NodeAgent:
         """Poll until the machine is shut down."""
         while not self._is_shutting_down:
             self.poll()
+            if self.watch is not None:
+                self.watch.poll()
             self._wake.wait(self.poll_s)
         if self._drained is None:
             self._drain(Notice("shutdown", time.time() + SHUTDOWN_S))

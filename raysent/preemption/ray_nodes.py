@@ -1,4 +1,4 @@
-"""Interface to Ray about interrupted nodes: drain a node, and read whether a node is being drained.
+"""Interface to Ray about nodes that end: drain a node, read whether it is being drained, and its machine's permits.
 
 These calls are not part of Ray's stable API, so they are used nowhere else. With a version of Ray that lacks them,
 draining raises one clear error and no notice is reported: a run then has its regular checkpoints only.
@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 import socket
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from raysent.errors import RaysentError
+from raysent.reading import parse_json
 
 # Text in Ray's messages about a missing or wrong token.
 REFUSED_TOKEN = "InvalidAuthToken"
 # Time between a notice of AWS and the interruption; assumed if a drain has no deadline.
 USUAL_NOTICE_S = 120.0
 _CONNECT_TIMEOUT_S = 5.0
+# What the control service holds of permits, and how long one request about them may take.
+_PERMITS, _PERMIT_TIMEOUT_S = b"raysent-permit:", 3.0
 _MAX_CAPTURED_BYTES = 100_000
 
 SecondsLeft = Callable[[], float | None]
@@ -97,6 +102,47 @@ def find_node(address: str, ips: Sequence[str]) -> str | None:
     return None
 
 
+def renew_permit(address: str, name: str, machines: Sequence[str], *, seconds: float) -> None:
+    """Let machines live for `seconds` more.
+
+    Args:
+        address: Address of the cluster, `host:port`.
+        name: Name of the permit: each sweep has its own.
+        machines: Their ids, as the cloud names them.
+        seconds: For how long.
+
+    Raises:
+        DrainError: If no cluster answers.
+    """
+    client, _ = _control_service(address)
+    values = {"renewal": uuid.uuid4().hex, "seconds": seconds, "machines": list(machines)}
+    try:
+        client.internal_kv_put(_PERMITS + name.encode(), json.dumps(values).encode(), True, None, _PERMIT_TIMEOUT_S)
+    except Exception as error:  # as above
+        raise _refused(address, error) from None
+
+
+def permits_of(address: str, machine: str) -> dict[str, tuple[str, float]]:
+    """Return the permits that name a machine: name -> its renewal, and the seconds for which it is valid.
+
+    Raises:
+        DrainError: If no cluster answers.
+    """
+    client, _ = _control_service(address, connect_s=_PERMIT_TIMEOUT_S)
+    try:
+        names = client.internal_kv_keys(_PERMITS, None, _PERMIT_TIMEOUT_S)
+        found = client.internal_kv_multi_get(names, None, _PERMIT_TIMEOUT_S) if names else {}
+    except Exception as error:  # as above
+        raise _refused(address, error) from None
+    permits = {}
+    for name, text in found.items():
+        with contextlib.suppress(ValueError, KeyError, TypeError, UnicodeDecodeError):  # another program wrote it
+            values = parse_json(text.decode())
+            if machine in values["machines"]:
+                permits[name.decode()] = str(values["renewal"]), float(values["seconds"])
+    return permits
+
+
 def node_notice() -> SecondsLeft:
     """Return the notice of the Ray node of this process."""
     import ray  # noqa: PLC0415 - not at the top: the agent must start without ray
@@ -145,8 +191,12 @@ class _Deadline:
         return (deadline_ms / 1000 if deadline_ms else self._noticed_s + USUAL_NOTICE_S) - now_s
 
 
-def _control_service(address: str) -> tuple[Any, Any]:
+def _control_service(address: str, *, connect_s: float = _CONNECT_TIMEOUT_S) -> tuple[Any, Any]:
     """Return a client of a cluster's control service (GCS), and its enumeration of drain reasons.
+
+    Args:
+        address: Address of the cluster, `host:port`.
+        connect_s: How long it may take to connect, in seconds.
 
     Raises:
         DrainError: If this version of Ray has no such client, or nothing answers.
@@ -154,7 +204,7 @@ def _control_service(address: str) -> tuple[Any, Any]:
     try:
         # Ray's own connection timeout is as long as most of a notice.
         host, _, port = address.rpartition(":")
-        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+        socket.create_connection((host, int(port)), timeout=connect_s).close()
         # By name, because a later version of Ray may not have them.
         client = importlib.import_module("ray._raylet").GcsClient
         reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from raysent.cost import Budget, verdict
+from raysent.cost import NOT_COUNTED, Budget, verdict
 from raysent.errors import ArtifactError
 from raysent.simulation.simulator import Simulator
 from raysent.simulation.workload import GUESS_SIGMA, TRIAL_SIGMA, Scenario, scenario_for
@@ -52,6 +52,7 @@ class SweepCost:
     Attributes:
         billed_usd: The bill.
         over_usd: The part of the bill above the budget for training; negative below it.
+        bound_usd: The most that may be, by the machines that were held.
         short_usd: The bill minus the ledger's spending.
         hours: Duration.
         is_capped: Whether the budget or the deadline ended the sweep.
@@ -61,6 +62,7 @@ class SweepCost:
 
     billed_usd: float
     over_usd: float
+    bound_usd: float
     short_usd: float
     hours: float
     is_capped: bool
@@ -118,8 +120,9 @@ class CapCheck:
 
     Attributes:
         sweeps: Number of simulated sweeps.
-        violations: Sweeps whose bill exceeds the budget for training by more than the allowed overshoot.
+        violations: Sweeps whose bill exceeds the budget for training by more than the bound.
         max_overshoot_usd: The largest excess of a bill over the budget for training.
+        max_overshoot_share: The largest excess as a fraction of its sweep's bound.
         max_ledger_short_usd: The largest difference between a bill and its ledger.
         num_capped: Sweeps that the budget or the deadline ended.
         p90_held: Fraction of the sweeps without stress that cost at most the estimate's 90th percentile.
@@ -131,6 +134,7 @@ class CapCheck:
     sweeps: int
     violations: int
     max_overshoot_usd: float
+    max_overshoot_share: float
     max_ledger_short_usd: float
     num_capped: int
     p90_held: float
@@ -181,7 +185,7 @@ def assumptions(space: SearchSpace, scenario: Scenario) -> tuple[str, ...]:
         f"a whole trial takes {scenario.trial_s / 60:.3g} minutes on one machine ({source}), within a factor of "
         f"{math.exp(GUESS_SIGMA):.2g}; trials differ by a factor of {math.exp(TRIAL_SIGMA):.2g}",
         f"machines: {machines}, {kinds[scenario.market]}",
-        "not included: evaluation (it has the reserve), a head node, disks, storage, traffic",
+        f"not included: evaluation (it has the reserve), a head node; {NOT_COUNTED}",
     )
 
 
@@ -248,8 +252,9 @@ def check_cap(
     ordinary = costs[::2]
     return CapCheck(
         sweeps=num_sweeps,
-        violations=sum(cost.over_usd > budget.allowed_overshoot_usd for cost in costs),
+        violations=sum(cost.over_usd > cost.bound_usd for cost in costs),
         max_overshoot_usd=round(max(0.0, *(cost.over_usd for cost in costs)), 6),
+        max_overshoot_share=round(max(0.0, *(cost.over_usd / max(1e-9, cost.bound_usd) for cost in costs)), 4),
         max_ledger_short_usd=round(max(0.0, *(cost.short_usd for cost in costs)), 6),
         num_capped=sum(cost.is_capped for cost in costs),
         p90_held=round(sum(cost.billed_usd <= expected.usd[2] for cost in ordinary) / len(ordinary), 4),
@@ -265,6 +270,7 @@ def simulate(space: SearchSpace, scenario: Scenario, budget: Budget, *, seed: in
     return SweepCost(
         billed_usd=swept.billed_usd,
         over_usd=swept.billed_usd - budget.training_usd,
+        bound_usd=budget.bound_usd(swept.held_usd_per_hour),
         short_usd=swept.billed_usd - swept.ledger_usd,
         hours=swept.seconds / 3600,
         is_capped=any(event["event"] in ("refused", "halted") for event in swept.events),

@@ -13,7 +13,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from raysent.cost import MachineTime, Price, on_demand_price, own_price, spot_price
+from raysent.cost import MachineTime, Price, on_demand_price, own_price, spot_price, with_attached
+from raysent.cost.lifetimes import ALONE_S, CHECK_S, LEASE_S, WATCH_S, permit_s
 from raysent.cost.prices import FREE_IF_INTERRUPTED_S
 from raysent.simulation.workload import Scenario
 from raysent.sweeps import Trial, derived_seed
@@ -31,7 +32,7 @@ PRICE_LAG_S, UNREAD_SHARE = 300.0, 0.05
 NOTICE_S, NO_NOTICE_SHARE = 120.0, 0.05
 # Time to drain and to terminate a machine: median, and sigma of the logarithm; a few machines take much longer.
 DRAIN_S, TERMINATE_S, STOP_SIGMA = 10.0, 5.0, 1.0
-SLOW_SHARE, SLOW_S = 0.02, (60.0, 300.0)
+HEAD = "head"
 
 
 @dataclass
@@ -132,6 +133,8 @@ class Machine:
         trial: The trial that it trains.
         segment_start_s: When training for the next report started.
         is_ending: Whether it is being terminated or interrupted.
+        has_joined: Whether its Ray node has joined.
+        end_s: When it stops being billed, once that is certain.
     """
 
     name: str
@@ -141,6 +144,14 @@ class Machine:
     trial: Trial | None = None
     segment_start_s: float = 0.0
     is_ending: bool = False
+    has_joined: bool = False
+    end_s: float | None = None
+
+    def time(self, now_s: float, *, is_interrupted: bool = False) -> MachineTime:
+        """Return the machine as the cloud lists it."""
+        end_s = now_s if self.end_s is None else min(now_s, self.end_s)
+        is_open = not is_interrupted and (self.end_s is None or self.end_s > now_s)
+        return MachineTime({}, end_s - self.start_s, is_open=is_open, is_interrupted=is_interrupted)
 
 
 class Machines:
@@ -149,6 +160,7 @@ class Machines:
     Attributes:
         running: The machines that are billed now, by name.
         billed_usd: The bill so far, computed from the events.
+        held_usd_per_hour: The most that the machines that were billed at once cost an hour.
     """
 
     def __init__(self, scenario: Scenario, *, seed: int, generator: random.Random, max_drain_s: float) -> None:
@@ -161,38 +173,55 @@ class Machines:
             max_drain_s: The longest that a machine drains.
         """
         self.running: dict[str, Machine] = {}
-        self.billed_usd = 0.0
+        self.billed_usd = self.held_usd_per_hour = 0.0
         self._scenario, self._generator, self._max_drain_s = scenario, generator, max_drain_s
         self._zones = make_zones(scenario.usd_per_hour, num_zones=scenario.num_zones, seed=derived_seed(seed, "market"))
         self._num_started = 0
-        self._abandoned: list[tuple[str, Price, MachineTime]] = []
+
+    @property
+    def workers(self) -> list[Machine]:
+        """The running machines without the head."""
+        return [one for one in self.running.values() if not one.name.startswith(HEAD)]
 
     def running_types(self) -> dict[str, int]:
-        """Return the machines of each market that are billed and not ending."""
-        return dict(Counter(one.price.market for one in self.running.values() if not one.is_ending))
+        """Return the workers of each market that are billed: a cloud lists them until they have ended."""
+        return dict(Counter(one.price.market for one in self.workers))
 
-    def take_abandoned(self) -> list[tuple[str, Price, MachineTime]]:
-        """Return the machines that ended without a driver, as the cloud lists them, once."""
-        abandoned, self._abandoned = self._abandoned, []
-        return abandoned
+    def not_joined(self) -> dict[str, int]:
+        """Return the workers of each market that are billed and have not joined Ray."""
+        return dict(Counter(one.price.market for one in self.workers if not one.has_joined))
 
     def offer(self, market: str, now_s: float) -> tuple[Zone | None, Price] | None:
         """Return zone and price of the cheapest available machine of a market, or None if the cloud has none."""
         if market == "own":
             return None, own_price(self._scenario.usd_per_hour)
         if market == "on-demand":
-            return None, on_demand_price(self._scenario.usd_per_hour, source="simulated")
+            return None, self._whole(on_demand_price(self._scenario.usd_per_hour, source="simulated"))
         for zone in sorted(self._zones, key=lambda zone: zone.usd_per_hour(now_s)):
             if zone.has_machines():
-                return zone, zone.price(now_s)
+                return zone, self.price(zone, now_s)
         return None
 
-    def start(self, zone: Zone | None, price: Price, *, now_s: float) -> Machine:
+    def price(self, zone: Zone, now_s: float, *, is_read: bool = True) -> Price:
+        """Return the price of a spot machine with what is attached to it; the highest if it cannot be read."""
+        return self._whole(zone.price(now_s) if is_read else spot_price(None, zone.on_demand, source=""))
+
+    def start(self, zone: Zone | None, price: Price, *, now_s: float, name: str = "machine") -> Machine:
         """Start a machine; it is billed from now on."""
         self._num_started += 1
-        machine = Machine(f"machine-{self._num_started}", price, zone, now_s)
+        machine = Machine(f"{name}-{self._num_started}", price, zone, now_s)
         self.running[machine.name] = machine
+        held = sum(one.price.worst_usd_per_hour for one in self.running.values())
+        self.held_usd_per_hour = max(self.held_usd_per_hour, held)
         return machine
+
+    def start_head(self, *, now_s: float) -> Machine:
+        """Start the head, on demand."""
+        price = self._whole(on_demand_price(self._scenario.head_usd_per_hour, source="simulated"))
+        return self.start(None, price, now_s=now_s, name=HEAD)
+
+    def _whole(self, price: Price) -> Price:
+        return with_attached(price, self._scenario.attached_usd_per_hour)
 
     def has(self, machine: Machine) -> bool:
         """Return whether a machine is still running."""
@@ -203,16 +232,44 @@ class Machines:
         del self.running[machine.name]
         self._bill(machine, now_s, is_interrupted=is_interrupted)
 
-    def abandon(self, *, now_s: float) -> None:
-        """Lose the driver: every machine notices at its next poll, shuts down and is billed."""
+    def abandon(self, *, polled_s: float, now_s: float, is_head_dead: bool) -> None:
+        """Lose the driver, and perhaps the head: every machine ends on its own, as `raysent.cost.lifetimes` says.
+
+        Args:
+            polled_s: When the driver last renewed permit and lease.
+            now_s: When it died.
+            is_head_dead: Whether the head died with it.
+        """
         for machine in self.running.values():
-            alone_s = 0.0 if machine.price.market == "own" else self._scenario.cost.poll_s
-            end_s = now_s + alone_s + self.drain_s(machine) + self.terminate_s(machine)
-            self._bill(machine, end_s)
-            if machine.price.market != "own":
-                time = MachineTime({}, end_s - machine.start_s, is_open=False)
-                self._abandoned.append((machine.name, machine.price, time))
-        self.running.clear()
+            machine.is_ending, machine.trial = True, None
+            if machine.end_s is not None:  # was terminated before
+                continue
+            if machine.price.market == "own":
+                machine.end_s = now_s
+            elif machine.name.startswith(HEAD):
+                is_gone = is_head_dead and self._generator.random() < 0.5  # else Ray is dead, and the machine lives
+                machine.end_s = now_s if is_gone else self._later(polled_s + LEASE_S, CHECK_S, machine)
+                machine.is_ending = is_head_dead
+            elif machine.has_joined:
+                machine.end_s = self._later(polled_s + permit_s(self._scenario.cost.poll_s), WATCH_S, machine)
+            else:
+                machine.end_s = self._later(machine.start_s + ALONE_S, CHECK_S, machine)
+            machine.end_s = max(machine.end_s, now_s)
+
+    def ended_alone(self, *, now_s: float) -> list[Machine]:
+        """End and return the machines that have ended without a driver until now."""
+        ended = [one for one in self.running.values() if one.end_s is not None and one.end_s <= now_s]
+        for machine in ended:
+            self.end(machine, now_s=machine.end_s or now_s, is_interrupted=False)
+        return ended
+
+    def watched_end_s(self, machine: Machine, now_s: float) -> float:
+        """Draw when a machine has ended whose permit was renewed now for the last time."""
+        return self._later(now_s + permit_s(self._scenario.cost.poll_s), WATCH_S, machine)
+
+    def _later(self, at_s: float, seen_s: float, machine: Machine) -> float:
+        """Draw when a machine has ended that sees within `seen_s` that it has to end."""
+        return at_s + self._generator.uniform(0, seen_s) + self.terminate_s(machine)
 
     def drain_s(self, machine: Machine) -> float:
         """Draw how long a machine's trial takes to stop."""
@@ -224,15 +281,20 @@ class Machines:
         """Draw how long a machine is billed after it was terminated."""
         if machine.price.market == "own":
             return 0.0
-        if self._generator.random() < SLOW_SHARE:
-            return self._generator.uniform(*SLOW_S)
+        if self._generator.random() < self._scenario.slow_share:
+            return self._generator.uniform(*self._scenario.slow_s)
         return self._generator.lognormvariate(math.log(TERMINATE_S), STOP_SIGMA)
+
+    def is_refused(self) -> bool:
+        """Draw whether the cloud refuses to end a machine now."""
+        return self._scenario.refused_share > 0 and self._generator.random() < self._scenario.refused_share
 
     def _bill(self, machine: Machine, end_s: float, *, is_interrupted: bool = False) -> None:
         """Add the bill of a machine that has ended."""
-        if is_interrupted and end_s - machine.start_s < FREE_IF_INTERRUPTED_S:
+        seconds = max(machine.price.minimum_s, end_s - machine.start_s)
+        if machine.zone is None:
+            self.billed_usd += machine.price.usd(seconds)
             return
-        if machine.zone is not None:
+        self.billed_usd += seconds / 3600 * machine.price.attached_usd_per_hour
+        if not is_interrupted or end_s - machine.start_s >= FREE_IF_INTERRUPTED_S:
             self.billed_usd += machine.zone.usd(machine.start_s, end_s)
-        else:
-            self.billed_usd += machine.price.usd(max(machine.price.minimum_s, end_s - machine.start_s))

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price, spot_price
+from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
+from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S
 from raysent.simulation.machines import (
+    HEAD,
     NO_NOTICE_SHARE,
     NOTICE_S,
     PRICE_LAG_S,
@@ -30,6 +32,8 @@ LAUNCH_S, RETRY_S = (1.0, 30.0), 180.0
 # Fractions of launches whose set-up fails, and whose Ray node never joins; such machines end after these times.
 FAILED_SHARE, FAILED_S = 0.03, (120.0, 300.0)
 UNJOINED_SHARE, UNJOINED_S = 0.02, 900.0
+# Time from the launch of the head to the start of the driver.
+HEAD_BOOT_S = (120.0, 300.0)
 # The longest boot that the budget expects: what is admitted pays for it.
 MAX_BOOT_S = BOOT_S[1]
 
@@ -40,6 +44,7 @@ class SimulatedSweep:
 
     Attributes:
         billed_usd: The bill of its machines, computed from the events.
+        held_usd_per_hour: The most that the machines that were billed at once cost an hour, at their highest prices.
         ledger_usd: Spending according to the ledger.
         seconds: Duration of the sweep.
         best: The best score of a trial that was not stopped; None if there is none.
@@ -54,6 +59,7 @@ class SimulatedSweep:
     """
 
     billed_usd: float
+    held_usd_per_hour: float
     ledger_usd: float
     seconds: float
     best: float | None
@@ -103,7 +109,7 @@ class Simulator:
         self._ticked_s = -math.inf
         self._faults: Counter[str] = Counter()
         self._launched: Counter[str] = Counter()
-        self._is_polling = False
+        self._is_polling = self._is_halted = False
         self._orphans: list[Trial] = []
         self.events: list[Event] = []
         self.lines: list[Entry] = []
@@ -113,15 +119,19 @@ class Simulator:
 
     def run(self) -> SimulatedSweep:
         """Simulate the sweep to its end."""
-        self._schedule(0.0, self._start_driver)
+        boot_s = self._prepare_head()
+        self._schedule(boot_s, self._start_driver)
         if self._generator.random() < self._scenario.kill_share:
-            self._schedule(self._generator.expovariate(1 / 3600), self._kill_driver)
+            self._schedule(boot_s + self._generator.expovariate(1 / 3600), self._kill_driver)
         while self._queue.has_more() and not self._is_over:
             try:
                 self._queue.step()
             except _KilledError:
                 self._kill_driver(down_s=0.0)
         self._controller.abandon()
+        for head in list(self._machines.running.values()):
+            ends_s = self._now + GRACE_S + self._generator.uniform(0, CHECK_S) + self._machines.terminate_s(head)
+            self._machines.end(head, now_s=ends_s, is_interrupted=False)
         return self._result()
 
     def _result(self) -> SimulatedSweep:
@@ -130,6 +140,7 @@ class Simulator:
         rungs = Counter(index for trial in trials for index in trial.decisions)
         return SimulatedSweep(
             billed_usd=self._machines.billed_usd,
+            held_usd_per_hour=self._machines.held_usd_per_hour,
             ledger_usd=self._ledger.spent_usd,
             seconds=self._now,
             best=self._controller.score(best) if best is not None and best.status == "finished" else None,
@@ -145,13 +156,32 @@ class Simulator:
 
     # -- the driver ---------------------------------------------------------------------------------------------
 
+    def _resume(self) -> None:
+        """Start a driver again, on a new head if there is none that lives."""
+        self._schedule(self._prepare_head(), self._start_driver)
+
+    def _prepare_head(self) -> float:
+        """Launch a head if one is needed; return the seconds until a driver can start."""
+        head = next((one for one in self._machines.running.values() if one.name.startswith(HEAD)), None)
+        if head is not None and not head.is_ending and (head.end_s is None or head.end_s > self._now):
+            head.end_s = None  # the driver renews its lease
+            return 0.0
+        if self._is_cloud and self._scenario.head_usd_per_hour:
+            self._machines.start_head(now_s=self._now)
+            return self._generator.uniform(*HEAD_BOOT_S)
+        return 0.0
+
     def _start_driver(self) -> None:
         """Start or resume the sweep from its events and ledger lines alone, as a new driver process does."""
         self._ledger = Ledger(
             self._write_line, past=list(self.lines), window_s=self._budget.window_s, is_listed=self._is_cloud
         )
-        for name, price, machine in self._machines.take_abandoned():
-            self._ledger.follow(name, price, machine)
+        for machine in self._machines.ended_alone(now_s=self._now):
+            if self._is_cloud:
+                self._ledger.follow(machine.name, machine.price, machine.time(self._now))
+        for machine in self._machines.running.values():
+            if machine.end_s is not None:
+                self._schedule(machine.end_s - self._now, self._terminated, machine)
         self._in_flight: Counter[str] = Counter()
         self._admission = Admission(
             _types(self._scenario),
@@ -159,10 +189,12 @@ class Simulator:
             boot_s=self._boot_s,
             max_machines=self._scenario.num_machines,
             retry_s=RETRY_S,
+            alone_s=ALONE_S + CHECK_S if self._is_cloud else 0.0,
+            head_usd=self._head_usd,
         )
         for name, total in self._launched.items():
             self._admission.launched(name, total=total)
-        self._is_polling = False
+        self._is_polling = self._is_halted = False
         self._controller = SweepController(
             self._space,
             seed=self._seed,
@@ -172,7 +204,7 @@ class Simulator:
             sampler=self._sampler(),
         )
         self._write("session", budget=budget_values(self._budget))
-        self._check_token = 0
+        self._check_token, self._ticked_s = 0, -math.inf
         self._start_machines()
         self._finish_if_done()
 
@@ -185,23 +217,35 @@ class Simulator:
         self.lines.append({**entry, "time": self._now})
 
     def _kill_driver(self, down_s: float | None = None) -> None:
-        """Kill the driver. Its machines shut down on their own, and it resumes after a while."""
-        self._faults["killed"] += 1
+        """Kill the driver, perhaps with its head. Machines end on their own, and it resumes after a while."""
+        has_head = self._is_cloud and self._scenario.head_usd_per_hour > 0
+        is_head_dead = has_head and self._generator.random() < self._scenario.head_share
+        self._faults["head killed" if is_head_dead else "killed"] += 1
         # The ledger is updated at every poll; only the time since the last poll is missing.
-        self._ledger.tick(now_s=self._now - self._generator.uniform(0, self._scenario.cost.poll_s))
-        self._machines.abandon(now_s=self._now)
+        polled_s = self._now - self._generator.uniform(0, self._scenario.cost.poll_s)
+        self._tick(polled_s)
+        self._machines.abandon(polled_s=polled_s, now_s=self._now, is_head_dead=is_head_dead)
         self._queue.clear()
         self._orphans.clear()
         self._progress.forget_saved()
         self._jump_s += self._generator.choice((0.0, 0.0, -3600.0, 3600.0))
-        self._schedule(self._generator.expovariate(1 / 1800) if down_s is None else down_s, self._start_driver)
+        self._schedule(self._generator.expovariate(1 / 1800) if down_s is None else down_s, self._resume)
 
     def _funds(self) -> Funds:
         """Return the spending as of the last poll."""
         if self._now - self._ticked_s >= self._scenario.cost.poll_s:
-            self._ledger.tick(now_s=self._now)
+            self._tick(self._now)
+            self._admission.not_joined(self._machines.not_joined() if self._is_cloud else {})
             self._ticked_s = self._now
         return self._admission.with_in_flight(self._billed())
+
+    def _tick(self, now_s: float) -> None:
+        """Charge every machine until now: a cloud's by its list."""
+        if not self._is_cloud:
+            self._ledger.tick(now_s=now_s)
+            return
+        for machine in self._machines.running.values():
+            self._ledger.follow(machine.name, machine.price, machine.time(now_s))
 
     def _billed(self) -> Funds:
         """Return the spending without the machines in flight."""
@@ -213,8 +257,10 @@ class Simulator:
             return
         funds = self._funds()
         if self._controller.is_halted(funds):
+            self._is_halted = True
+            self._finish_if_done()
             self._admission.withdraw()
-            for machine in self._machines.running.values():
+            for machine in self._machines.workers:
                 if not machine.is_ending:
                     machine.is_ending = True
                     self._schedule(self._machines.drain_s(machine), self._terminate, machine)
@@ -235,6 +281,14 @@ class Simulator:
         return MAX_BOOT_S if self._is_cloud else 0.0
 
     @property
+    def _head_usd(self) -> float:
+        """What the head costs until its lease has run out."""
+        usd_per_hour = self._scenario.head_usd_per_hour
+        if not self._is_cloud or not usd_per_hour:
+            return 0.0
+        return (usd_per_hour + self._scenario.attached_usd_per_hour) * (LEASE_S + CHECK_S) / 3600
+
+    @property
     def _is_cloud(self) -> bool:
         """Whether machines are launched by a cloud, which bills them from the launch to the end."""
         return self._scenario.market != "own"
@@ -251,7 +305,7 @@ class Simulator:
         """Plan as a running sweep does at each poll, and send the launches to the cloud."""
         self._is_polling = False
         self._funds()
-        training = sum(one.trial is not None and not one.is_ending for one in self._machines.running.values())
+        training = sum(one.trial is not None and not one.is_ending for one in self._machines.workers)
         plan = self._admission.plan(
             now_s=self._now,
             num_slots=min(self._scenario.num_machines, training + self._num_waiting()),
@@ -270,7 +324,7 @@ class Simulator:
 
     def _least_usd(self) -> float:
         """Return the least that one more machine has to be admitted for."""
-        return min(kind.usd(self._boot_s + self._budget.window_s) for kind in self._admission.types.values())
+        return min(self._admission.need_usd(kind) for kind in self._admission.types.values())
 
     def _launch(self, name: str) -> None:
         """Launch a machine, as the gate and the cloud do: only if its admission was not withdrawn, or refuse it."""
@@ -288,12 +342,16 @@ class Simulator:
         self._start_machine(*found)
 
     def _num_waiting(self) -> int:
-        """Return the number of trials that wait for a machine."""
-        return len(self._orphans) + self._controller.num_to_start
+        """Return the number of trials that wait for a machine; none does once the budget has ended the training."""
+        return 0 if self._is_halted else len(self._orphans) + self._controller.num_to_start
 
     def _start_machine(self, zone: Zone | None, price: Price) -> None:
         machine = self._machines.start(zone, price, now_s=self._now)
-        self._ledger.open(machine.name, price, now_s=self._now)
+        if self._is_cloud:
+            self._ledger.follow(machine.name, price, machine.time(self._now))
+            self._admission.not_joined(self._machines.not_joined())
+        else:
+            self._ledger.open(machine.name, price, now_s=self._now)
         self._check_later(self._budget.seconds_left(self._funds()))
         draw = self._generator.random() if self._is_cloud else 1.0
         if draw < FAILED_SHARE:
@@ -327,10 +385,10 @@ class Simulator:
 
     def _update_price(self, machine: Machine, zone: Zone) -> None:
         if self._machines.has(machine):
-            is_unread = self._generator.random() < UNREAD_SHARE
-            price = spot_price(None, zone.on_demand, source="") if is_unread else zone.price(self._now)
-            machine.price = price
-            self._ledger.reprice(machine.name, price, now_s=self._now)
+            self._ledger.follow(machine.name, machine.price, machine.time(self._now))
+            is_read = self._generator.random() >= UNREAD_SHARE
+            machine.price = self._machines.price(zone, self._now, is_read=is_read)
+            self._ledger.follow(machine.name, machine.price, machine.time(self._now))
             self._watch_price(machine, zone)
 
     def _notice(self, machine: Machine) -> None:
@@ -352,19 +410,35 @@ class Simulator:
         self._finish_if_done()
 
     def _terminate(self, machine: Machine) -> None:
-        """Terminate a machine; it is billed until it has ended."""
+        """Terminate a machine; it is billed until it has ended. A refused order is repeated at the next poll."""
+        if not self._machines.has(machine):
+            return
         machine.is_ending = True
         machine.trial = None
-        self._schedule(self._machines.terminate_s(machine), self._terminated, machine)
+        if self._is_cloud and self._machines.is_refused():
+            self._faults["end refused"] += 1
+            if not self._is_halted:
+                self._schedule(self._scenario.cost.poll_s, self._terminate, machine)
+                return
+            machine.end_s = self._machines.watched_end_s(machine, self._now)  # its permit is not renewed
+        else:
+            machine.end_s = self._now + self._machines.terminate_s(machine)
+        self._schedule(machine.end_s - self._now, self._terminated, machine)
 
     def _terminated(self, machine: Machine) -> None:
         if self._machines.has(machine):
             self._end(machine, is_interrupted=False)
+            if self._num_waiting():
+                self._start_machines()
             self._finish_if_done()
 
     def _end(self, machine: Machine, *, is_interrupted: bool) -> None:
         self._machines.end(machine, now_s=self._now, is_interrupted=is_interrupted)
-        self._ledger.close(machine.name, now_s=self._now, is_interrupted=is_interrupted)
+        if self._is_cloud:
+            machine.end_s = self._now
+            self._ledger.follow(machine.name, machine.price, machine.time(self._now, is_interrupted=is_interrupted))
+        else:
+            self._ledger.close(machine.name, now_s=self._now, is_interrupted=is_interrupted)
 
     # -- trials -------------------------------------------------------------------------------------------------
 
@@ -372,6 +446,7 @@ class Simulator:
         """Give a machine its next trial, or terminate it."""
         if not self._machines.has(machine) or machine.is_ending:
             return
+        machine.has_joined = True
         trial = self._orphans.pop(0) if self._orphans else self._controller.suggest(self._funds())
         machine.trial = trial
         if trial is None:
@@ -437,7 +512,7 @@ class Simulator:
 
     def _finish_if_done(self, *, no_more: bool = False) -> None:
         """End the sweep if no machine is running and none will be started."""
-        if not self._machines.running and (no_more or self._num_waiting() == 0):
+        if not self._machines.workers and (no_more or self._num_waiting() == 0):
             self._is_over = True
 
 

@@ -47,6 +47,12 @@ class Scenario:
         num_zones: Pools of spot machines.
         kill_share: Fraction of sweeps whose driver is killed and resumes.
         save_s: Seconds to save a checkpoint.
+        attached_usd_per_hour: Price of the disk and the address of each machine.
+        head_usd_per_hour: On-demand price of the head of a cloud's cluster; 0 to simulate none.
+        head_share: Fraction of the killed drivers whose head dies too.
+        slow_share: Fraction of machines that take long to stop.
+        slow_s: The shortest and the longest time that those take, in seconds.
+        refused_share: Fraction of the orders to end a machine that the cloud refuses.
     """
 
     usd_per_hour: float
@@ -58,6 +64,12 @@ class Scenario:
     num_zones: int = 3
     kill_share: float = 0.3
     save_s: float = 5.0
+    attached_usd_per_hour: float = 0.0
+    head_usd_per_hour: float = 0.0
+    head_share: float = 0.0
+    slow_share: float = 0.02
+    slow_s: tuple[float, float] = (60.0, 300.0)
+    refused_share: float = 0.0
 
 
 def scenario_for(space: SearchSpace, *, usd_per_hour: float, num_machines: int, market: MarketChoice) -> Scenario:

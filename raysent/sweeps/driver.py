@@ -109,7 +109,7 @@ def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: flo
 
 
 class Fleet(Protocol):
-    """The machines of a cluster that grows, in this order: `machines` and `update` at every poll, `close`."""
+    """The machines of a cluster that grows: `machines` and `update` at every poll, then `hand_over` or `close`."""
 
     @property
     def has_list(self) -> bool:
@@ -130,6 +130,9 @@ class Fleet(Protocol):
         Args:
             num_tasks: None keeps what the last call kept.
         """
+
+    def hand_over(self) -> None:
+        """Let the machines live until the evaluation takes them over, with `keep` of another fleet."""
 
     def close(self) -> None:
         """Admit no more machines, and release the workers."""
@@ -384,11 +387,13 @@ def _sweep(
                     journal.follow(cost_tracker.written)
                     _connect(fleet, cost_tracker, controller, budget, listener)
                     interrupted = _sit(record, folder, controller, cost_tracker, journal, plan, callbacks)
+                    _hand_over(fleet)
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
                         controller.abandon(partial(_metrics_of_model, folder))
                     if not interrupted:
                         interrupted = _retrain(record, folder, controller, cost_tracker)
+                    _hand_over(fleet)
                 # After the last line of the ledger, so that the journal has seen all of it.
                 journal.write("interrupted" if interrupted else "completed", reason=controller.why_ended)
         note_written(folder)
@@ -503,6 +508,12 @@ def _connect(
     cost_tracker.with_in_flight = fleet.with_in_flight
     cost_tracker.on_tick = update
     cost_tracker.tick_now()
+
+
+def _hand_over(fleet: Fleet | None) -> None:
+    """Let the machines of a fleet live while nothing is polled."""
+    if fleet is not None:
+        fleet.hand_over()
 
 
 def _metrics_of_model(folder: Path, trial: Trial) -> Mapping[str, float | None] | None:

@@ -36,7 +36,7 @@ from raysent.sweeps import Trial, schedulers
 MAX_POINTS = 1000
 MAX_BARS = 40
 MAX_RUNGS = 8
-NOT_INCLUDED = "Not included: disks, storage, network traffic."
+NOT_INCLUDED = "Not included: storage in buckets, network traffic."
 
 
 def spending(run: Run) -> Section | None:
