@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raysent.cli.console import DASH, messages, print_json, print_table, results
-from raysent.cli.options import AddressOption, JsonOption, opened
+from raysent.cli.options import AddressOption, JsonOption, SetOption, SpaceArgument, opened
 from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,6 +68,41 @@ def cluster_down(file: ClusterArgument = _FILE) -> None:
     cluster = read_cluster(file)
     Launcher(cluster).down(on_line=_say)
     messages.print(f"{cluster.name} is terminated", soft_wrap=True)
+
+
+@cluster_app.command("slurm")
+def cluster_slurm(
+    space: SpaceArgument,
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the allocation.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of each node.")] = 1,
+    time_limit: Annotated[
+        str, typer.Option("--time", metavar="24:00:00", help="Limit of one allocation.")
+    ] = "24:00:00",
+    budget: Annotated[str | None, typer.Option("--budget", metavar="40gpuh", help="Limit on GPU-hours.")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="FOLDER", help="Run folder that all nodes share.")
+    ] = None,
+    overrides: SetOption = None,
+) -> None:
+    """Write a file for sbatch that runs a sweep on the nodes of a Slurm cluster.
+
+    It starts Ray on all nodes. At the end of an allocation the trials are saved and the job is queued again; it then
+    resumes the sweep.
+    """
+    from raysent.cluster.slurm import sbatch_file
+
+    folder = run or Path("runs") / Path(space).stem
+    options = [word for override in overrides or [] for word in ("--set", override)]
+    text = sbatch_file(
+        space, run=str(folder), num_nodes=nodes, gpus=gpus, time=time_limit, budget=budget, options=options
+    )
+    path = Path(f"{folder.name}.sbatch")
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path}: exists; remove it, or name another --run") from None
+    results.print(f"sbatch {path}", soft_wrap=True)
 
 
 @cluster_app.command("keep")

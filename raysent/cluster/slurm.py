@@ -1,0 +1,126 @@
+"""A sweep as a Slurm job: one file for `sbatch` that starts Ray on all nodes and runs the sweep on the first.
+
+Slurm sends SIGUSR1 to the file's shell some minutes before the allocation ends. The shell stops the sweep as Ctrl-C
+does, so that its trials are saved, and puts the job back into the queue, where it resumes.
+
+Ray's `symmetric-run` starts Ray on each node, runs the command on the head, and stops Ray (Ray 2.49 and later). The
+first node of an allocation is the one that runs the file, so the process id of the sweep is valid there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from raysent.errors import ConfigError
+
+# Port of Ray's head; seconds before the end of an allocation at which the sweep saves.
+PORT, BEFORE_S = 6379, 300
+_GPU_HOURS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*gpuh")
+
+_FILE = """#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={num_nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --time={time}
+#SBATCH --exclusive
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@{before_s}
+# Submit with: sbatch FILE. Add what your cluster needs: --partition, --account, and the environment of raysent.
+# {unit}
+set -u
+run={run}
+pid="$run.pid"
+mkdir -p "$(dirname "$run")"
+rm -f "$pid"
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+address="$(getent hosts "$head" | awk '{{ print $1; exit }}'):{port}"
+
+is_over=
+stop() {{  # the allocation ends soon: the sweep saves its trials and ends
+  is_over=1
+  kill -TERM "$(cat "$pid")"
+}}
+trap stop USR1
+
+if [ -e "$run/sweep.json" ]; then
+  command="raysent resume $(printf %q "$run")"
+else
+  command={command}" --run $(printf %q "$run")"
+fi
+srun ray symmetric-run --address "$address" --min-nodes {num_nodes} -- \\
+  env RAY_ADDRESS="$address" bash -c "echo \\$\\$ > $(printf %q "$pid"); exec $command" &
+job=$!
+wait "$job"
+code=$?
+while kill -0 "$job" 2> /dev/null; do  # a signal ends `wait`, not the job
+  wait "$job"
+  code=$?
+done
+if [ -n "$is_over" ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+def gpu_hours(text: str) -> float:
+    """Return the GPU-hours of an amount such as ``40gpuh``.
+
+    Raises:
+        ConfigError: If the text is not an amount above 0.
+    """
+    found = _GPU_HOURS.fullmatch(text.strip())
+    hours = float(found["number"]) if found else 0.0
+    if not hours > 0:
+        raise ConfigError(f"--budget {text}: must look like 40gpuh and be above 0")
+    return hours
+
+
+def sbatch_file(
+    space: str,
+    *,
+    run: str,
+    num_nodes: int,
+    gpus: int,
+    time: str,
+    budget: str | None = None,
+    options: Sequence[str] = (),
+) -> str:
+    """Return the file for `sbatch`.
+
+    Args:
+        space: A search-space file, or the bare name of a shipped one.
+        run: The run folder, on storage that all nodes share.
+        num_nodes: Nodes of the allocation.
+        gpus: GPUs of each node; 0 for none.
+        time: The time limit of one allocation, as Slurm writes it; the job is queued again until the sweep is done.
+        budget: GPU-hours for the whole sweep, such as `40gpuh`; None for no limit.
+        options: Further options of `raysent sweep`.
+
+    Raises:
+        ConfigError: If the budget is not in GPU-hours, or the nodes have no GPU to count.
+    """
+    words = ["raysent", "sweep", space, "--address", "auto", "--yes", *options]
+    unit = "No budget: nothing is charged."
+    if budget is not None:
+        hours = gpu_hours(budget)
+        if not gpus:
+            raise ConfigError(f"--budget {budget}: must be given with GPUs, which are what it counts; see --gpus")
+        words += ["--budget", f"{hours:g}usd", "--set", f"cost.usd_per_hour={gpus}"]
+        unit = "The price of a GPU-hour is 1: where raysent prints usd for this sweep, read GPU-hours."
+    name = run.rstrip("/").rpartition("/")[2]
+    return _FILE.format(
+        name=name,
+        num_nodes=num_nodes,
+        gpus=gpus,
+        time=time,
+        before_s=BEFORE_S,
+        port=PORT,
+        unit=unit,
+        run=shlex.quote(run),
+        command=shlex.quote(shlex.join(words)),
+    )
