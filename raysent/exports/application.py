@@ -71,19 +71,19 @@ def application(encoder: SentenceEncoder, *, name: str, config: ServerConfig) ->
         name: Its name in answers.
         config: Limits.
     """
-    answers = _Answers(encoder, name=name, config=config)
+    service = _Service(encoder, name=name, config=config)
     routes = [
         *(Route(path, partial(_file, name)) for path, name in _FILES.items()),
-        Route("/health", answers.health),
-        Route("/metrics", answers.metrics),
-        Route("/v1/models", answers.models),
-        Route("/v1/models/{id:path}", answers.model),
-        Route("/v1/embeddings", answers.embeddings, methods=["POST"]),
-        Route("/v1/predict/{task:path}", answers.predict, methods=["POST"]),
+        Route("/health", service.health),
+        Route("/metrics", service.metrics),
+        Route("/v1/models", service.models),
+        Route("/v1/models/{id:path}", service.model),
+        Route("/v1/embeddings", service.embeddings, methods=["POST"]),
+        Route("/v1/predict/{task:path}", service.predict, methods=["POST"]),
     ]
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(_Guard, answers=answers, paths={route.endpoint: route.path for route in routes})],
+        middleware=[Middleware(_Guard, service=service, paths={route.endpoint: route.path for route in routes})],
         exception_handlers={
             HTTPException: _refused,
             ClientDisconnect: lambda *_: Response(status_code=400),  # the client is gone
@@ -153,8 +153,8 @@ class Connection(H11Protocol):
 class _Guard:
     """Refuses requests that may not be asked before anything reads or counts them; counts the others by route."""
 
-    def __init__(self, app: ASGIApp, *, answers: _Answers, paths: Mapping[Any, str]) -> None:
-        self._app, self._answers, self._config, self._paths = app, answers, answers.config, paths
+    def __init__(self, app: ASGIApp, *, service: _Service, paths: Mapping[Any, str]) -> None:
+        self._app, self._service, self._config, self._paths = app, service, service.config, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -175,8 +175,8 @@ class _Guard:
             await self._app(scope, receive, note_status)
         finally:
             path = self._paths.get(scope.get("endpoint"), "other")
-            self._answers.num_requests.labels(path, status).inc()
-            self._answers.seconds.observe(time.perf_counter() - start)
+            self._service.num_requests.labels(path, status).inc()
+            self._service.seconds.observe(time.perf_counter() - start)
 
     def _refusal(self, headers: Headers, path: str) -> Response | None:
         token, host, origin = self._config.token, headers.get("host", ""), headers.get("origin")
@@ -202,7 +202,7 @@ def _host_name(host: str) -> str | None:
         return None
 
 
-class _Answers:
+class _Service:
     """What one model answers.
 
     Attributes:
