@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, TypeVar
 
+import cloudpickle
 import loky
 import psutil
 
@@ -74,14 +77,23 @@ def map_in_processes(
     if num_processes == 1:
         yield from map(function, items)
         return
-    pool = loky.ProcessPoolExecutor(
-        num_processes, initializer=_initialize, initargs=(function,), env={"OMP_NUM_THREADS": "1"}
-    )
-    pending: deque[Future[Result]] = deque()
+    # By a file: a process that dies before it has read a pipe would let this one wait for it without end.
+    with tempfile.TemporaryDirectory(prefix="raysent-") as folder:
+        path = Path(folder) / "function"
+        path.write_bytes(cloudpickle.dumps(function))
+        pool = loky.ProcessPoolExecutor(
+            num_processes, initializer=_initialize, initargs=(path,), env={"OMP_NUM_THREADS": "1"}
+        )
+        yield from _map_in_pool(pool, items, num_ahead=_NUM_AHEAD * num_processes)
+
+
+def _map_in_pool(pool: Any, items: Iterable[Any], *, num_ahead: int) -> Generator[Any]:
+    """Yield the results of items by the function that the pool's processes have read, in order."""
+    pending: deque[Future[Any]] = deque()
     try:
         for item in items:
             pending.append(pool.submit(_call, item))
-            if len(pending) >= _NUM_AHEAD * num_processes:
+            if len(pending) >= num_ahead:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -93,11 +105,11 @@ def map_in_processes(
         pool.shutdown(kill_workers=True)
 
 
-def _initialize(function: Callable[[Any], Any]) -> None:
-    """Set the function of this worker process; warnings are those of the first process."""
+def _initialize(path: Path) -> None:
+    """Read the function of this worker process; warnings are those of the first process."""
     logging.getLogger("raysent").setLevel(logging.ERROR)
     global _function  # noqa: PLW0603  # a worker process runs one function only
-    _function = function
+    _function = cloudpickle.loads(path.read_bytes())
 
 
 def _call(item: object) -> Any:

@@ -77,11 +77,24 @@ assert outcome.metrics["nll"] < 0.4, outcome
 assert model.encode(["cat"]).shape == (1, 5)
 limit = model.tensors()["objectives.0.layer.weight"].abs().max()
 assert limit <= 0.5, limit
+from raysent.errors import ConfigError
+from raysent.exports import export
+for target, place in (
+    ("sentence-transformers", "ENCODERS of exports/modeling_raysent.py"),
+    ("onnx", "_READERS of exports/formats/onnx.py"),
+):
+    try:
+        export(model, folder / target, to=target)
+    except ConfigError as error:
+        line = f"encoder first_word: cannot be exported: {place} has no form of it; add one"
+        assert str(error) == line or "; install raysent[" in str(error), error
+    else:
+        raise AssertionError(target)
 """
 
 
 def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) -> None:
-    """Nothing else is touched, from pairs with labels to the metrics and the saved model."""
+    """Nothing else is touched, from pairs with labels to the metrics and the saved model; an export says what it needs."""
     package = Path(raysent.__file__).parent
     shutil.copytree(package, tmp_path / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ENCODER, tmp_path / "raysent/models/encoders")

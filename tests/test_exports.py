@@ -4,15 +4,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from raysent.data.vocabulary import Vocabulary
+from raysent.ensembles import Ensemble
+from raysent.ensembles.ensemble import LoadedMember
 from raysent.errors import ArtifactError, ConfigError
 from raysent.exports import check as checks
 from raysent.exports import export, tokenizer
+from raysent.exports.card import model_card
 from raysent.exports.check import Check, compare, other_ids
 from raysent.exports.formats import FORMATS, trained_models
 from raysent.exports.tokenizer import build_tokenizer
@@ -159,6 +163,97 @@ print(json.dumps(first.tolist()))
         np.testing.assert_array_equal(load(f"st:{place}").encode(text), expected)
 
 
+def test_card_of_an_evaluated_ensemble_has_its_scores_and_members() -> None:
+    """Of its predictions and of each member alone; what was not scored has no row."""
+    models = {"0003": build(GRU), "0001": build(BAG)}
+    row = SimpleNamespace(test=81.94, interval=(80.1, 83.6))
+    task = SimpleNamespace(scores={"ensemble": row, "0003": row, "uniform": row})
+    result = SimpleNamespace(tasks={"reviews": task}, protocol="fast", members=list(models))
+    members = [LoadedMember(name, model) for name, model in models.items()]
+    ensemble = Ensemble(members, folder=Path("e"), result=result)
+    card = model_card(
+        ensemble,
+        list(models.values()),
+        target=FORMATS["sentence-transformers"],
+        check=Check(200, 0, 0.0),
+        folder=None,
+        license=None,
+    )
+    assert "| reviews | fast | predictions of the ensemble | 81.9 | 80.1 to 83.6 |" in card
+    assert "| reviews | fast | member 0003 | 81.9 | 80.1 to 83.6 |" in card
+    assert "Not evaluated" not in card
+    assert "member 0001 |" not in card
+    assert "uniform" not in card
+    assert "- 0001: bag trained for context_prediction" in card
+
+
+@pytest.mark.parametrize("text", ["", "\ufeff", " "])
+def test_onnx_export_reads_a_batch_without_any_word(tmp_path, text) -> None:
+    """By the card's own lines: no ids at all are one unknown word, for every encoder and code."""
+    library = pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
+    for name, model in examples().items():
+        (tmp_path / name).mkdir()
+        FORMATS["onnx"].write([model], tmp_path / name)
+        session = library.InferenceSession(str(tmp_path / name / "model.onnx"), providers=["CPUExecutionProvider"])
+        for ids in (np.zeros((1, 0), np.int64), np.zeros((2, 0), np.int64)):
+            vectors = session.run(None, {"ids": ids})[0]
+            expected = model.encode([text] * len(ids))
+            np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_export_can_be_trained_on_where_it_has_a_gradient(tmp_path) -> None:
+    """Encoders, but not codes, fixed word vectors and what was fitted to text; a step changes what is saved."""
+    library = pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+
+    def opened(name: str, model: SentenceModel):
+        (tmp_path / name).mkdir()
+        FORMATS["sentence-transformers"].write([model], tmp_path / name)
+        return library.SentenceTransformer(str(tmp_path / name), trust_remote_code=True, device="cpu")
+
+    model = opened("gru", build(GRU, postprocessing={"whitening": 7}))
+    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    assert all("postprocessing" in name for name in frozen)
+    assert len(frozen) == 2
+    before = model.encode(TEXT)
+    optimizer = torch.optim.SGD([value for value in model.parameters() if value.requires_grad], lr=0.5)
+    features = model.preprocess(TEXT)
+    model(features)["sentence_embedding"][:, 0].sum().backward()
+    optimizer.step()
+    after = model.encode(TEXT)
+    assert np.abs(after - before).max() > 1e-3
+    model.save(str(tmp_path / "again"))
+    again = library.SentenceTransformer(str(tmp_path / "again"), trust_remote_code=True, device="cpu")
+    np.testing.assert_array_equal(again.encode(TEXT), after)
+    fixed = opened("fixed", build({**GRU, "embedding": FIXED}))
+    assert [name for name, value in fixed.named_parameters() if not value.requires_grad] == [
+        "0.members.0.f.words.weight"
+    ]
+    code = opened("code", build(GRU, code={"type": "threshold"}))
+    assert not any(value.requires_grad for value in code.parameters())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_license_of_a_card_is_an_identifier_of_the_hub(tmp_path) -> None:
+    """Or another's name, quoted; the hub's client reads the card."""
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    hub = pytest.importorskip("huggingface_hub")
+    for license, message in (
+        ("my licence: x [y", "must be an identifier of the hub"),
+        ("apache2.0", "did you mean 'apache-2.0'"),
+        ("other:", "must be an identifier of the hub"),
+        ("other: a\nb: c", "must be an identifier of the hub"),
+    ):
+        with pytest.raises(ConfigError, match=f"^--license .*{message}"):
+            export(build(BAG), tmp_path / "no", license=license)
+    assert not (tmp_path / "no").exists()
+    name = "my: 'licence' [\"x"
+    export(build(BAG, code={"type": "threshold"}), tmp_path / "out", license=f"other: {name}")
+    card = hub.ModelCard.load(tmp_path / "out" / "README.md")
+    assert (card.data.license, card.data.license_name) == ("other", name)
+    assert "cannot be trained on" in card.text
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_static_export_equals_a_bag_of_one_tower(tmp_path) -> None:
     """Sums and means, without code of its own; anything else is refused."""
@@ -169,6 +264,7 @@ def test_static_export_equals_a_bag_of_one_tower(tmp_path) -> None:
         done = export(model, tmp_path / pooling, to="static")
         assert done.check.num_other_ids == 0
         assert not list((tmp_path / pooling).glob("*.py"))
+        assert "but text without any word one of zeros" in (tmp_path / pooling / "README.md").read_text()
         np.testing.assert_allclose(load(f"st:{tmp_path / pooling}").encode(TEXT), model.encode(TEXT), atol=1e-6)
     for other in (build(BAG), build(GRU, **one), build(BAG, **one, postprocessing={"whitening": 2})):
         with pytest.raises(ConfigError, match=r"^--to static: must be a bag of words of one tower"):

@@ -7,7 +7,7 @@ from functools import partial
 import psutil
 import pytest
 
-from raysent.errors import DataError, RaysentError
+from raysent.errors import DataError, RaysentError, WorkerError
 from raysent.parallel import map_in_processes, num_processes_for
 
 
@@ -71,3 +71,18 @@ def test_num_processes_for_fits_cores_and_memory(monkeypatch):
     assert num_processes_for(None, bytes_each=available // 2 - 2**28) in (2, 3)
     assert num_processes_for(None, bytes_each=2 * available) == 1
     assert num_processes_for(5, bytes_each=2 * available) == 5
+
+
+class DiesWhenItIsRead:
+    """Ends the process that reads it from a pickle."""
+
+    def __reduce__(self) -> tuple:
+        """Return what ends a process."""
+        return os._exit, (1,)
+
+
+def test_process_that_dies_before_it_has_read_a_large_function_is_an_error() -> None:
+    """It does not leave the first process waiting for a pipe that it no longer reads."""
+    function = partial(lambda *given: given, DiesWhenItIsRead(), b"x" * (8 << 20))
+    with pytest.raises(WorkerError, match="a worker process died before its work was done"):
+        list(map_in_processes(function, range(4), num_processes=2))

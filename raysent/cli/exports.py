@@ -33,7 +33,12 @@ def export(
         ),
     ] = "sentence-transformers",
     license: Annotated[
-        str | None, typer.Option("--license", metavar="NAME", help="License on the model card, such as apache-2.0.")
+        str | None,
+        typer.Option(
+            "--license",
+            metavar="NAME",
+            help="License on the model card: an identifier of the hub, such as apache-2.0, or 'other: NAME'.",
+        ),
     ] = None,
     push: Annotated[
         str | None,

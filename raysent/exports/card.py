@@ -6,22 +6,39 @@ comparison of export and model, and limits.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysent import __version__
 from raysent.data.vocabulary import SubwordVocabulary
-from raysent.ensembles import Ensemble
+from raysent.ensembles import ENSEMBLE, Ensemble
+from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.records import read_scores
 from raysent.exports.check import Check
 from raysent.exports.formats import Format
 from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.storage import open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
 from raysent.training.run import describe, load_run
 
 # The name of joined vectors among the scores of an ensemble.
 _JOINED = "concatenation"
+# The identifiers of the Hugging Face hub.
+_IDENTIFIERS = """
+afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
+bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
+cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
+cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
+cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0
+etalab-2.0 eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 h-research
+intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit
+mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openrail openrail++ osl-3.0 pddl postgresql unknown unlicense
+wtfpl zlib
+"""
+_LICENSES = frozenset(_IDENTIFIERS.split())
 _TAGS = ("sentence-similarity", "feature-extraction", "raysent")
 
 
@@ -42,7 +59,7 @@ def model_card(
         target: What it was exported to.
         check: The comparison of export and model.
         folder: The model's folder; None if it has none.
-        license: An identifier such as `apache-2.0`; None if it is not known.
+        license: What `check_license` accepts; None if it is not known.
     """
     parts = [
         _metadata(target, license),
@@ -51,13 +68,13 @@ def model_card(
         "## Use",
         f"```python\n{_usage(target, models)}\n```",
         "## Training",
-        _training(models, folder),
+        _training(encoder, models, folder),
         "## Scores",
         _scores(encoder, folder),
         "## Export",
         f"Written by raysent {__version__}: `raysent export --to {target.TARGET}`. Compared with the model: {check}.",
         "## Limits",
-        _limits(models),
+        _limits(models, target),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -73,8 +90,27 @@ def _metadata(target: Format, license: str | None) -> str:
     lines = [f"library_name: {target.LIBRARY}", "pipeline_tag: sentence-similarity", "tags:"]
     lines += [f"- {tag}" for tag in tags]
     lines += ["- custom_code"] if "trust_remote_code" in target.USAGE else []
-    lines += [f"license: {license}"] if license else []
+    lines += _license_lines(license) if license else []
     return "\n".join(["---", *lines, "---"])
+
+
+def check_license(license: str | None) -> None:
+    """Refuse what is no identifier of the hub's licenses, nor `other: NAME`.
+
+    Raises:
+        ConfigError: With the nearest identifier.
+    """
+    if license is None or license in _LICENSES or re.fullmatch(r"other: *\S[^\n\r]{0,200}", license):
+        return
+    raise ConfigError(
+        f"--license {license!r:.60}: must be an identifier of the hub, such as apache-2.0, or 'other: NAME'"
+        f"{did_you_mean(license, _LICENSES)}"
+    )
+
+
+def _license_lines(license: str) -> list[str]:
+    identifier, _, name = license.partition(":")
+    return [f"license: {identifier}", *([f"license_name: {json.dumps(name.strip())}"] if name else [])]
 
 
 def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:
@@ -85,23 +121,28 @@ def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:
     return f"It turns English text into vectors of {dim:,} {what}; compare them by {encoder.similarity_measure}."
 
 
-def _training(models: Sequence[SentenceModel], folder: Path | None) -> str:
+def _training(encoder: SentenceEncoder, models: Sequence[SentenceModel], folder: Path | None) -> str:
     if folder is not None and (folder / RUN_FILE).is_file():
-        run = load_run(folder)
-        return f"Text: `{run.corpus.path}`.\n\nSettings: {describe(run)}; seed {run.seed}."
-    listed = [
-        f"- {model.config.encoder.type} trained for {model.config.objective.type}, {len(model.vocabulary):,} words, "
-        f"at most {model.max_length} read of a sentence"
-        for model in models
-    ]
+        return "\n\n".join(_of_run(folder))
+    names = [f"{member.name}: " for member in encoder.members] if isinstance(encoder, Ensemble) else [""]
+    listed = []
+    for name, model in zip(names, models, strict=True):
+        read = f"{len(model.vocabulary):,} words, at most {model.max_length} read of a sentence"
+        listed.append(f"- {name}{model.config.encoder.type} trained for {model.config.objective.type}, {read}")
+        own = open_folder(model.source) if model.source else None
+        listed += [f"  - {line}" for line in _of_run(own)] if own is not None and (own / RUN_FILE).is_file() else []
     return "\n".join(listed)
 
 
+def _of_run(folder: Path) -> tuple[str, str]:
+    run = load_run(folder)
+    return f"Text: `{run.corpus.path}`.", f"Settings: {describe(run)}; seed {run.seed}."
+
+
 def _scores(encoder: SentenceEncoder, folder: Path | None) -> str:
-    rows = _joined_rows(encoder) if isinstance(encoder, Ensemble) else _score_rows(folder)
-    if not rows:
-        return "Not evaluated. `raysent evaluate` scores the model."
-    return _table(("task", "protocol", "test", "95 % interval"), rows)
+    rows = _ensemble_rows(encoder) if isinstance(encoder, Ensemble) else _score_rows(folder)
+    names = ("task", "protocol", *(["scored"] if isinstance(encoder, Ensemble) else []), "test", "95 % interval")
+    return _table(names, rows) if rows else "Not evaluated. `raysent evaluate` scores the model."
 
 
 def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
@@ -114,14 +155,15 @@ def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
     return [(score.task, score.protocol, f"{score.test:.1f}", _interval(score.interval)) for score in shown]
 
 
-def _joined_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
-    """Return the scores of probes on an ensemble's joined vectors, which are what an export gives."""
-    found = {name: task.scores.get(_JOINED) for name, task in ensemble.result.tasks.items()}
-    protocol = ensemble.result.protocol
+def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
+    """Return the scores of an ensemble's predictions, of probes on its joined vectors, and of its members alone."""
+    shown = {ENSEMBLE: "predictions of the ensemble", _JOINED: "joined vectors"}
+    shown |= {name: f"member {name}" for name in ensemble.result.members}
     return [
-        (name, protocol, f"{scores.test:.1f}", _interval(scores.interval))
-        for name, scores in found.items()
-        if scores is not None
+        (name, ensemble.result.protocol, what, f"{task.scores[key].test:.1f}", _interval(task.scores[key].interval))
+        for name, task in ensemble.result.tasks.items()
+        for key, what in shown.items()
+        if key in task.scores
     ]
 
 
@@ -134,15 +176,18 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _limits(models: Sequence[SentenceModel]) -> str:
+def _limits(models: Sequence[SentenceModel], target: Format) -> str:
     case = "lower case" if all(model.vocabulary.lowercase for model in models) else "case as in the training text"
     words = ", ".join(f"{len(model.vocabulary):,}" for model in models)
     lengths = ", ".join(str(model.max_length) for model in models)
+    has_code = any(model.code is not None for model in models)
+    zeros = ", but text without any word one of zeros" if "" in target.DIFFERS_ON else ""
     return "\n".join(
         (
             f"- Words outside the vocabulary ({words} words, {case}) are unknown; text without a known word has the "
-            "vector of one unknown word.",
+            f"vector of one unknown word{zeros}.",
             f"- Of a longer text only the first words are read: {lengths}.",
+            *(["- Bits have no gradient: the folder cannot be trained on."] if has_code else []),
             "- The model reflects its training text, with its language, subjects and prejudices.",
         )
     )

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from raysent.errors import ArtifactError, ConfigError
-from raysent.exports.card import model_card
+from raysent.exports.card import check_license, model_card
 from raysent.exports.check import Check, compare, refuse
 from raysent.exports.formats import FORMATS, trained_models
 from raysent.models import load
@@ -55,14 +55,16 @@ def export(
         model: A trained model or an ensemble, or its folder.
         output: The new folder.
         to: A target: ``sentence-transformers``, ``static`` or ``onnx``.
-        license: An identifier for the model card, such as ``apache-2.0``.
+        license: An identifier of the hub for the model card, such as ``apache-2.0``; or ``other: NAME``.
         sentences: Text to compare the export with the model on; by default 200 sentences of the model's words.
 
     Raises:
-        ConfigError: If the target is unknown, is not installed or cannot express the model.
+        ConfigError: If the license or the target is unknown, or the target is not installed or cannot express
+            the model.
         ArtifactError: If the folder exists, cannot be written, or does not equal the model.
     """
     target = FORMATS.find(to, where=f"--to {to}")
+    check_license(license)
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
         raise ConfigError(f"--to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")

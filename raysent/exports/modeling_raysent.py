@@ -10,7 +10,8 @@ vocabulary.txt          the words by id, with which raysent reads the folder; on
 
 `SentenceTransformer(folder, trust_remote_code=True)` returns the vectors of raysent's `encode`: each member's towers
 read a sentence, each block of their vectors gets unit length, and blocks are concatenated or averaged. A member with a
-code returns bits, 0 or 1. In an ensemble each member's vector gets unit length.
+code returns bits, 0 or 1. In an ensemble each member's vector gets unit length. Encoders can be trained on; codes,
+fixed word vectors and what was fitted to text after the training have no gradient.
 """
 
 from __future__ import annotations
@@ -405,7 +406,12 @@ class Member(nn.Module):
         for name, source in about["shared"].items():
             parent, _, attribute = name.rpartition(".")
             setattr(self.get_submodule(parent), attribute, self.get_parameter(source))
-        self.requires_grad_(False)
+        # A code's bits have no gradient; what was fitted to text after the training stays as it is.
+        self.requires_grad_(self.code is None)
+        self.postprocessing.requires_grad_(False)
+        for part in self.modules():
+            if isinstance(part, WordEncoder):
+                part.words.requires_grad_(self.code is None and part.config["embedding"].get("trained", True))
 
     @property
     def towers(self) -> list[Any]:
@@ -546,5 +552,5 @@ class RaysentModule(InputModule):
         if own.keys() != tensors.keys():
             raise ValueError(f"model.safetensors: of another model: {sorted(own.keys() ^ tensors.keys())[0]!r}")
         for name, parameter in own.items():
-            parameter.copy_(tensors[name])
+            parameter.data.copy_(tensors[name])
         return module

@@ -14,7 +14,7 @@ Source: ONNX operators, opset 18. `GRU` with `linear_before_reset` 0 is the cell
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -71,6 +71,15 @@ _OPSET = 18
 _IR_VERSION = 10
 _LIMIT = float(np.finfo(np.float32).max)
 _BATCH_SIZE = 128
+# The method of `_Graph` that reads an encoder's type.
+_READERS = {
+    "bag": "_bag",
+    "cnn": "_cnn",
+    "gru": "_recurrence",
+    "linear": "_linear",
+    "lstm": "_recurrence",
+    "transformer": "_transformer",
+}
 # The order of torch's gates in ONNX: r, z, n -> z, r, h and i, f, g, o -> i, o, f, c.
 _GATES = {"GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 
@@ -80,7 +89,7 @@ def check_model(models: Sequence[SentenceModel]) -> None:
     if len(models) > 1:
         raise ConfigError("--to onnx: must be a single model, because an ensemble's members differ in their words")
     for part in (models[0].config.encoder, models[0].config.second_encoder, models[0].config.code):
-        check_own(part)
+        check_own(part, encoders=(*_READERS, "concat"), place="_READERS of exports/formats/onnx.py")
 
 
 def write(models: Sequence[SentenceModel], folder: Path) -> None:
@@ -172,15 +181,17 @@ class _Graph:
         self._read_ids(max_length, has_subwords=has_subwords)
 
     def _read_ids(self, max_length: int, *, has_subwords: bool) -> None:
-        is_pad = self.add("Equal", "ids", self.ints(PAD_OF_SUBWORDS if has_subwords else PAD_ID))
-        lengths, ids = self._count(self.add("Not", is_pad)), "ids"
+        # One place more: a batch of nothing but empty texts has no ids, and they are one unknown word.
+        ids = "ids" if has_subwords else self.add("Pad", "ids", self.ints(0, 0, 0, 1), self.constant(np.int64(PAD_ID)))
+        is_pad = self.add("Equal", ids, self.ints(PAD_OF_SUBWORDS if has_subwords else PAD_ID))
+        lengths = self._count(self.add("Not", is_pad))
         if has_subwords:
-            ids = self.add("Max", "ids", self.ints(0))
+            ids = self.add("Max", ids, self.ints(0))
         else:
-            is_known = self.add("Not", self.add("Or", is_pad, self.add("Equal", "ids", self.ints(UNK_ID))))
+            is_known = self.add("Not", self.add("Or", is_pad, self.add("Equal", ids, self.ints(UNK_ID))))
             known = self.add("Greater", self._count(is_known), self.ints(0))
             lengths = self.add("Where", known, lengths, self.ints(1))
-            ids = self.add("Where", self.add("Unsqueeze", known, self.ints(1)), "ids", self.ints(UNK_ID))
+            ids = self.add("Where", self.add("Unsqueeze", known, self.ints(1)), ids, self.ints(UNK_ID))
         self.lengths = self.add("Min", lengths, self.ints(max_length))
         self.ids = self.add("Slice", ids, self.ints(0), self.ints(max_length), self.ints(1))
         time = self.add("Squeeze", self.add("Gather", self.add("Shape", self.ids), self.ints(1)))
@@ -231,8 +242,8 @@ class _Graph:
         if config.type == "concat":
             members = zip(tower.members, config.members.values(), strict=True)
             return [block for member, member_config in members for block in self.encode(member, member_config)]
-        readers = {"bag": self._bag, "cnn": self._cnn, "linear": self._linear, "transformer": self._transformer}
-        return readers.get(config.type, self._recurrence)(tower, config)
+        reader: Callable[[Any, Any], list[str]] = getattr(self, _READERS[config.type])
+        return reader(tower, config)
 
     def words(self, tower: Any) -> str:
         """Return the word vectors [batch, time, dim]."""
