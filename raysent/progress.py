@@ -1,17 +1,21 @@
 """Progress bars, and short texts for numbers and times. `live` shows a whole sweep.
 
-Progress goes to standard error, so that results can be piped.
+Progress goes to standard error, so that results can be piped. Whatever is printed goes through `printable`: sentences,
+labels and names of files may hold sequences that rewrite a terminal.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
 # Set by --verbose: Ray's own messages are printed.
@@ -19,7 +23,33 @@ VERBOSE_VARIABLE = "RAYSENT_VERBOSE"
 # Text that goes into a file or a pipe has no screen to fit.
 PIPE_WIDTH = 160
 
-messages = Console(
+# Control characters except tab and newline, and those that reverse the order of what is shown.
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x202D, 0x202E], "\ufffd")
+
+
+def printable(text: str) -> str:
+    """Return text without characters that a terminal would obey."""
+    return text.translate(_CONTROLS)
+
+
+class PlainConsole(Console):
+    """A console on which only its own styles and movements of the cursor reach the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the pieces of what is printed, their text printable."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+class PrintableFormatter(logging.Formatter):
+    """A log's line without characters that a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return printable(super().format(record))
+
+
+messages = PlainConsole(
     stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else PIPE_WIDTH
 )
 

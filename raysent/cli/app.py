@@ -31,7 +31,7 @@ from raysent.cli.search import search_app
 from raysent.cli.submit import attach_app
 from raysent.cli.sweep import space_app, sweep_app
 from raysent.errors import RaysentError
-from raysent.progress import VERBOSE_VARIABLE, messages
+from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
@@ -87,7 +87,9 @@ def _root(
 
         context.with_resource(trust_remote_code())
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
         os.environ[VERBOSE_VARIABLE] = "1"
     if version:
         typer.echo(f"raysent {__version__}")
@@ -134,5 +136,5 @@ def _misused(error: Any) -> int:
 
 def _refuse(message: str) -> int:
     """Print one line and return the exit code of a user's mistake."""
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {printable(message)}", err=True)
     return 2

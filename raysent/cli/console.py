@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from raysent.config import Override, parse_override
-from raysent.progress import PIPE_WIDTH, ProgressLines, format_duration, format_value, messages, natural_width
+from raysent.progress import (
+    PIPE_WIDTH,
+    PlainConsole,
+    ProgressLines,
+    format_duration,
+    format_value,
+    messages,
+    natural_width,
+)
 
 __all__ = [
     "DASH",
@@ -32,7 +40,7 @@ __all__ = [
 JSON_VERSION = 1
 DASH = "–"
 
-results = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+results = PlainConsole(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def address_of(path: Path) -> str:
@@ -57,7 +65,9 @@ def collect_overrides(options: Mapping[str, tuple[str, Any]], texts: Sequence[st
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Print one JSON object, with the version of its form, on standard output; NaN is not allowed."""
-    typer.echo(json.dumps({"version": JSON_VERSION, **values}, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps({"version": JSON_VERSION, **values}, indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON leaves these as they are, and a terminal obeys them.
+    typer.echo(re.sub(r"[\x7f-\x9f\u202d\u202e]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1) -> None:
