@@ -27,6 +27,7 @@ from raysent.cost.config import parse_deadline
 from raysent.errors import ArtifactError, BudgetError, ConfigError
 from raysent.storage import read_json_lines
 from raysent.storage.layout import LEDGER_FILE
+from raysent.sweeps import SweepController
 from raysent.sweeps.cost_tracker import CostTracker, metered, read_ledger, spent_usd
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import Trial
@@ -299,3 +300,23 @@ def test_ledger_charges_time_of_a_failed_write_with_the_next_line():
     ledger.close("one", now_s=15.0)
     assert sum(line["usd"] for line in lines) == pytest.approx(15.0)
     assert ledger.spent_usd == pytest.approx(15.0)
+
+
+def test_budget_that_starts_no_trial_is_said_and_which_does():
+    """As the controller decides: it draws no trial within the first, and one within the second."""
+    space = "base: {encoder: {type: bag}, objective: {type: context_prediction}}\nlimits: {trials: 1}"
+    config = CostConfig(usd_per_hour=60.0, budget="0.8usd")
+    funds = Funds(0.0, 60.0 * config.window_s / 3600, 60.0, 0.0)
+
+    def starts(cost: CostConfig) -> bool:
+        parsed, budget = parse_space(parse_yaml(space), name="x"), cost.for_sweep(NOON)
+        controller = SweepController(parsed, seed=0, write=lambda *_, **__: None, budget=budget)
+        return controller.suggest(funds) is not None
+
+    assert not starts(config)
+    assert "no trial can start: 0.00 usd spent, 2.25 committed; 0.76 of 0.80 are for training" in config.too_small
+    least = config.too_small.split("at least ")[1].split(" ")[0]
+    enough = CostConfig(usd_per_hour=60.0, budget=least)
+    assert starts(enough)
+    assert enough.too_small == ""
+    assert CostConfig(usd_per_hour=60.0).too_small == CostConfig(budget="1usd").too_small == ""

@@ -52,6 +52,21 @@ def test_version_1_has_no_hashes_and_no_problems(folder):
     assert check_run(VERSION_1 / folder).problems == ()
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("typed", ["report", "cost report"])
+def test_lost_ledger_is_noticed_by_whoever_reads_it(tmp_path, raysent, typed, is_removed):
+    """A sweep with charges whose ledger is empty or gone: one line, and exit code 2 where it is continued."""
+    shutil.copytree(VERSION_1 / "finished", tmp_path / "run")
+    (tmp_path / "run" / LEDGER_FILE).unlink()
+    if not is_removed:
+        (tmp_path / "run" / LEDGER_FILE).touch()
+    lines = raysent(*typed.split(), "run").err.splitlines()
+    assert sum("run/ledger.jsonl:1: missing" in line for line in lines) == 1
+    resumed = raysent("resume", "run")
+    assert resumed.code == 2
+    assert "ledger.jsonl:1: missing" in resumed.err
+
+
 def test_damage_is_found_or_harmless_and_never_accepted():
     """A short form of the benchmark: flips, cuts, doubled, copied, swapped and removed lines of one or both files."""
     outcomes = sum(damage.run(140, seed=1).values(), Counter())

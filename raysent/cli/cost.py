@@ -76,7 +76,7 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     from raysent.storage import address_of
     from raysent.sweeps import LEDGER_FILE, load_record, read_events, read_ledger
 
-    record, entries = load_record(run), read_ledger(run)
+    sweep, record, entries = Sweep(run), load_record(run), read_ledger(run)
     if not entries:
         raise ArtifactError(
             f"{address_of(run)}: holds no {LEDGER_FILE}; nothing was spent, or the sweep is older than ledgers"
@@ -86,7 +86,7 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     closings = [event for event in read_events(run) if event["event"] in ("refused", "halted")]
     found |= {"budget_usd": limit, "closed": closings[-1]["reason"] if closings else ""}
     found["estimate"] = compare_estimate(run, spent_usd=found["spent_usd"])
-    found["forecast"] = [{**asdict(one), "verdict": one.sentence} for one in Sweep(run).scored_forecast]
+    found["forecast"] = [{**asdict(one), "verdict": one.sentence} for one in sweep.scored_forecast]
     if as_json:
         print_json(found)
     else:

@@ -603,6 +603,8 @@ def _print_plan(plan: SweepPlan) -> None:
         results.print("\ncost: this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
     if plan.forecast is not None:
         print_forecast(plan.forecast)
+    if values["refused"]:
+        results.print(f"\n{values['refused']}", soft_wrap=True)
 
 
 def _domain_text(entry: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.cost.budget import Budget, OnBudget
+from raysent.cost.budget import Budget, Funds, OnBudget
 from raysent.errors import ConfigError
 
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)")
@@ -177,6 +177,21 @@ class CostConfig(StrictModel):
     def max_hourly_usd(self) -> float | None:
         """The most that all machines together may cost an hour, in dollars; None for no limit."""
         return None if self.max_hourly is None else parse_money(self.max_hourly)
+
+    @property
+    def too_small(self) -> str:
+        """Why the budget starts no trial on one machine of the cheapest type, and which could; empty if it does."""
+        if self.budget_usd is None or not self.is_priced:
+            return ""
+        hourly_usd = min(self.machines.values(), default=self.usd_per_hour or 0.0)
+        funds = Funds(0.0, hourly_usd * self.window_s / 3600, hourly_usd, 0.0)
+        refusal = Budget(self.budget_usd, reserve=self.reserve, window_s=self.window_s).refusal(funds)
+        # The first seconds cost too.
+        least_usd = (funds.commitment_usd + hourly_usd * self.poll_s / 3600) / (1 - self.reserve)
+        return refusal and (
+            f"cost.budget {self.budget}: no trial can start: {refusal}; a machine is paid for {self.window_s:.0f} s "
+            f"after the last poll; at least {math.ceil(100 * least_usd) / 100:.2f}usd are needed"
+        )
 
     def for_sweep(self, start: datetime.datetime) -> Budget:
         """Return the budget of a sweep that started at `start`.

@@ -100,6 +100,7 @@ class SweepPlan:
             "tasks": list(self.tasks),
             "retrain": self.space.evaluation.retrain,
             "budget_usd": self.space.cost.budget_usd,
+            "refused": self.space.cost.too_small or None,
             "estimate": None if self.estimate is None else self.estimate.values(),
             "forecast": None if self.forecast is None else self.forecast.values(),
             "not_replayable": not_replayable(self.space) or None,

@@ -165,6 +165,15 @@ def verify_run(folder: Path) -> None:
         raise ArtifactError(f"{where}/{found.problems[0]}; {spent}; see 'raysent doctor {where}'")
 
 
+def ledger_damage(folder: Path) -> str:
+    """Return what is wrong with a sweep's ledger, in one line; empty if nothing is, also while it is written."""
+    found = next((one for one in check_run(folder).problems if one.file == LEDGER_FILE), None)
+    where = address_of(folder)
+    return (
+        "" if found is None else f"{where}/{found}; what was spent is not known from it; see 'raysent doctor {where}'"
+    )
+
+
 def repair(folder: Path) -> Repair:
     """Repair what can be repaired without loss, and keep the damaged files beside the repaired ones.
 

@@ -16,8 +16,10 @@ from raysent.config import UPGRADE, Document, Override
 from raysent.errors import ArtifactError
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
+from raysent.progress import messages
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
+from raysent.sweeps.integrity import ledger_damage
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
@@ -262,12 +264,14 @@ class RecordedSweep:
 
 
 def read_sweep(folder: Path) -> RecordedSweep:
-    """Read the folder of a sweep.
+    """Read the folder of a sweep; a ledger that is damaged or lacks lines is said in a line.
 
     Raises:
         ArtifactError: If the folder is no sweep's, or a file in it is damaged.
     """
     record = load_record(folder)
+    if damage := ledger_damage(folder):
+        messages.print(f"warning: {damage}", soft_wrap=True)
     try:
         events = tuple(read_events(folder))
         trials = tuple(trials_of(events).values())
