@@ -9,10 +9,10 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+import damaged_lines as damage
 import pytest
 from command import CommandLine
 
-from benchmarks import damage
 from raysent.errors import ArtifactError
 from raysent.storage import Lines, check_lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE
@@ -68,7 +68,7 @@ def test_lost_ledger_is_noticed_by_whoever_reads_it(tmp_path, raysent, typed, is
 
 
 def test_damage_is_found_or_harmless_and_never_accepted():
-    """A short form of the benchmark: flips, cuts, doubled, copied, swapped and removed lines of one or both files."""
+    """Flips, cuts, doubled, copied, swapped and removed lines of one or both files."""
     outcomes = sum(damage.run(140, seed=1).values(), Counter())
     assert outcomes["ACCEPTED"] == 0
     assert outcomes["found"] > 130

@@ -8,16 +8,13 @@ swapped with another or removed, and compares what is read with what was written
     harmless   what is read is what was written, or all but an incomplete last line that no other line has seen
     ACCEPTED   something else is read without an error, or another spending: there must be none
 
-    python -m benchmarks.damage [--num 10000] [--seed 0] [--json]
+`benchmarks/kills.py` damages every file of a run, the cache and a model, and reads it by commands.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -159,28 +156,3 @@ def run(num: int, *, seed: int) -> dict[str, Counter[str]]:
             repaired = tuple(repair_lines(data) for data in (journal, ledger))
             counts["repaired"] += repaired == written
     return outcomes
-
-
-def main() -> None:
-    """Run and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--num", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    outcomes = run(options.num, seed=options.seed)
-    if options.json:
-        print(json.dumps(outcomes))
-        return
-    columns = ("found", "harmless", "ACCEPTED", "spend known", "repaired")
-    print("| damage | " + " | ".join(columns) + " |\n|---" + "|---:" * len(columns) + "|")
-    for name, counts in sorted(outcomes.items()):
-        print(f"| {name} | " + " | ".join(f"{counts[column]:,}" for column in columns) + " |")
-    totals = sum(outcomes.values(), Counter[str]())
-    print("| all | " + " | ".join(f"{totals[column]:,}" for column in columns) + " |")
-    print(f"{options.num:,} damaged pairs of files, seed {options.seed}, {time.perf_counter() - started:.0f} s")
-
-
-if __name__ == "__main__":
-    main()
