@@ -198,11 +198,15 @@ def test_controller_pays_ways_to_rungs_ahead_when_told_to():
     """Under finish-rung a trial at a rung goes on only if its next rung, and those of others, still fit."""
     budget = Budget(limit_usd=10.0, reserve=0.0, on_budget="finish-rung")
     for spent_usd, should_continue in ((7.4, True), (7.6, False)):
-        controller = SweepController(_space(), seed=1, write=lambda event, **values: None, budget=budget)
+        events = []
+        write = lambda event, **values: events.append({"event": event, **values})  # noqa: B023, E731 - used at once
+        controller = SweepController(_space(), seed=1, write=write, budget=budget)
         trial = controller.suggest(Funds())
         # At one dollar a report, the way from rung 1 to rung 3 needs 2 * 1.25 dollars.
         told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0, "usd": 1.0}
         assert controller.report(trial.name, **told, funds=Funds(spent_usd=spent_usd)) is should_continue
+        # The journal says that it was the money: the trial is none the worse.
+        assert (events[-1].get("by") == "budget", trial.is_outranked) == (not should_continue, False)
         assert (controller.suggest(Funds(spent_usd=9.5)) is None) is True
 
 
