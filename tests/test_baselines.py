@@ -31,7 +31,7 @@ def frame(number: int = 90, num_classes: int = 2) -> pd.DataFrame:
     labels = np.arange(number) % num_classes
     words = [["red", "tall"], ["blue", "short"], ["green", "wide"]]
     shown = np.where(generator.uniform(size=number) < 0.9, labels, generator.integers(num_classes, size=number))
-    texts = [f"a {generator.choice(words[one])} thing number {row % 17}" for row, one in enumerate(shown)]
+    texts = [f"{row:03d} a {generator.choice(words[one])} thing number {row:03d}" for row, one in enumerate(shown)]
     return pd.DataFrame({"text": texts, "label": [f"c{label}" for label in labels]})
 
 

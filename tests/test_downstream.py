@@ -11,6 +11,7 @@ import pytest
 from command import CommandLine
 from tiny_run import tiny_run, write_corpus
 
+from raysent.evaluation import division
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.tasks import TaskData, load_task
@@ -51,15 +52,17 @@ def test_sample_rows_keeps_no_test_row_and_a_limited_number(validation, kept):
     assert sample_rows(data, max_rows=20).row_hash == small.row_hash
 
 
-def test_sampled_task_without_splits_has_plain_cross_validation():
-    """Every row trains and is predicted by a fit without it; the score is that of one choice of C."""
-    data = replace(divided(60, 0, 0), split="nested")
-    small = sample_rows(data, max_rows=50)
-    assert (small.split, len(small.train), len(small.validation)) == ("train-test", 50, 0)
-    features = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+def test_sampled_task_without_splits_has_no_row_that_an_evaluation_tests_on():
+    """It is divided first; each training row is predicted by a fit without it, with one choice of C for all."""
+    data = replace(divided(600, 0, 0), split="nested")
+    tested = {data.sentences[0][row] for row in division.divided(data).test}
+    small = sample_rows(data, max_rows=500)
+    assert (len(tested), small.split, len(small.train), len(small.validation)) == (120, "train-test", 480, 0)
+    assert not tested & set(small.sentences[0])
+    features = np.random.default_rng(0).standard_normal((480, 4)).astype(np.float32)
     features[:, 0] += 3 * small.labels
     [fold] = fit_probe(features, small).folds
-    assert sorted(fold.validation_rows.tolist()) == list(range(50))
+    assert sorted(fold.validation_rows.tolist()) == list(range(480))
 
 
 def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):

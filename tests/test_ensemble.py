@@ -144,21 +144,23 @@ def run(tmp_path_factory):
         patch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
         write_tasks(folder / "data")
         result = combine(MEMBERS, output=folder, tasks=["CR", "TREC"], data_dir=folder / "data", top=2)
-        found = Evaluator(folder / "evaluation", folder / "data").records(expand(MEMBERS), ["CR", "TREC"])
+        evaluator = Evaluator(folder / "evaluation", folder / "data", divides=True)
+        found = evaluator.records(expand(MEMBERS), ["CR", "TREC"])
     return folder, result, found
 
 
 def write_tasks(data) -> None:
-    """Write CR and TREC of sixty lines per file; a third of the words determine the class."""
+    """Write CR and TREC of sixty lines per file; some of the words determine the class, the others are of the line."""
     generator = np.random.default_rng(0)
+    word_of_line = (f"{number}{chr(97 + number % 26)}" for number in generator.permutation(1000))
     for folder in ("CR", "TREC"):
         (data / folder).mkdir(parents=True)
     for name, word in (("pos", "good"), ("neg", "bad")):
-        lines = [f"{word if generator.random() < 0.7 else 'thing'} {generator.integers(9)}" for _ in range(60)]
+        lines = [f"{word if generator.random() < 0.7 else 'thing'} {next(word_of_line)}" for _ in range(60)]
         (data / f"CR/custrev.{name}").write_text("\n".join(lines) + "\n")
     for name in ("train_5500", "TREC_10"):
         words = [("NUM", "many"), ("LOC", "where"), ("HUM", "who")]
-        lines = [f"{label}:x {word} {generator.integers(9)}" for label, word in words for _ in range(20)]
+        lines = [f"{label}:x {word} {next(word_of_line)}" for label, word in words for _ in range(20)]
         (data / f"TREC/{name}.label").write_text("\n".join(lines) + "\n")
 
 
@@ -225,9 +227,10 @@ def test_combine_keeps_the_members_within_the_limits(run, monkeypatch):
     monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
     shutil.copytree(folder / "evaluation", output / "evaluation")
     for member, seconds in ((slow, 1.2), (fast, 0.12)):  # to encode 120 sentences
-        path = output / "evaluation" / member.replace(":", "%3A") / "TREC.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": {"encode_s": seconds}}))
-    options = {"output": output, "tasks": ["TREC"], "data_dir": folder / "data"}
+        for task in ("CR", "TREC"):
+            path = output / "evaluation" / member.replace(":", "%3A") / "fast-divided" / f"{task}.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": {"encode_s": seconds}}))
+    options = {"output": output, "tasks": ["CR", "TREC"], "data_dir": folder / "data"}
     assert combine(result.members, limits=CostLimits(1000.0), **options).members == (fast,)
     message = rf"^--max-ms 999: at least one member must be within it; '{fast}' has the least, 1,000; raise it$"
     with pytest.raises(ConfigError, match=message):
@@ -333,18 +336,19 @@ EARLIER = {
 
 
 def test_weights_come_from_the_validation_rows_of_each_fold(run):
-    """In every outer fold w_m = s_m / sum of s on the fold's validation rows, whatever the best member scores."""
+    """In every outer fold w_m = s_m / sum of s on the fold's validation rows; a divided task has one fold."""
     _, result, _ = run
     kept, task = kept_records(run, 0), result.tasks["CR"]
-    assert np.shape(task.fold_weights) == (10, 2)
-    for fold in range(10):
+    assert np.shape(task.fold_weights) == (1, 2)
+    for fold in range(1):
         accuracies = [
             (r.folds[fold].validation_log_probabilities.argmax(1) == r.labels[r.folds[fold].validation_rows]).mean()
             for r in kept
         ]
         np.testing.assert_allclose(task.fold_weights[fold], np.array(accuracies) / sum(accuracies))
     assert task.scores["ensemble"].num_replaced == 0
-    assert 0 < task.scores["guarded"].num_replaced < 10
+    assert result.protocol == "fast/divided"
+    assert 0 <= task.scores["guarded"].num_replaced <= 1
 
 
 @pytest.mark.parametrize("method", ["validation", "uniform"])
@@ -428,7 +432,7 @@ def test_ensemble_refuses_unknown_tasks_and_columns(run):
     loaded = model.load(run[0])
     with pytest.raises(ConfigError, match=r"^TRECC: the ensemble was not made on this task; did you mean 'TREC'\?$"):
         loaded.predict("TRECC", ["a"])
-    with pytest.raises(ConfigError, match=r"^TREC: needs 1 list\(s\) of equally many sentences; given 2$"):
+    with pytest.raises(ConfigError, match=r"^TREC: needs 1 list\(s\) of equally many sentences; given 1 and 1$"):
         loaded.predict("TREC", ["a"], ["b"])
 
 
@@ -436,7 +440,9 @@ def test_load_ensemble_refuses_what_changed(run, tmp_path):
     """A member or a record that changed since is an error."""
     shutil.copytree(run[0], tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy/evaluation/hash%3A16")
-    with pytest.raises(ArtifactError, match=r"hash%3A16/TREC.json: missing or changed since the ensemble was made"):
+    with pytest.raises(
+        ArtifactError, match=r"hash%3A16/fast-divided/TREC.json: missing or changed since the ensemble was made"
+    ):
         model.load(tmp_path / "copy").predict("TREC", ["a"])
     about = json.loads((tmp_path / "copy/ensemble.json").read_text())
     about["keys"]["hash:16"] = "other"
@@ -517,6 +523,7 @@ def test_joined_vectors_are_scored_as_a_model(tmp_path, monkeypatch):
     result = combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data, joins_vectors=True)
     assert list(result.mean.scores) == ["ensemble", "uniform", "best", "guarded", "concatenation", *result.members]
     joined = Concatenation([HashEncoder(int(name.removeprefix("hash:"))) for name in result.members])
-    (expected,) = Evaluator(tmp_path / "b", data, load=lambda _: joined).evaluate(["hash:1"], ["CR"])
+    alone = Evaluator(tmp_path / "b", data, load=lambda _: joined, divides=True)
+    (expected,) = alone.evaluate(["hash:1"], ["CR"])
     assert result.tasks["CR"].scores["concatenation"].test == pytest.approx(expected.test)
     assert [Average.accepts(sizes) for sizes in ([8, 8], [8, 4])] == [True, False]

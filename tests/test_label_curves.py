@@ -47,7 +47,7 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
     others = baselines_of(members)
     assert [one.name for one in others] == ["tfidf", "tfidf:chars"]
     curve = label_curve(rows(), members, others, sizes=[16, 64, "all"])
-    assert curve.sizes == (16, 64, 168)
+    assert curve.sizes == (16, 64, 159)
     assert curve.num_draws == (5, 5, 1)
     lexical = max(("tfidf", "tfidf:chars"), key=lambda name: sum(curve.curves[name].validation))
     names = ["hash:40", "hash:60", "tfidf", "tfidf:chars", "ensemble", f"ensemble + {lexical}", "chance"]
@@ -58,7 +58,7 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
     for one in curve.curves.values():
         for point in one.points:
             assert point.interval[0] <= point.value <= point.interval[1]
-    assert [one.size for one in curve.comparisons] == [16, 64, 168]
+    assert [one.size for one in curve.comparisons] == [16, 64, 159]
     assert {one.baseline for one in curve.comparisons} == {lexical}
     assert f"beat {lexical}, the baseline of the best validation, at " in curve.sentence
     write_curves(tmp_path, [curve])

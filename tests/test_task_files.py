@@ -30,7 +30,7 @@ def rows(number: int = 60, seed: int = 0) -> list[dict[str, str]]:
     found = []
     for row in range(number):
         label = ("good", "bad")[row % 2]
-        found.append({"text": f"a {generator.choice(words[label])} film {row}", "label": label})
+        found.append({"text": f"{row:03d} a {generator.choice(words[label])} film {row:03d}", "label": label})
     return found
 
 
@@ -81,13 +81,13 @@ def load(name: str, **columns: object) -> TaskData:
 
 @pytest.mark.parametrize("name", ["own.csv", "own.tsv", "own.jsonl", "own.parquet", "folder"])
 def test_own_task_is_the_same_in_every_form(tmp_path, name):
-    """Texts, classes and their order do not depend on the form of the file; a nested split is the default."""
+    """Texts, classes and their order do not depend on the form of the file, nor do the test rows."""
     found = [*rows(), {"text": 'it said "no,\tnever" ; NA', "label": "bad"}]
     data = load(write(tmp_path / name, found))
     assert data.sentences == ([row["text"] for row in found],)
     assert data.label_names == ("bad", "good")
     assert [data.label_names[label] for label in data.labels] == [row["label"] for row in found]
-    assert (data.split, data.kind) == ("nested", "sentence")
+    assert (data.split, data.kind, len(data.test)) == ("train-test", "sentence", round(len(data) / 3))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -169,7 +169,7 @@ def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_
         (["train", "dev", "test"], "train-validation-test", (20, 20, 20)),
         (["Train", "test", "train"], "train-test", (40, 0, 20)),
         (["train", "train", "validation"], "train-test", (40, 0, 20)),
-        (["train"], "nested", (0, 0, 0)),
+        (["train"], "train-test", (40, 0, 20)),
     ],
 )
 def test_own_task_takes_the_splits_of_a_column(tmp_path, parts, split, sizes):
@@ -199,16 +199,16 @@ def test_own_task_draws_stratified_fractions(tmp_path):
 
 
 def test_own_task_keeps_groups_in_one_fold(tmp_path):
-    """No document is on both sides of a fold; the probe uses these folds."""
+    """No document is on both sides of the test or of a fold; the probe uses these folds."""
     found = [{**row, "doc_id": str(number // 6)} for number, row in enumerate(rows(120))]
     data = load(write(tmp_path / "own.csv", found))
-    folds = data.folds.reshape(20, 6)
-    assert (folds == folds[:, :1]).all()
-    assert set(data.folds) == set(range(10))
-    result = fit_probe(np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32), data)
-    for fold in result.folds:
-        assert len(set(data.folds[fold.test_rows])) == 1
-        assert not set(data.folds[fold.test_rows]) & set(data.folds[fold.validation_rows])
+    documents = np.arange(120) // 6
+    assert not set(documents[data.train]) & set(documents[data.test])
+    assert all(len(set(data.folds[data.train][documents[data.train] == one])) <= 1 for one in range(20))
+    assert set(data.folds[data.train]) == set(range(10))
+    [fold] = fit_probe(np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32), data).folds
+    assert np.array_equal(fold.test_rows, data.test)
+    assert np.array_equal(fold.validation_rows, data.train)
 
 
 def test_own_task_with_scores_is_two_tasks(tmp_path):
@@ -259,9 +259,10 @@ def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
     found = [{"text": f"t {row}", "label": "rare" if row % 10 == 0 else "common"} for row in range(100)]
     data = load(write(tmp_path / "own.csv", found), metric="macro_f1")
     result = fit_probe(np.zeros((100, 2), dtype=np.float32), data)
-    assert result.measures["accuracy"] == pytest.approx(90.0)
-    # The rare class has F1 0, and the common one 2 * 90 / 190.
-    assert result.test == pytest.approx(100 * 0.5 * 180 / 190)
+    assert np.bincount(data.labels[data.test]).tolist() == [30, 3]
+    assert result.measures["accuracy"] == pytest.approx(100 * 30 / 33)
+    # The rare class has F1 0, and the common one 2 * 30 / 63.
+    assert result.test == pytest.approx(100 * 0.5 * 60 / 63)
     with pytest.raises(
         ConfigError, match=r"^--protocol senteval: must be fast for own, which has macro_f1; leave it out$"
     ):
@@ -342,7 +343,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "unknown split": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,a,later"), "", r"row 31: split 'split' must be train, validation or test; given 'later'$"),
     "no train rows": ("x.csv", csv_of("text,label,split", *(f"{row},test" for row in GOOD)), "", r"split: must have train rows; given test$"),
     "class missing in train": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,z,test"), "", r"train must have rows of every class; it has none of z$"),
-    "two groups": ("x.csv", csv_of("text,label,group", *(f"{row},{row[-1]}" for row in GOOD)), "", r"must have at least 3 groups of rows for cross-validation; given 2$"),
+    "two groups": ("x.csv", csv_of("text,label,group", *(f"{row},{row[-1]}" for row in GOOD)), "", r"must have groups that can be divided into train and test, with rows of every class to train on; given 30 rows; name a split, or give more groups$"),
     "score that is text": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,high"), "", r"row 2: score 'score' must be a number; given 'high'$"),
     "score NaN": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,nan"), "", r"row 2: score 'score' must be finite; 1 rows are not$"),
     "equal scores": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,1"), "", r"must differ between rows; all are 1$"),
@@ -373,7 +374,7 @@ def test_bad_task_file_is_one_line(tmp_path, case):
 
 WARNED = {
     "empty texts": (csv_of("text,label", *GOOD, ",a"), r"1 texts are empty$"),
-    "repeated rows": (csv_of("text,label", *GOOD, GOOD[0], GOOD[1]), r"2 rows repeat the text of another row"),
+    "repeated rows": (csv_of("text,label", *GOOD, *GOOD), r"\d+ training rows repeat the text of another one"),
     "rows in two splits": (
         csv_of("text,label,split", *(f"{row},train" for row in GOOD), *(f"{row},test" for row in GOOD[:3])),
         r"3 test rows have the text of a train or validation row; test scores are too high$",

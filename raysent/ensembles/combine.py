@@ -101,11 +101,20 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     check_folder(output)
     members = [_saved(member, output) for member in expand(models)]
     evaluator = Evaluator(
-        output / EVALUATION_FOLDER, data_dir, protocol, load, progress, map_jobs, tuple(_other_outputs(members))
+        output / EVALUATION_FOLDER,
+        data_dir,
+        protocol,
+        load,
+        progress,
+        map_jobs,
+        tuple(_other_outputs(members)),
+        divides=True,
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
     ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1])))
+    if method == ALL or (limits and limits.given) or (select == "best" and top is not None and top < len(ranked)):
+        _check_choice(_by_task(ranked))
     methods = list(METHODS) if method == ALL else [method, *BASELINES]
     selected: Members = ranked
     scores: list[dict[str, TaskScores]] | None = None
@@ -178,6 +187,16 @@ def _other_outputs(members: Sequence[Member]) -> Iterator[Path]:
         if path.parent.name == TRIALS_FOLDER:
             folders[path.parent.parent] = None
     yield from (folder / EVALUATION_FOLDER for folder in folders if (folder / EVALUATION_FOLDER).is_dir())
+
+
+def _check_choice(records: Sequence[Sequence[Record]]) -> None:
+    """Refuse a choice by rows that test it: in nested cross-validation every row does both."""
+    for first, *_ in records:
+        if len(first.folds) > 1:
+            raise ConfigError(
+                f"--protocol {first.protocol}: {first.task} has no test rows under it, so nothing can be chosen by "
+                "other rows; use protocol fast, or leave out --top, --max-ms, --max-bytes and --method all"
+            )
 
 
 def _mean_validation(records: Sequence[Record]) -> float:

@@ -28,6 +28,7 @@ from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.result import ENSEMBLE, name_with_lexical
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE, LEXICAL
+from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Load, MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
@@ -248,17 +249,9 @@ class CurveJob:
 
 
 def _pool_and_test(data: TaskData) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that draws are made of and the test rows, whole folds where the task gives them."""
-    generator = np.random.default_rng(SEED)
-    if data.split != "nested":
-        pool, test = data.train, data.test
-    elif len(data.folds):
-        held_out = data.folds >= int(np.ceil(0.7 * (data.folds.max() + 1)))
-        pool, test = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    else:
-        held_out = stratified_folds(data.labels, 10, seed=SEED) >= 7
-        pool, test = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    return pool, np.sort(generator.permutation(test)[:MAX_TEST])
+    """Return the rows that draws are made of, and the test rows."""
+    data = divided(data)
+    return data.train, np.sort(np.random.default_rng(SEED).permutation(data.test)[:MAX_TEST])
 
 
 def _draws(labels: np.ndarray, pool: np.ndarray, count: int) -> list[np.ndarray]:

@@ -252,18 +252,26 @@ def read_result(folder: Path) -> EnsembleResult:
     """Read `ensemble.json`.
 
     Raises:
-        ArtifactError: If it is missing, truncated, of another kind, or of another version.
+        ArtifactError: If it is missing, truncated, of another kind, or of another version, or was scored on rows that
+            chose its members.
     """
     path = folder / ENSEMBLE_FILE
     try:
         # JSON has lists in place of tuples.
-        return EnsembleResult.model_validate(read_json(path), strict=False)
+        result = EnsembleResult.model_validate(read_json(path), strict=False)
     except pydantic.ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         about = f" ({where}: {error.errors()[0]['msg']})" if where else ""
         raise ArtifactError(
             f"{address_of(path)}: not an ensemble of this version of raysent{about}; make it again"
         ) from None
+    nested = [task for task, found in result.tasks.items() if len(found.fold_weights) > 1]
+    if result.protocol == "fast" and nested:
+        raise ArtifactError(
+            f"{address_of(path)}: an older version scored it on rows of {', '.join(nested)} that may have chosen its "
+            "members; make it again"
+        )
+    return result
 
 
 def summarize(

@@ -29,7 +29,7 @@ def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[M
     One whose files do not allow it, such as a start from word vectors that were counted from a corpus, is left out; so
     are those of words under a protocol other than `fast`, which needs vectors.
     """
-    names = [*LEXICAL] if protocol == "fast" else []
+    names = [*LEXICAL] if protocol.partition("/")[0] == "fast" else []
     trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()

@@ -18,11 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from raysent.errors import ArtifactError
+from raysent.evaluation.division import divided
 from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
+from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import (
     SIMILARITY,
     AnyScore,
@@ -111,6 +113,8 @@ class Evaluator:
         progress: Called with the progress of the evaluation.
         map_jobs: Runs jobs, e.g. on a cluster; by default one after another.
         other_outputs: More folders of records; a record that is found there is copied to `output`.
+        divides: Whether tasks without given splits are divided into train and test, by the protocol `fast/divided`
+            instead of `fast`: for callers that choose among models, see `evaluation.division`.
     """
 
     output: Path
@@ -120,6 +124,7 @@ class Evaluator:
     progress: Progress | None = None
     map_jobs: MapJobs | None = None
     other_outputs: tuple[Path, ...] = ()
+    divides: bool = False
 
     def evaluate(self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None) -> list[AnyScore]:
         """Score models on tasks.
@@ -166,7 +171,12 @@ class Evaluator:
     def results(self, members: Sequence[Member], tasks: Sequence[Task]) -> dict[Member, list[Result]]:
         """Return the result of every member on every task, made or read, by member."""
         data = [task.load(self.data_dir) for task in tasks]
-        jobs = [self._job(member, rows) for member in members for rows in data]
+        protocol = protocol_name(self.protocol)
+        if protocol == "fast" and self.divides and any(map(_is_nested, data)):
+            protocol = DIVIDED
+        if protocol == DIVIDED:
+            data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
+        jobs = [_job(member, rows, protocol) for member in members for rows in data]
         results = [self._read(job) for job in jobs]
         missing = [place for place, result in enumerate(results) if result is None]
         num_read = len(jobs) - len(missing)
@@ -183,14 +193,6 @@ class Evaluator:
             self.progress("done", len(jobs), len(jobs))
         ordered = iter([result for result in results if result is not None])
         return {member: [next(ordered) for _ in tasks] for member in members}
-
-    def _job(self, member: Member, data: TaskData | SimilarityData) -> Job:
-        settings: object = SIMILARITY_VERSION
-        protocol = SIMILARITY
-        if isinstance(data, TaskData):
-            protocol = protocol_name(self.protocol)
-            settings = PROTOCOLS[protocol].settings()
-        return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
 
     def _read(self, job: Job) -> Result | None:
         """Return the record of a job, or None if there is none."""
@@ -214,6 +216,19 @@ class Evaluator:
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(f"{job.member.name}: {job.data.task}", done, total)
+
+
+def _is_nested(data: TaskData | SimilarityData) -> bool:
+    return isinstance(data, TaskData) and data.split == "nested"
+
+
+def _job(member: Member, data: TaskData | SimilarityData, protocol: str) -> Job:
+    settings: object = SIMILARITY_VERSION
+    if isinstance(data, TaskData):
+        settings = PROTOCOLS[protocol].settings()
+    else:
+        protocol = SIMILARITY
+    return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
 
 
 def _shared_folder(job: Job) -> list[Path]:

@@ -177,5 +177,7 @@ def _student_front(
     student, *others = expand_names([str(folder), *members])
     known = tuple(Path(one) / EVALUATION_FOLDER for one in (*members, str(place)) if Path(one).is_dir())
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=bar, map_jobs=map_jobs(), other_outputs=known)
+        evaluator = Evaluator(
+            folder / EVALUATION_FOLDER, data, progress=bar, map_jobs=map_jobs(), other_outputs=known, divides=True
+        )
         return student_front(student, evaluator.records([student, *others], tasks), method=method)

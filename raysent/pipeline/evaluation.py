@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ from raysent.ensembles import (
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
+from raysent.evaluation.division import divided, is_ranked_by_other_rows
 from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
 from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
+from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import AnyScore
 from raysent.evaluation.task import SimilarityData, TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
@@ -39,11 +42,11 @@ from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import map_in_processes, num_processes_for
-from raysent.pipeline.arguments import print_remarks
+from raysent.pipeline.arguments import print_remarks, print_warning
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
-from raysent.storage import open_folder
-from raysent.storage.layout import EVALUATION_FOLDER
+from raysent.storage import address_of, open_folder
+from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
 from raysent.training.ray_session import has_cores, map_on_ray
 
 # Where scores of models without a folder of their own are kept.
@@ -135,8 +138,9 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
     chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data)
     if progress:
         print_remarks(chosen)
+    _warn_of_ranking_rows(models, chosen, data, is_divided=protocol == DIVIDED)
     given = models
-    has_baselines = (protocol == "fast" and bool(chosen)) if baselines is None else baselines
+    has_baselines = (protocol.partition("/")[0] == "fast" and bool(chosen)) if baselines is None else baselines
     if has_baselines:
         models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
     scores: list[AnyScore] = []
@@ -148,6 +152,25 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
             with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
             scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
     return scores
+
+
+def _warn_of_ranking_rows(
+    models: Sequence[Model], tasks: Sequence[Task], data: Path | None, *, is_divided: bool
+) -> None:
+    """Warn where rows that test may have ranked the trials that are evaluated: the sweep divided the task otherwise."""
+    paths = [Path(one) for one in models if isinstance(one, (str, Path))]
+    folders = {one.parent.parent if one.parent.name == TRIALS_FOLDER else one for one in paths}
+
+    def load(task: Task) -> TaskData | SimilarityData:
+        rows = task.load(data)
+        return divided(rows) if is_divided and isinstance(rows, TaskData) else rows
+
+    for folder, task in product(sorted(folders), tasks):
+        if is_ranked_by_other_rows(folder, task, load):
+            print_warning(
+                f"{task.name}: {address_of(folder)} ranked its trials by other rows of it than those that train here, "
+                "so rows that test may have chosen them; with the same table and --config divided, none has"
+            )
 
 
 def ensemble(  # noqa: PLR0913 - the options of the command
@@ -203,6 +226,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     chosen = resolve_tasks(tasks, data_dir, scorings=PROBED, default={"accuracy"})
     if progress:
         print_remarks(chosen)
+    _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol.partition("/")[0] == "fast")
     with (
         trusting(trust_remote_code),
         ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
@@ -217,7 +241,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             select=select,
             limits=CostLimits(max_ms, max_bytes),
             joins_vectors=join_vectors,
-            baselines=protocol == "fast" if baselines is None else baselines,
+            baselines=protocol.partition("/")[0] == "fast" if baselines is None else baselines,
             protocol=protocol_name(protocol, config),
             progress=bar,
             map_jobs=map_jobs(),
@@ -257,6 +281,7 @@ def label_curves(
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
     data_dir = None if data is None else Path(data)
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy"})
+    _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
     folder = Path(output) if output is not None else scores_folder(named)
     members = expand_names(named)
     others = baselines_of(members) if baselines else []

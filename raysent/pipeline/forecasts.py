@@ -199,7 +199,7 @@ class _PilotEvaluation:
 
     def __init__(self, folder: Path, tasks: Sequence[Task], data: Path | None, *, progress: ProgressLines) -> None:
         self._folder, self._tasks, self._data, self._progress = folder, tasks, data, progress
-        self._evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=progress)
+        self._evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=progress, divides=True)
 
     def run(self, pilots: Sequence[Pilot], *, end: float) -> tuple[list[Pilot], float | None]:
         """Return the pilots with their scores, and the gain of an ensemble of them over the best one, in points.

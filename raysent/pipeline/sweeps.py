@@ -15,10 +15,11 @@ from raysent.config import Override
 from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, combine, label_curve, read_curves, write_curves
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.division import check_divisions, save_divisions
 from raysent.evaluation.evaluate import MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.task import TaskData
-from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.evaluation.tasks import PROBED, Task, load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
 from raysent.progress import ProgressLines, messages
 from raysent.simulation.estimate import Estimate, estimate_locally
@@ -238,6 +239,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
+        _save_divisions(checked, folder, chosen, data)
         if shows_plan:
             print_lines([] if messages.is_terminal else lines)
             print_notes(checked.config(checked.first_params()))
@@ -268,6 +270,17 @@ def sweep(  # noqa: PLR0913 - the options of the command
                 callbacks=callbacks,
             )
         return _evaluated(folder, progress=progress, tracking=tracking)
+
+
+def _save_divisions(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: str | Path | None) -> None:
+    """Write which rows test of the tasks that a sweep ranks and evaluates by."""
+    config = space.config(space.first_params()).validation.downstream
+    ranking: list[TaskData] = []
+    if space.metric == "downstream" and config is not None:
+        place = None if config.data is None else Path(config.data)
+        ranking = load_divided(config.tasks, place)
+    others = load_divided(tasks, None if data is None else Path(data))
+    save_divisions(folder, [*others, *ranking], ranking={rows.task for rows in ranking})
 
 
 def resume(
@@ -463,9 +476,11 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
     options = ended.recorded.record.evaluation or {}
     evaluation = ended.space.evaluation
+    data = None if options.get("data") is None else Path(options["data"])
     members = select_members(ended.space, ended.recorded.trials, num_members=evaluation.num_evaluated)
     result, stopped = None, ""
     if members and options.get("tasks") != []:
+        check_divisions(ended.folder, load_divided(options.get("tasks"), data))
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
 
             def on_progress(what: str, done: int, total: int) -> None:
@@ -477,7 +492,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     [ended.recorded.model_folder(trial) for trial in members],
                     output=ended.folder,
                     tasks=options.get("tasks"),
-                    data_dir=None if options.get("data") is None else Path(options["data"]),
+                    data_dir=data,
                     baselines=evaluation.baselines,
                     top=evaluation.members if evaluation.select == "greedy" else None,
                     select=evaluation.select,

@@ -5,6 +5,7 @@ a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
              trials/0006-retrained/ ...   (trials that were trained on)
+             divisions/TASK.json   (which rows test)
              forecast.json pilots/0000/ ...   (made before the sweep)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
@@ -59,6 +60,8 @@ JOB_FILE = "job.json"
 STOP_FILE = "stop.json"
 
 EVALUATION_FOLDER = "evaluation"
+# The test rows of each task of a sweep, none of which ranked, stopped or chose anything.
+DIVISIONS_FOLDER = "divisions"
 ENSEMBLE_FILE = "ensemble.json"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.
 MEMBERS_FOLDER = "members"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from raysent.config import Override
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
 from raysent.data.corpus import shared_cache
-from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import (
     JOURNAL_FILE,
@@ -231,8 +231,22 @@ def resume(
     guarded = check_callbacks(callbacks)
     record = change_limits(folder, limits) if limits else load_record(folder)
     record = check_versions(folder, record, is_accepted=accept_versions)
-    _prepared(record, folder, progress)
+    _check_rows(record, _prepared(record, folder, progress), folder)
     return _sweep(record, folder, listener, spot, make_fleet, guarded)
+
+
+def _check_rows(record: SweepRecord, facts: Mapping[str, Any], folder: Path) -> None:
+    """Refuse to continue with trials that are ranked by other rows of tasks than those before them.
+
+    Raises:
+        DataError: If the rows are others.
+    """
+    before, now = (one.get("pool", {}).get("hash") for one in (record.facts or {}, facts))
+    if record.space.metric == "downstream" and None not in (before, now) and before != now:
+        raise DataError(
+            f"{address_of(folder)}: its trials are ranked by other rows than the tasks have now: a table changed, or "
+            "an older version of raysent divided it otherwise; restore the table, or begin another sweep"
+        )
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,11 @@ def _fitter(features: sparse.csr_matrix, data: TaskData) -> Fit:
             targets[:, 0] += 1 - targets.sum(axis=1)
             places, labels = np.nonzero(targets > 0)
             trained, weights = trained[places], targets[places, labels]
-        classifier = fit_classifier(trained, labels, strength=strength, weights=weights)
-        probe = full_probe(classifier, num_classes, strength)
+        if (labels == labels[0]).all():
+            probe = _constant_probe(int(labels[0]), len(labels), features.shape[1], num_classes, strength)
+        else:
+            classifier = fit_classifier(trained, labels, strength=strength, weights=weights)
+            probe = full_probe(classifier, num_classes, strength)
         return features @ probe.weights + probe.intercepts, probe
 
     return fit
@@ -132,6 +135,14 @@ def fit_classifier(
         return LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_STEPS, tol=1e-4).fit(
             features, labels, weights
         )
+
+
+def _constant_probe(label: int, num_rows: int, num_features: int, num_classes: int, strength: float) -> Probe:
+    """Return the probe of rows of one class, as in a fold of whole groups: surer of it, the more rows there are."""
+    odds = np.float32(np.log1p(num_rows))
+    intercepts = np.where(np.arange(num_classes) == label, odds, 0).astype(np.float32)
+    intercepts = intercepts[1:] - intercepts[0] if num_classes == 2 else intercepts
+    return Probe(np.zeros((num_features, len(intercepts)), dtype=np.float32), intercepts, strength)
 
 
 def full_probe(classifier: LogisticRegression, num_classes: int, strength: float) -> Probe:

@@ -20,6 +20,8 @@ from raysent.registry import Registry, by_table
 __all__ = ["PROTOCOLS", "EvaluationProtocol", "fit_probe", "protocol_name"]
 
 _CHUNK = 4096
+# Of published protocols; each fold needs a row of some class.
+NUM_FOLDS = 10
 
 
 @runtime_checkable
@@ -104,18 +106,22 @@ def check_rows(data: TaskData, *, protocol: str, model: str) -> None:
         ConfigError: If the protocol is another.
         DataError: If the training rows are all of one class.
     """
-    if protocol != "fast":
+    if protocol.partition("/")[0] != "fast":
         raise ConfigError(f"--protocol {protocol}: must be fast for {model}, which has no vectors; leave {model} out")
     _check_classes(data)
 
 
 def _check_supported(protocol: str, data: TaskData) -> None:
     """Refuse what published protocols do not have: folds of the task's own, and other measures than accuracy."""
-    if protocol_name(protocol) == "fast":
+    if protocol_name(protocol).partition("/")[0] == "fast":
         return
-    given = "folds of whole groups" if len(data.folds) else data.metric if data.metric != "accuracy" else ""
+    given: list[str] = ["folds of whole groups"] if len(data.folds) else []
+    given += [data.metric] if data.metric != "accuracy" else []
+    labels = data.labels[data.train] if len(data.train) else data.labels
+    if not data.is_scored and np.bincount(labels).max() < NUM_FOLDS:
+        given.append(f"fewer than {NUM_FOLDS} training rows of every class")
     if given:
-        raise ConfigError(f"--protocol {protocol}: must be fast for {data.task}, which has {given}; leave it out")
+        raise ConfigError(f"--protocol {protocol}: must be fast for {data.task}, which has {given[0]}; leave it out")
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:

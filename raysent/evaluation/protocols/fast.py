@@ -13,6 +13,9 @@ Fits that choose C stop within 5e-5 of their optimum, from C = 1 on within 5e-5 
 scikit-learn gets with its default tolerance: 3e-5 to 2, growing with C, measured on vectors of 4,800 dimensions of
 trained and untrained models. Final fits stop within 1e-7.
 
+Under `fast/divided` a nested task is divided into train and test first. Ensembles and sweeps, which choose among
+models, use it for such tasks.
+
 Ties go to the C of the lowest log loss. Folds are drawn with a fixed seed from the labels alone, so all models share
 them.
 
@@ -22,12 +25,14 @@ Differs: nested cross-validation in scikit-learn and SentEval draws new inner fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from raysent.evaluation.division import VERSION as DIVISION_VERSION
 from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, Solution, class_targets
 from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
 from raysent.evaluation.probes.results import (
@@ -44,14 +49,23 @@ NUM_FOLDS = 10
 FOLD_SEED = 1111
 STRENGTHS = tuple(2.0**exponent for exponent in range(-4, 9, 2))
 NOT_TRAINED = -1
+DIVIDED = "fast/divided"
 
 
+@dataclass(frozen=True)
 class Fast:
-    """Exact L2 logistic regression, C chosen by validation accuracy; ours, used inside sweeps."""
+    """Exact L2 logistic regression, C chosen by validation accuracy; ours, used inside sweeps.
+
+    Attributes:
+        divides: Whether evaluations divide a task without given splits into train and test first.
+    """
+
+    divides: bool = False
 
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
         return {
+            **({"division": DIVISION_VERSION} if self.divides else {}),
             "version": 6,
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
@@ -75,7 +89,7 @@ class Fast:
                 return _fit_given_splits(fits, data)
 
 
-PROTOCOLS = {"fast": Fast()}
+PROTOCOLS = {"fast": Fast(), DIVIDED: Fast(divides=True)}
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, *, seed: int) -> np.ndarray:
@@ -106,7 +120,8 @@ def fold_numbers(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the fold of each of some rows, int64 [rows], and the number of folds: the task's own, or drawn."""
     if len(data.folds):
         return data.folds[rows], int(data.folds[rows].max()) + 1
-    return stratified_folds(data.labels[rows], NUM_FOLDS, seed=FOLD_SEED), NUM_FOLDS
+    num_folds = min(NUM_FOLDS, len(rows))
+    return stratified_folds(data.labels[rows], num_folds, seed=FOLD_SEED), num_folds
 
 
 def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:

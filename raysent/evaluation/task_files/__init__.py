@@ -5,10 +5,10 @@
     tickets=support/2024.parquet                   the task has another name than the file
     reviews.yaml                                   a task file: the same keys, one task or several below `tasks`
 
-Rows are divided by a column, by files, by the splits of a `datasets` folder, or by fractions; without any of these they
-are scored by nested cross-validation, seeded and stratified, with rows of one group in one fold. Several labels a row
-are as many tasks, each a yes/no question. Scores of pairs are two tasks: a probe's predictions, and the similarity of
-the model's own vectors.
+Rows are divided by a column, by files, by the splits of a `datasets` folder, or by fractions; without any of these a
+fixed part of them tests (see `evaluation.division`), and the others are cross-validated, with rows of one group in one
+fold. Several labels a row are as many tasks with the same test rows, each a yes/no question. Scores of pairs are two
+tasks: a probe's predictions, and the similarity of the model's own vectors.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ from raysent.evaluation.task import (
     Task,
     TaskData,
 )
-from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets
-from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings
+from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets, strata_of
+from raysent.evaluation.task_files.division import (
+    SPLIT_NAMES,
+    Division,
+    divide,
+    division_warnings,
+    known_splits,
+)
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.reading import parse_json
 from raysent.storage import is_remote
@@ -290,7 +296,8 @@ def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -
 
 def _read_rows(task: OwnTask) -> Rows:
     """Return the rows of a task."""
-    settings, table = task.settings, task._table
+    settings = task.settings
+    table, left_out = known_splits(task._table)
     columns = find_columns(settings, table)
     if len(table) == 0:
         raise DataError(f"{table.source}: must have rows; given only the names of columns")
@@ -298,8 +305,19 @@ def _read_rows(task: OwnTask) -> Rows:
     warnings = _text_warnings(table, texts)
     names, labels, scores, notes = read_targets(settings, table, columns, only=task.only)
     groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
-    division = divide(settings, table, columns, labels=labels, is_scored=scores is not None, groups=groups)
-    warnings += division.warnings + division_warnings(texts, division, labels, groups, names)
+    division = divide(
+        settings,
+        table,
+        columns,
+        texts=texts,
+        labels=labels,
+        strata=strata_of(settings, table, columns, labels),
+        is_scored=scores is not None,
+        groups=groups,
+    )
+    warnings += division.warnings + division_warnings(
+        texts, division, labels, groups, names, is_scored=scores is not None
+    )
     _check_classes(table, names, labels, division, is_scored=scores is not None)
     data = TaskData(
         task=task.name.removesuffix(SIMILARITY_SUFFIX) if task.is_similarity else task.name,
@@ -316,7 +334,7 @@ def _read_rows(task: OwnTask) -> Rows:
         **({} if scores is None else {"scores": scores}),
     )
     guessed = [", ".join(columns.notes)] if columns.notes else []
-    about = [*guessed, f"{len(table):,} rows", *notes, division.note]
+    about = [*guessed, f"{len(table):,} rows", *notes, division.note, *left_out]
     prefix = f"{task.name}: "
     return Rows(data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings)))
 
@@ -348,7 +366,7 @@ def _check_classes(
     Raises:
         DataError: If it does not.
     """
-    if is_scored or division.split == "nested":
+    if is_scored:
         return
     missing = [names[label] for label in np.setdiff1d(np.unique(labels), labels[division.train])]
     if missing:

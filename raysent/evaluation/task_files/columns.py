@@ -204,6 +204,25 @@ def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[
     return found
 
 
+def strata_of(settings: TaskSettings, table: Table, columns: Columns, labels: np.ndarray) -> np.ndarray:
+    """Return what test rows are drawn evenly of, int64 [rows]: the classes; of several labels, a row's rarest one.
+
+    So all labels of a table have the same test rows.
+    """
+    if not columns.is_multilabel:
+        return labels
+    if columns.labels:
+        has = {name: _yes_no(settings, table, columns, name) for name in columns.labels}
+        sets = [{name for name in has if has[name][row] == "yes"} for row in range(len(labels))]
+    else:
+        sets = _label_sets(settings, table, columns)
+    counts = Counter(label for found in sets for label in found)
+    places = {
+        label: place for place, (label, _) in enumerate(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    }
+    return np.array([max((1 + places[label] for label in found), default=0) for found in sets], dtype=np.int64)
+
+
 _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no"}
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from raysent.data.tables import Table, as_labels
 from raysent.errors import DataError
+from raysent.evaluation.division import draw_rows, test_share
 from raysent.evaluation.task import (
     NO_ROWS,
     Split,
@@ -44,26 +44,52 @@ def divide(
     table: Table,
     columns: Columns,
     *,
+    texts: Sequence[list[str]],
     labels: np.ndarray,
+    strata: np.ndarray,
     is_scored: bool,
     groups: Sequence[str | None] | None,
 ) -> Division:
-    """Divide rows by parts, by a column, by fractions, or into folds."""
+    """Divide rows by parts, by a column, by fractions, or as every table without these; see `evaluation.division`.
+
+    Raises:
+        DataError: If there are too few rows or groups.
+    """
     numbers = group_numbers(groups, len(labels))
     parts = _given_parts(table, columns)
-    if parts is not None and "test" not in parts and "validation" not in parts:
-        parts = None
-    if parts is None and (isinstance(settings.split, Fractions) or is_scored):
-        fractions = settings.split if isinstance(settings.split, Fractions) else Fractions(seed=settings.seed)
-        parts = _drawn_parts(labels, numbers, fractions)
-        drawn = " in whole groups" if groups is not None else ""
-        return _by_parts(table, parts, settings, labels, numbers, is_scored=is_scored, how=f", drawn{drawn}")
-    if parts is not None:
-        return _by_parts(table, parts, settings, labels, numbers, is_scored=is_scored, how="")
-    folds = _folds(settings, table, labels, numbers, has_groups=groups is not None)
-    how = ", given" if isinstance(settings.folds, str) else " in whole groups" if groups is not None else ""
-    num_folds = int(folds.max()) + 1 if len(folds) else NUM_FOLDS
-    return Division("nested", f"nested cross-validation, {num_folds} folds{how}", folds=folds)
+    how = ""
+    if parts is None or set(parts) == {"train"}:
+        fractions = settings.split if isinstance(settings.split, Fractions) else None
+        if fractions is None and is_scored:
+            fractions = Fractions(seed=settings.seed)
+        drawn_with = None if groups is None else numbers
+        if isinstance(settings.folds, str):
+            drawn_with = _named_folds(settings.folds, table)
+        parts = _drawn_parts(table, texts, strata, drawn_with, fractions)
+        whole = "folds" if isinstance(settings.folds, str) else "groups"
+        how = ", drawn" + ("" if drawn_with is None else f" in whole {whole}")
+    return _by_parts(table, parts, settings, texts, labels, numbers, is_scored=is_scored, how=how)
+
+
+def known_splits(table: Table) -> tuple[Table, list[str]]:
+    """Return a table without the rows of splits that are neither train, validation nor test, and a line about them.
+
+    Raises:
+        DataError: If no split is.
+    """
+    unknown = [split for split in table.parts if split.lower() not in SPLIT_NAMES]
+    if not unknown:
+        return table, []
+    kept = {split: rows for split, rows in table.parts.items() if split not in unknown}
+    if not kept:
+        raise DataError(f"{table.source}: splits must be train, validation or test; given {', '.join(unknown)}")
+    places = np.concatenate(list(kept.values()))
+    ends = np.cumsum([len(rows) for rows in kept.values()])[:-1]
+    columns = {name: [values[row] for row in places] for name, values in table.columns.items()}
+    parts = dict(zip(kept, np.split(np.arange(len(places)), ends), strict=True))
+    num_left_out = len(table) - len(places)
+    line = f"{num_left_out:,} rows of {', '.join(unknown)} left out; splits are train, validation and test"
+    return replace(table, columns=columns, parts=parts), [line]
 
 
 def group_numbers(groups: Sequence[str | None] | None, num_rows: int) -> np.ndarray:
@@ -78,9 +104,7 @@ def group_numbers(groups: Sequence[str | None] | None, num_rows: int) -> np.ndar
 def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None:
     """Return the rows of each given split, or None."""
     if table.parts:
-        named = {split: SPLIT_NAMES.get(split.lower()) for split in table.parts}
-        found = {part: table.parts[split] for split, part in named.items() if part is not None}
-        return found or None
+        return {SPLIT_NAMES[split.lower()]: rows for split, rows in table.parts.items()}
     if columns.split is None:
         return None
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
@@ -94,33 +118,50 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
     return {part: np.array(found, dtype=np.int64) for part, found in rows.items() if found}
 
 
-def _drawn_parts(labels: np.ndarray, groups: np.ndarray, fractions: Fractions) -> dict[str, np.ndarray]:
-    """Draw whole groups for test and validation, class by class where every row is its own group."""
-    generator = np.random.default_rng(fractions.seed)
-    if len(np.unique(groups)) == len(groups):
-        order = np.concatenate([generator.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)])
-        # Of each class, the ranks spread evenly over [0, 1).
-        counts = Counter(labels.tolist())
-        ranks = np.concatenate([(np.arange(counts[label]) + 0.5) / counts[label] for label in np.unique(labels)])
-    else:
-        shuffled = generator.permutation(np.unique(groups))
-        order = np.concatenate([np.flatnonzero(groups == group) for group in shuffled])
-        sizes = np.array([np.sum(groups == group) for group in shuffled])
-        ranks = np.repeat(np.cumsum(sizes) / len(groups) - 1e-9, sizes)
-    limits = {"test": fractions.test, "validation": fractions.test + fractions.validation, "train": 1.0}
-    parts, before = {}, 0.0
-    for part, limit in limits.items():
-        rows = np.sort(order[(ranks >= before) & (ranks < limit)])
-        before = limit
-        if len(rows):
-            parts[part] = rows
-    return parts
+def _drawn_parts(
+    table: Table,
+    texts: Sequence[list[str]],
+    strata: np.ndarray,
+    groups: np.ndarray | None,
+    fractions: Fractions | None,
+) -> dict[str, np.ndarray]:
+    """Draw rows for test and, by fractions, for validation.
+
+    Raises:
+        DataError: If no row is left to test on.
+    """
+    fractions_of = {"test": test_share(len(strata)), "validation": 0.0}
+    if fractions is not None:
+        fractions_of = {"test": fractions.test, "validation": fractions.validation}
+    left, parts, before = np.arange(len(strata)), dict[str, np.ndarray](), 0.0
+    for part, share in fractions_of.items():
+        if share <= 0:
+            continue
+        rows = left[
+            draw_rows(
+                [[column[row] for row in left] for column in texts],
+                strata[left],
+                None if groups is None else groups[left],
+                share=min(1.0, share / (1 - before)),
+                seed=0 if fractions is None else fractions.seed,
+            )
+        ]
+        if not len(rows):
+            what = "rows" if groups is None else "groups"
+            raise DataError(
+                f"{table.source}: must have {what} that can be divided into train and {part}, with rows of every class "
+                f"to train on; given {len(strata)} rows; name a split, or give more {what}"
+            )
+        parts[part], before = rows, before + share
+        left = np.setdiff1d(left, rows)
+    return {**parts, "train": left}
 
 
 def _by_parts(
     table: Table,
     parts: Mapping[str, np.ndarray],
     settings: TaskSettings,
+    texts: Sequence[list[str]],
     labels: np.ndarray,
     groups: np.ndarray,
     *,
@@ -137,42 +178,49 @@ def _by_parts(
         test, validation = validation, NO_ROWS
         warnings.append("no test rows; the validation rows are the test rows, and train alone chooses")
     if is_scored and not len(validation):
-        drawn = _drawn_parts(labels[train], groups[train], Fractions(validation=0, test=0.15, seed=settings.seed))
-        if "train" not in drawn or "test" not in drawn:
+        inside = [[column[row] for row in train] for column in texts]
+        drawn = draw_rows(inside, labels[train], groups[train], share=0.15, seed=settings.seed)
+        if not len(drawn):
             raise DataError(f"{table.source}: score: must have validation rows, or more train rows to draw them of")
-        train, validation = train[drawn["train"]], train[drawn["test"]]
+        validation, train = train[drawn], np.delete(train, drawn)
         how = ", validation drawn of train"
     sizes = f"{len(train):,} train, {len(validation):,} validation and {len(test):,} test rows{how}"
     if len(validation):
         return Division("train-validation-test", sizes, train, validation, test, warnings=warnings)
-    folds = NO_ROWS
-    if len(np.unique(groups[train])) < len(train):
-        folds = np.zeros(len(labels), dtype=np.int64)
-        folds[train] = _grouped_folds(table, labels[train], groups[train], NUM_FOLDS, settings.seed)
-    return Division("train-test", sizes, train, NO_ROWS, test, folds, warnings)
+    return Division("train-test", sizes, train, NO_ROWS, test, _folds(settings, table, labels, groups, train), warnings)
 
 
 def _folds(
-    settings: TaskSettings, table: Table, labels: np.ndarray, groups: np.ndarray, *, has_groups: bool
+    settings: TaskSettings, table: Table, labels: np.ndarray, groups: np.ndarray, train: np.ndarray
 ) -> np.ndarray:
-    """Return the fold of each row, int64 [rows]; empty if the protocol may draw its own."""
+    """Return the fold of each training row, int64 [rows]; empty if the protocol may draw its own."""
+    folds = np.zeros(len(labels), dtype=np.int64)
     if isinstance(settings.folds, str):
-        names = as_labels(table.column(settings.folds, key="folds"))
-        places = {name: place for place, name in enumerate(sorted({str(name) for name in names}))}
-        if not 3 <= len(places) <= 20:
-            raise DataError(f"{table.source}: folds '{settings.folds}': must name 3 to 20 folds; given {len(places)}")
-        return np.array([places[str(name)] for name in names], dtype=np.int64)
-    num_folds = settings.folds or NUM_FOLDS
-    if not has_groups and settings.folds is None and settings.seed == 0 and len(labels) >= NUM_FOLDS:
+        folds[train] = np.unique(_named_folds(settings.folds, table)[train], return_inverse=True)[1]
+        return folds
+    if settings.folds is None and settings.seed == 0 and len(np.unique(groups[train])) == len(train):
         return NO_ROWS
-    return _grouped_folds(table, labels, groups, num_folds, settings.seed)
+    num_folds = settings.folds or NUM_FOLDS
+    folds[train] = _grouped_folds(table, labels[train], groups[train], num_folds, settings.seed)
+    return folds
+
+
+def _named_folds(column: str, table: Table) -> np.ndarray:
+    """Return the fold of each row that a column names, int64 [rows]."""
+    names = [str(name) for name in as_labels(table.column(column, key="folds"))]
+    if not 3 <= len(set(names)) <= 20:
+        raise DataError(f"{table.source}: folds '{column}': must name 3 to 20 folds; given {len(set(names))}")
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def _grouped_folds(table: Table, labels: np.ndarray, groups: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
     """Return seeded stratified folds of whole groups, int64 [rows]."""
-    num_folds = min(num_folds, len(np.unique(groups)))
-    if num_folds < 3:
-        raise DataError(f"{table.source}: must have at least 3 groups of rows for cross-validation; given {num_folds}")
+    num_folds = min(num_folds, len(np.unique(groups)), int(np.bincount(labels).max()))
+    if num_folds < 2:
+        raise DataError(
+            f"{table.source}: must have at least 2 groups of training rows, and 2 rows of a class, to cross-validate; "
+            f"given {len(np.unique(groups))} groups of {len(labels)} rows"
+        )
     from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415 - a second that only such tasks need
 
     splitter = StratifiedGroupKFold(num_folds, shuffle=True, random_state=seed)
@@ -189,19 +237,26 @@ def division_warnings(
     labels: np.ndarray,
     groups: Sequence[str | None] | None,
     names: Sequence[str],
+    *,
+    is_scored: bool,
 ) -> list[str]:
     """Return warnings of rows that are in two splits, or repeated."""
     found = []
     rows = list(zip(*texts, strict=True))
-    if division.split == "nested":
-        num_repeated = len(rows) - len(set(rows))
-        if num_repeated:
-            found.append(f"{num_repeated} rows repeat the text of another row and may be in another fold; see group")
+    if division.split == "train-test":
+        trained_rows = [rows[row] for row in division.train]
+        num_repeated = len(trained_rows) - len(set(trained_rows))
+        if num_repeated and not len(division.folds):
+            found.append(
+                f"{num_repeated} training rows repeat the text of another one and may be in another fold; see group"
+            )
         counts = np.bincount(labels, minlength=len(names))
         rare = [name for name, count in zip(names, counts, strict=True) if count < NUM_FOLDS]
         if rare:
             found.append(f"fewer than {NUM_FOLDS} rows of {', '.join(rare[:5])}: not every fold has one")
-        return found
+    untested = [names[label] for label in np.setdiff1d(np.unique(labels), labels[division.test])]
+    if untested and not is_scored:
+        found.append(f"no test row of {', '.join(untested[:5])}: scores say nothing of it")
     trained = {rows[row] for row in (*division.train, *division.validation)}
     num_shared = sum(rows[row] in trained for row in division.test)
     if num_shared:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.division import divided
 from raysent.evaluation.task import (
     NO_ROWS,
     NO_SCORES,
@@ -56,6 +57,7 @@ __all__ = [
     "absent_tasks",
     "check_data",
     "find_task",
+    "load_divided",
     "load_task",
     "resolve_tasks",
 ]
@@ -147,6 +149,22 @@ def load_task(name: str | Task, data_dir: Path | None = None) -> TaskData:
     data = find_task(name, scorings=PROBED).load(data_dir)
     assert isinstance(data, TaskData)
     return data
+
+
+def load_divided(names: Iterable[str | Task] | None, data_dir: Path | None = None) -> list[TaskData]:
+    """Return the rows of tasks with a probe as a sweep and an ensemble read them, with train and test.
+
+    Embedded tasks, whose rows come with the packages that are installed, are left out.
+
+    Args:
+        names: As for `resolve_tasks`; None for those scored by accuracy.
+        data_dir: Folder in SentEval's layout.
+
+    Raises:
+        RaysentError: If a task is unknown, or its files are missing or wrong.
+    """
+    tasks = resolve_tasks(names, data_dir, scorings=PROBED, default={"accuracy"})
+    return [divided(load_task(task, data_dir)) for task in tasks if task.files or isinstance(task, OwnTask)]
 
 
 def absent_tasks(data_dir: Path) -> list[str]:

@@ -5,9 +5,9 @@
     Documents    sentences of some documents -> `document_accuracy` of a probe that says which one a sentence is from
     Downstream   tasks -> `downstream`, the mean validation score of probes on the model's vectors, in percent
 
-`downstream` is the metric that encoders of every family share. Test rows are never read, and a fixed sample of the rows
-of a large task is used, so that it can be computed at every report. For the same reason a task without given splits is
-scored by plain cross-validation: nested cross-validation takes five times as long, for a test score that is not read.
+`downstream` is the metric that encoders of every family share. Test rows are never read: a task without given splits
+is divided first (see `evaluation.division`). A fixed sample of the rows of a large task is used, so that it can be
+computed at every report.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from raysent.data.corpus import Corpus, CorpusSplit
 from raysent.data.pairs import PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
+from raysent.evaluation.division import divided
 from raysent.evaluation.probes.features import Encode, task_features
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.task import PROBED, Task, TaskData
@@ -302,15 +303,13 @@ def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData:
 
 def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
     """Return a task without its test rows, with at most `max_rows` rows for training and as many for validation."""
-    is_nested = data.split == "nested"
-    train = _some(np.arange(len(data.labels)) if is_nested else data.train, max_rows)
-    validation = _some(data.validation, max_rows)
+    data = divided(data)
+    train, validation = _some(data.train, max_rows), _some(data.validation, max_rows)
     kept = np.concatenate([train, validation])
     place = np.arange(len(kept))
-    small = replace(data.select(kept), split="train-test") if is_nested else data.select(kept)
     # A probe needs test rows; it gets rows that it has seen, and its predictions for them are not read.
     unread = place[len(train) :] if len(validation) else place
-    return replace(small, train=place[: len(train)], validation=place[len(train) :], test=unread)
+    return replace(data.select(kept), train=place[: len(train)], validation=place[len(train) :], test=unread)
 
 
 def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
