@@ -254,7 +254,7 @@ class EvaluationMachines:
     """The machines that evaluate a sweep's best trials: this one, and the nodes of the sweep's cluster.
 
     Attributes:
-        check_budget: To be called now and then; raises BudgetError before the budget is spent.
+        check_budget: To be called now and then; raises BudgetError at the step that would spend the budget.
         address: The cluster; None for this machine alone.
         fleet: The machines of a cluster that grows; None on any other.
     """
