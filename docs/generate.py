@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from raysent.cli.app import app
 from raysent.cluster import ClusterSettings
+from raysent.errors import ExitCode
 from raysent.evaluation.task_files.settings import TaskSettings
 from raysent.pipeline import registries
 from raysent.sweeps.space.reading import SpaceFile
@@ -39,8 +40,7 @@ This page is generated from the models that files are checked against.
 """
 COMMANDS = """# Command reference
 
-This page is generated from the command line; `raysent COMMAND --help` prints the same. Exit codes: 0 done, 1 a check
-failed, 2 a mistake in what was asked, 5 some trials failed, 130 interrupted.
+This page is generated from the command line; `raysent COMMAND --help` prints the same. {exit_codes}
 """
 ENTRY_POINTS = """# Components and entry points
 
@@ -73,7 +73,10 @@ def configuration_reference() -> str:
 def command_reference() -> str:
     """Return the page of every command."""
     root = typer.main.get_command(app)
-    parts = [COMMANDS, *(_command(names, command) for names, command in _commands(root, ("raysent",)))]
+    parts = [
+        COMMANDS.format(exit_codes=ExitCode.sentence()),
+        *(_command(names, command) for names, command in _commands(root, ("raysent",))),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

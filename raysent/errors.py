@@ -17,6 +17,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a command ended.
+
+    Attributes:
+        meaning: In words, for help and docs.
+    """
+
+    meaning: str
+
+    DONE = 0, "done"
+    CHECK_FAILED = 1, "a check found a fault, or a bug with its traceback"
+    MISTAKE = 2, "an error of one line: what was asked, a file or a machine must be mended"
+    NOTHING_TRAINED = 4, "nothing was trained"
+    INCOMPLETE = 5, "some trials failed, or a limit left files to encode"
+    INTERRUPTED = 130, "interrupted by Ctrl-C, SIGTERM or a closed terminal"
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """Return a member with its meaning."""
+        code = int.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
+
+    @classmethod
+    def sentence(cls) -> str:
+        """Return all codes as one sentence."""
+        return f"Exit codes: {'; '.join(f'{code.value} {code.meaning}' for code in cls)}."
 
 
 class RaysentError(Exception):

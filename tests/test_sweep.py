@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 from typed import begin, typed, wait_for
 
@@ -114,10 +116,15 @@ def _close_terminal(driver: subprocess.Popen[str]) -> None:
     os.killpg(driver.pid, signal.SIGHUP)
 
 
+def _end_group(driver: subprocess.Popen[str]) -> None:
+    """Send what `timeout` and batch systems send to all processes of a command."""
+    os.killpg(driver.pid, signal.SIGTERM)
+
+
 @pytest.mark.cluster
-@pytest.mark.parametrize("strike", [_press_ctrl_c, _close_terminal])
+@pytest.mark.parametrize("strike", [_press_ctrl_c, _close_terminal, _end_group])
 def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path, strike):
-    """The first Ctrl-C, and a closed terminal, end with exit code 130 and the command to resume with."""
+    """The first Ctrl-C, a closed terminal and SIGTERM end with exit code 130 and the command to resume with."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
     driver = begin("sweep", space, "--run", run, "--yes", stderr=subprocess.PIPE)
@@ -128,6 +135,45 @@ def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path,
     assert f"raysent resume {run}" in told
     assert [event["event"] for event in read_events(run)][-1] == "interrupted"
     assert _statuses(run) == {}
+
+
+def _process_of_ray(driver: subprocess.Popen[str], name: str) -> psutil.Process | None:
+    """Return one of Ray's own processes that a command has started."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((one for one in psutil.Process(driver.pid).children() if name in one.name()), None)
+    return None
+
+
+@pytest.mark.cluster
+def test_sweep_whose_ray_ends_says_how_to_go_on(corpus, tmp_path):
+    """Ray's control process is killed: one line with the command to resume with, exit code 2."""
+    run = tmp_path / "run"
+    space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
+    driver = begin("sweep", space, "--run", run, "--yes", "-q", stderr=subprocess.PIPE)
+    wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
+    _process_of_ray(driver, "gcs_server").kill()
+    _, told = driver.communicate(timeout=600)
+    lines = [line for line in told.splitlines() if line.startswith("error:")]
+    assert (driver.returncode, len(lines)) == (2, 1), told
+    assert lines[0].startswith("error: Ray's process gcs_server has ended, perhaps for lack of memory; to continue: ")
+    assert lines[0].endswith(f"raysent resume {run}")
+    assert "Traceback" not in told
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_sweep_that_is_stopped_while_ray_starts_is_one_line(corpus, tmp_path, number):
+    """Whatever stops it: the command to resume with, exit code 130."""
+    run = tmp_path / "run"
+    space = _write_space(corpus, epochs=1, trials=2, scheduler="none")
+    driver = begin("sweep", space, "--run", run, "--yes", "-q", stderr=subprocess.PIPE)
+    wait_for(lambda: _process_of_ray(driver, "gcs_server") is not None, driver)
+    driver.send_signal(number)
+    _, told = driver.communicate(timeout=600)
+    assert driver.returncode == 130, told
+    assert f"raysent resume {run}" in told
+    assert "Traceback" not in told
+    assert len(told.strip().splitlines()) <= 2, told
 
 
 def _check_models_of_halted(run, rows):

@@ -4,19 +4,23 @@ Each file holds the commands of one group: it parses options, calls the public A
 imported inside commands, so that help is fast.
 
 Standard output carries results (with `--json` exactly one object); progress and errors go to standard error.
-Exit codes: 0 done, 2 a mistake in the input, 4 nothing was trained, 5 some trials failed or files are left to encode,
-130 interrupted.
+Exit codes are those of `raysent.errors.ExitCode`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from raysent import __version__
 from raysent.cli.analyse import analyse_app
@@ -30,7 +34,7 @@ from raysent.cli.reproduce import reproduce_app
 from raysent.cli.search import search_app
 from raysent.cli.submit import attach_app
 from raysent.cli.sweep import space_app, sweep_app
-from raysent.errors import RaysentError
+from raysent.errors import ExitCode, RaysentError
 from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
@@ -46,9 +50,39 @@ _WORDING = (
 
 _ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
 
+
+class _StoppedError(Exception):
+    """An interrupt, with the line that says how to go on, if there is one; typer would drop it."""
+
+
+class _Root(typer.core.TyperGroup):
+    """The root of all commands."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the command line."""
+        with _stopped():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with _stopped():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _stopped() -> Iterator[None]:
+    """Raise `_StoppedError` for an interrupt inside the block."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise _StoppedError(str(error)) from None
+
+
 app = typer.Typer(
     name="raysent",
+    cls=_Root,
     help="Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.",
+    epilog=ExitCode.sentence(),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -99,20 +133,37 @@ def _root(
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
     try:
-        status = app(_options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False)
+        with _signals_interrupt():
+            status = app(_options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False)
     except RaysentError as error:
         status = _refuse(str(error))
     except UsageError as error:
         status = _misused(error)
     except typer.Exit as error:
         status = error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        status = 130
+    except (_StoppedError, KeyboardInterrupt, typer.Abort) as error:
+        typer.echo(printable(str(error)) or "interrupted", err=True)
+        status = ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone, as in `raysent … | head`; that is its right.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+        status = ExitCode.DONE
     sys.exit(status)
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal inside the block do what Ctrl-C does; what a parent ignores stays ignored."""
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) == signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _options_first(arguments: list[str]) -> list[str]:
@@ -128,7 +179,7 @@ def _misused(error: Any) -> int:
     text = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message())
-        return 0
+        return ExitCode.DONE
     for wordy, short in _WORDING:
         text = re.sub(wordy, short, text)
     return _refuse(f"{text.removesuffix('.')}; see '{command} --help'")
@@ -137,4 +188,4 @@ def _misused(error: Any) -> int:
 def _refuse(message: str) -> int:
     """Print one line and return the exit code of a user's mistake."""
     typer.echo(f"error: {printable(message)}", err=True)
-    return 2
+    return ExitCode.MISTAKE

@@ -17,7 +17,7 @@ import typer
 
 from raysent.cli.console import DASH, messages, print_json, print_table, results
 from raysent.cli.options import AddressOption, JsonOption, SetOption, SpaceArgument, opened
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from raysent.cluster import DrillResult, Machine
@@ -26,7 +26,6 @@ cluster_app = typer.Typer(
     help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True, rich_markup_mode=None
 )
 
-FAILED = 1
 
 ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
@@ -188,7 +187,7 @@ def cluster_doctor(
         print_json({"is_well": is_well, "findings": [vars(finding) for finding in findings]})
     else:
         print_table(["check", "verdict", "found"], [(one.check, one.verdict, one.text) for one in findings], num_text=3)
-    raise typer.Exit(0 if is_well else FAILED)
+    raise typer.Exit(0 if is_well else ExitCode.CHECK_FAILED)
 
 
 @cluster_app.command("drill")
@@ -278,7 +277,7 @@ def _drill_here(address: str | None, run: Path | None, *, notice_s: float, is_ag
         print_json({**asdict(found), "has_continued": found.has_continued})
     else:
         _print_drill(found)
-    return 0 if found.has_continued else FAILED
+    return 0 if found.has_continued else ExitCode.CHECK_FAILED
 
 
 def _drill_cluster(file: Path, *, notice_s: float, is_agreed: bool, as_json: bool) -> int:
@@ -300,7 +299,7 @@ def _drill_cluster(file: Path, *, notice_s: float, is_agreed: bool, as_json: boo
     if start is None:
         for line in lines or [ended.message]:
             messages.print(line, soft_wrap=True)
-        return ended.code or FAILED
+        return ended.code or ExitCode.CHECK_FAILED
     values = json.loads("\n".join(lines[start:]))
     del values["version"]
     if as_json:

@@ -11,7 +11,7 @@ import typer
 from raysent.cli import console
 from raysent.cli.console import DASH, format_duration, messages, print_json, print_table, results
 from raysent.cli.options import BudgetOption, JsonOption, RunArgument, SeedOption, SetOption, SpaceArgument
-from raysent.errors import ArtifactError, ConfigError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError, ExitCode, did_you_mean
 
 if TYPE_CHECKING:
     from raysent.cluster import Quote
@@ -138,7 +138,7 @@ def cost_simulate(
         print_json(found.values())
     else:
         _print_cap_check(found)
-    raise typer.Exit(1 if found.violations else 0)
+    raise typer.Exit(ExitCode.CHECK_FAILED if found.violations else ExitCode.DONE)
 
 
 def _print_costs(found: dict[str, Any], limit: float | None) -> None:

@@ -22,6 +22,7 @@ from raysent.cli.options import (
     opened,
     split_names,
 )
+from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset, Selection
@@ -265,7 +266,7 @@ def data_check(
     from raysent.evaluation import check_data
 
     found = check_data(folder)
-    status = 2 if any(one.status == "wrong" for one in found) else 0
+    status = ExitCode.MISTAKE if any(one.status == "wrong" for one in found) else ExitCode.DONE
     if as_json:
         print_json({"folder": str(folder), "tasks": [asdict(one) for one in found]})
         raise typer.Exit(status)

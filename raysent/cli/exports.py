@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -117,4 +118,5 @@ def serve(
     def say_where() -> None:
         messages.print(f"serving {model} on http://{host}:{port}; stop with Ctrl-C", soft_wrap=True)
 
-    run(model, host=host, port=port, config=config, on_ready=say_where)
+    with contextlib.suppress(KeyboardInterrupt):  # the signal to stop, after the requests in flight
+        run(model, host=host, port=port, config=config, on_ready=say_where)

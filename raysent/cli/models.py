@@ -21,7 +21,7 @@ from raysent.cli.options import (
     opened_name,
     split_names,
 )
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from raysent.exports import EncodedCorpus
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from raysent.pipeline import Distilled
 
 model_app = typer.Typer()
-
-FILES_LEFT = 5
 
 
 @model_app.command()
@@ -193,7 +191,7 @@ def _print_encoded(encoded: EncodedCorpus, precision: str, *, as_json: bool) -> 
         if encoded.stopped:
             left = f"{encoded.num_left:,} files are left; run the command again to continue"
             messages.print(f"{encoded.stopped}; {left}", style="red", soft_wrap=True)
-    return FILES_LEFT if encoded.stopped else 0
+    return ExitCode.INCOMPLETE if encoded.stopped else 0
 
 
 def _unit(precision: str) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from raysent.cli.console import messages, print_json, results
 from raysent.cli.options import JsonOption
+from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
     from raysent.cluster import Submission, SubmittedSweep
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 attach_app = typer.Typer()
 
-FAILED = 1
 
 SubmittedArgument = Annotated[
     str,
@@ -68,7 +68,7 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
     else:
         how = "had ended" if has_ended else f"stopped; 'raysent resume {found.remote} --cluster FILE' continues it"
         results.print(f"{found.remote}: {how}", soft_wrap=True)
-    raise typer.Exit(FAILED if code is None else 0)
+    raise typer.Exit(ExitCode.CHECK_FAILED if code is None else 0)
 
 
 def sweep_on_cluster(

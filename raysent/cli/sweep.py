@@ -54,7 +54,7 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.cli.submit import resume_on_cluster, sweep_on_cluster
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
 
 sweep_app = typer.Typer()
 space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
-
-NOTHING_TRAINED, SOME_TRIALS_FAILED, INTERRUPTED = 4, 5, 130
-DIFFERS = 1
 
 
 @sweep_app.command()
@@ -341,7 +338,7 @@ def replay(run: RunArgument, as_json: JsonOption = False) -> None:
         results.print(
             f"{replayed.num_derived} events of {sessions} derived again from the journal: all the same", soft_wrap=True
         )
-    raise typer.Exit(DIFFERS if replayed.difference else 0)
+    raise typer.Exit(ExitCode.CHECK_FAILED if replayed.difference else 0)
 
 
 @sweep_app.command()
@@ -395,7 +392,7 @@ def doctor(
             messages.print(text, style="red", soft_wrap=True)
         spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
         results.print(f"{found.num_events} events, {found.num_entries} ledger entries, spent {spent}", soft_wrap=True)
-    raise typer.Exit(DIFFERS if found.problems else 0)
+    raise typer.Exit(ExitCode.CHECK_FAILED if found.problems else 0)
 
 
 @sweep_app.command()
@@ -464,7 +461,7 @@ def train(
     else:
         trained = pipeline.train_space(_read_space(space, _with_scale(space, changes, scale, None)), **given)
     _print_trained(trained, has_seeds=seeds is not None, as_json=as_json)
-    raise typer.Exit(SOME_TRIALS_FAILED if any(one.outcome.status == "nan" for one in trained) else 0)
+    raise typer.Exit(ExitCode.INCOMPLETE if any(one.outcome.status == "nan" for one in trained) else 0)
 
 
 def _print_trained(trained: Sequence[TrainedRun], *, has_seeds: bool, as_json: bool) -> None:
@@ -620,7 +617,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
     if ended.status == "interrupted":
         if as_json:
             print_json({**_values(ended), "resume": f"raysent resume {shlex.quote(ended.address)}"})
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     evaluation = ended.evaluation
     assert evaluation is not None
     if as_json:
@@ -648,8 +645,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
         messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)
-        return NOTHING_TRAINED
-    return SOME_TRIALS_FAILED if any(trial.status in ("failed", "nan") for trial in trials) else 0
+        return ExitCode.NOTHING_TRAINED
+    return ExitCode.INCOMPLETE if any(trial.status in ("failed", "nan") for trial in trials) else 0
 
 
 def _values(ended: Sweep) -> dict[str, Any]:

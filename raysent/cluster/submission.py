@@ -46,8 +46,6 @@ from raysent.sweeps import Event, Listener, Workers, load_record
 from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace, find_space, with_overrides
 
-# As shells have it for SIGHUP.
-DETACHED = 129
 _SPACE_FOLDER = "space"
 
 
@@ -214,18 +212,16 @@ def submit(cluster: ReachableCluster, job: SweepJob, *, say: Say) -> SubmittedSw
         KeyboardInterrupt: If this process is interrupted before the sweep is submitted.
         CloudError: If the cluster rejects the sweep, or ends before it.
     """
-    code = INTERRUPTED
     try:
         with _closed_terminal_raises(_ClosedTerminal):
             try:
                 ended = call_with_jobs(cluster, job, say=say)
             except ClusterGoneError:
                 ended = follow_stored(job.remote, job.sorter, cluster)
-    except (_ClosedTerminal, KeyboardInterrupt) as error:
+    except (_ClosedTerminal, KeyboardInterrupt):
         if not job.is_running:
             raise KeyboardInterrupt from None
-        code = DETACHED if isinstance(error, _ClosedTerminal) else INTERRUPTED
-        return SubmittedSweep(code, is_detached=True)
+        return SubmittedSweep(INTERRUPTED, is_detached=True)
     job.is_running = False
     with _uninterrupted(say):
         return finished(ended, job.sorter.lines, remote=job.remote, folder=job.submission.run)

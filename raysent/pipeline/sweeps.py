@@ -255,7 +255,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
     with TrackingThread(track, checked, folder, warn=print_warning) as tracking:
         with (
-            _stopped_at_once(folder, progress=progress),
+            _stopped_at_once(folder),
             ProgressLines(is_quiet=not progress) as bar,
             view_of(checked, folder, progress=progress) as view,
         ):
@@ -323,7 +323,7 @@ def resume(
         )
     with TrackingThread(track, recorded.space, folder, warn=print_warning) as tracking:
         with (
-            _stopped_at_once(folder, progress=progress),
+            _stopped_at_once(folder),
             ProgressLines(is_quiet=not progress) as bar,
             view_of(recorded.space, folder, progress=progress) as view,
         ):
@@ -427,15 +427,15 @@ class _SaveEstimate:
 
 
 @contextlib.contextmanager
-def _stopped_at_once(folder: Path, *, progress: bool) -> Iterator[None]:
-    """Print how to resume when a second Ctrl-C, or one before the first trial, ends the block at once."""
+def _stopped_at_once(folder: Path) -> Iterator[None]:
+    """Say how to resume when a second Ctrl-C, or one before the first trial, ends the block at once."""
     try:
         yield
-    except KeyboardInterrupt:
-        if progress and (folder / SWEEP_FILE).exists():
-            command = f"raysent resume {shlex.quote(address_of(folder))}"
-            messages.print(f"stopped at once; trials continue from their last checkpoints: {command}", soft_wrap=True)
-        raise
+    except KeyboardInterrupt as error:
+        if str(error) or not (folder / SWEEP_FILE).exists():
+            raise
+        command = f"raysent resume {shlex.quote(address_of(folder))}"
+        raise KeyboardInterrupt(f"stopped at once; trials continue from their last checkpoints: {command}") from None
 
 
 def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:

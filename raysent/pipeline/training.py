@@ -244,8 +244,8 @@ def train_all(  # noqa: PLR0913 - the options of the command
                 trained.append(TrainedRun(place, outcome, write_report(place), before))
     except KeyboardInterrupt:
         again = f"--run {shlex.quote(address_of(folder))}"
-        messages.print(f"interrupted; the same command with {again} continues from its last checkpoint", soft_wrap=True)
-        raise
+        line = f"interrupted; the same command with {again} continues from its last checkpoint"
+        raise KeyboardInterrupt(line) from None
     return trained
 
 

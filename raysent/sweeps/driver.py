@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -390,7 +391,8 @@ def _sweep(
         )
         interrupted = False
         if not controller.is_complete or controller.has_retraining:
-            with output_to_stderr(), ray_session(record.address):
+            again = f"raysent resume {shlex.quote(address_of(folder))}"
+            with output_to_stderr(), ray_session(record.address, how_to_continue=again):
                 if record.address is not None:
                     check_files(space, folder)
                 plan = share(space, num_trials=_num_left(controller), prices=prices)

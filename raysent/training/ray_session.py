@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -20,6 +18,7 @@ from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_folder import ray_folder, whose_folder
+from raysent.training.ray_processes import in_groups_of_their_own, sigterm_interrupts, watching_ray
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -48,16 +47,19 @@ _ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator[None]:
+def ray_session(
+    address: str | None, *, num_cpus: int | None = None, how_to_continue: str = "run the command again"
+) -> Iterator[None]:
     """Connect to Ray inside the block; what is started for the block is stopped after it.
 
     Args:
         address: A running cluster; None starts Ray on this machine. An existing connection is used in any case.
         num_cpus: Cores of this machine to use if Ray is started; by default all.
+        how_to_continue: What the user can do when Ray ends inside the block.
 
     Raises:
         ConfigError: If no cluster answers at the address, or it requires another token.
-        TrainingError: If Ray cannot start on this machine.
+        TrainingError: If Ray cannot start on this machine, or one of its own processes ends inside the block.
     """
     set_ray_environment()
     import ray  # noqa: PLC0415 - late, because it takes seconds that no other command should wait
@@ -89,10 +91,11 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
             raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     if address is not None:
         _say_whose(address)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with watching_ray(how_to_continue) if address is None else contextlib.nullcontext():
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 @lru_cache
@@ -114,12 +117,16 @@ def _init(**options: Any) -> None:
 
     for _ in range(_MAX_STARTS):
         try:
-            ray.init(**options)
+            with sigterm_interrupts():
+                ray.init(**options)
             return
-        except RuntimeError as error:  # Ray raises nothing more specific
-            if _TOO_SLOW not in str(error):
+        except Exception as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
+            if _TOO_SLOW in str(error):
+                ray.shutdown()
+            elif type(error) in (Exception, RuntimeError):
                 raise _not_started(error) from None
-            ray.shutdown()
+            else:
+                raise
     raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
 
 
@@ -129,25 +136,9 @@ def _not_started(error: Exception) -> TrainingError:
 
 @contextlib.contextmanager
 def _own_processes() -> Iterator[None]:
-    """Let what Ray starts inside the block listen on 127.0.0.1 alone, and outlive a closed terminal."""
-    with _on_loopback(), _ignoring_hangups():
+    """Let what Ray starts inside the block listen on 127.0.0.1 alone, and outlive signals to this command's group."""
+    with _on_loopback(), in_groups_of_their_own():
         yield
-
-
-@contextlib.contextmanager
-def _ignoring_hangups() -> Iterator[None]:
-    """Let processes that are started inside the block ignore SIGHUP.
-
-    A closed terminal sends it to all processes of a command. This one stops the sweep, for which it needs Ray's.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager

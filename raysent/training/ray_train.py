@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import threading
 import uuid
@@ -91,7 +92,8 @@ def train(
         return before
     # The text is read here once for all workers, so that errors in it are reported before Ray starts.
     check_run(config, open_training_data(config), num_workers=num_workers)
-    with output_to_stderr(), ray_session(address):
+    again = f"the same command with --run {shlex.quote(address_of(folder))}"
+    with output_to_stderr(), ray_session(address, how_to_continue=again):
         cpus, gpus = resources_per_worker(num_workers, gpus_per_worker)
         trainer = make_trainer(
             config,

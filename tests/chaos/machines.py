@@ -206,7 +206,7 @@ def install(stage: Path, watch: Watch) -> None:
     cluster = Cluster(stage, watch)
     fleet.ray = SimpleNamespace(nodes=cluster.nodes, cluster_resources=lambda: {"CPU": 1.0})
     driver.check_files = lambda *_: None
-    driver.ray_session = lambda _: contextlib.nullcontext()
+    driver.ray_session = lambda *_, **__: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
     sweeps._map_of = lambda _: evaluation.LocalMap(1)

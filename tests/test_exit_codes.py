@@ -1,0 +1,117 @@
+"""Exit codes: one list for help, docs and commands; every way to stop a command ends it alike; and Ray's start."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from docs import generate
+from raysent.errors import ExitCode, TrainingError
+from raysent.training import ray_processes, ray_session
+
+CLI = Path(__file__).parent.parent / "raysent" / "cli"
+TOO_SLOW = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
+
+
+def test_exit_codes_are_listed_once() -> None:
+    """Help and the docs print the list; no command has a number of its own."""
+    shown = subprocess.run([sys.executable, "-m", "raysent", "--help"], capture_output=True, text=True, check=True)
+    for text in (shown.stdout, generate.command_reference()):
+        for code in ExitCode:
+            assert f"{code.value} {code.meaning}" in " ".join(text.split())
+    assert len(set(ExitCode)) == 6
+    numbers = [
+        f"{path.name}:{node.lineno}"
+        for path in CLI.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.Exit", "sys.exit")
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, int) and inner.value != 0
+    ]
+    assert numbers == []
+
+
+def _waits_for_text(process: subprocess.Popen[str]) -> bool:
+    """Return whether the main thread of a process reads from a pipe."""
+    return "pipe_read" in Path(f"/proc/{process.pid}/wchan").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads from /proc what a process waits for")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_way_to_stop_a_command_is_one_line(number: int, tmp_path: Path) -> None:
+    """A command that waits for text: exit code 130, and no file."""
+    command = [sys.executable, "-m", "raysent", "encode", "hash:8", "-o", str(tmp_path / "out.npy")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not _waits_for_text(process):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, told = process.communicate()
+    assert (process.returncode, told) == (ExitCode.INTERRUPTED, "interrupted\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ray_that_is_too_slow_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises a plain Exception then; after the last attempt that is one line."""
+    tries: list[int] = []
+
+    def start(**options: int) -> None:
+        tries.append(1)
+        if len(tries) < options["succeeds_at"]:
+            raise Exception(TOO_SLOW)
+
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    ray_session._init(succeeds_at=3)
+    assert len(tries) == 3
+    tries.clear()
+    with pytest.raises(TrainingError, match=r"^Ray did not start in 4 attempts; the machine is too busy; [^\n]*$"):
+        ray_session._init(succeeds_at=9)
+
+
+@pytest.mark.parametrize("kind", [Exception, RuntimeError])
+def test_ray_that_cannot_start_is_one_line(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it raises without a class of its own."""
+
+    def fail(**_: object) -> None:
+        raise kind("no place\nfor a socket")
+
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(TrainingError, match=r"^Ray cannot start on this machine: no place for a socket$"):
+        ray_session._init()
+
+
+def test_sigterm_while_ray_starts_interrupts_and_its_handler_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's handler, which ends the process without a word, is not kept."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def start(**_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(KeyboardInterrupt):
+        ray_session._init()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block is interrupted; whatever it raises then, the line says what ended and how to go on."""
+    monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
+    dead = [("monitor", None), ("gcs_server", None)]
+    node = SimpleNamespace(dead_processes=lambda: dead)
+    monkeypatch.setattr(ray._private.worker, "_global_node", node)
+    line = r"^Ray's process gcs_server has ended, perhaps for lack of memory; to continue: raysent resume one$"
+    with pytest.raises(TrainingError, match=line), ray_processes.watching_ray("raysent resume one"):
+        signal.pause()
+    dead.pop()
+    with ray_processes.watching_ray("raysent resume one"):
+        pass
