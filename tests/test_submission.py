@@ -583,7 +583,7 @@ def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, caps
     assert "the cluster stays, and costs money, until 'raysent cluster down'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130)])
 def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatch, capsys, ctrl_c, number, code):
     """The cluster is not terminated, and a message says how to show and stop the sweep; before, it is terminated."""
     jobs, launcher = FakeJobs([], ended=JobResult(0)), FakeLauncher(tmp_path)
