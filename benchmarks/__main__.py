@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "peers": ["--kinds", "mean,doc2vec", "--steps", "1", "--rounds", "1", "--json"],
     "precision": ["--steps", "20", "--seeds", "1", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
+    "selection": ["--draws", "2", "--rows", "60", "--trials", "6", "--curves", "1"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
     "row_adam": ["--steps", "2", "--json"],
     "serving": ["threads", "--requests", "20", "--rounds", "1"],
