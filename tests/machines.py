@@ -137,6 +137,9 @@ class CutTunnel:
         """Return that this is unknown."""
         return None
 
+    def forget_inputs(self, sweep: str) -> None:
+        """Do nothing."""
+
     @contextmanager
     def tunnel(self) -> Iterator[str]:
         """Yield an address that is forwarded to the head; after a cut nothing answers there."""

@@ -6,6 +6,7 @@ import copy
 import datetime
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -21,11 +22,10 @@ from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 import raysent
-import raysent.cluster.doctor as doctoring
 import raysent.cluster.launcher as launcher_module
-from raysent.cluster import Account, Launcher, check_token_required, diagnose, read_cluster, read_token
+from raysent.cluster import Account, Launcher, read_cluster, read_token
 from raysent.cluster.launcher import make_token, run_process, wheel_version, write_constraints, write_wheel
-from raysent.cluster.policies import input_policy
+from raysent.cluster.readiness import check_inputs, check_ready, check_roles
 from raysent.errors import ArtifactError, CloudError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -41,6 +41,7 @@ def aws(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with mock_aws():
+        boto3.client("s3").create_bucket(Bucket="my-bucket")
         yield boto3.client("ec2", region_name="us-east-1")
 
 
@@ -48,6 +49,7 @@ def aws(monkeypatch, tmp_path):
 def file(tmp_path) -> Path:
     """The shipped file with an image and an operator that need no request."""
     text = SHIPPED.read_text(encoding="utf-8").replace("operator: auto", "operator: 203.0.113.7/32")
+    text = re.sub("cluster_name: .*", "cluster_name: raysent", text)
     path = tmp_path / "cluster.yaml"
     path.write_text(text.replace("image: /aws", "image: ami-12c6146b  # /aws"), encoding="utf-8")
     return path
@@ -127,15 +129,48 @@ def test_up_rejects_a_name_whose_head_somebody_else_launched(aws, file):
         Launcher(read_cluster(file), run=FakeRay()).up()
 
 
-def test_up_lets_the_machines_read_what_the_sweep_names(aws, file):
-    """Both roles; the next sweep's addresses replace these."""
-    launcher, iam = Launcher(read_cluster(file), run=FakeRay()), boto3.client("iam")
-    launcher.up(inputs=["s3://texts/books/"])
-    for role in ("raysent-raysent-head", "raysent-raysent-worker"):
-        policy = iam.get_role_policy(RoleName=role, PolicyName="raysent-inputs")["PolicyDocument"]
+def test_up_lets_the_machines_read_what_each_sweep_names(aws, file, monkeypatch):
+    """Both roles, one policy for each sweep; `up` for another sweep or for none leaves it, and its end removes it."""
+    monkeypatch.setattr(Account, "denied", lambda *_: [])  # moto cannot simulate policies
+    launcher, iam, s3 = Launcher(read_cluster(file), run=FakeRay()), boto3.client("iam"), boto3.client("s3")
+    s3.create_bucket(Bucket="texts")
+    for key in ("books/one.txt", "songs/two.txt"):
+        s3.put_object(Bucket="texts", Key=key, Body=b"x")
+    roles = ("raysent-raysent-head", "raysent-raysent-worker")
+    launcher.up(sweep="first", inputs=["s3://texts/books/"])
+    for role in roles:
+        policy = iam.get_role_policy(RoleName=role, PolicyName="raysent-inputs-first")["PolicyDocument"]
         assert policy["Statement"][0]["Resource"] == ["arn:aws:s3:::texts/books", "arn:aws:s3:::texts/books/*"]
+    launcher.up(sweep="second", inputs=["s3://texts/songs"])
     launcher.up()
-    assert iam.list_role_policies(RoleName="raysent-raysent-head")["PolicyNames"] == ["raysent"]
+    launcher.forget_inputs("second")
+    for role in roles:
+        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-first"]
+    launcher.down()
+    for role in roles:
+        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent"]
+
+
+def test_up_names_the_sweep_that_a_head_is_launched_for(aws, file):
+    """Such a head ends with its sweeps; one that is launched for none, or is to be kept, stays."""
+    for given, tag in (({"sweep": "a b"}, "a-b"), ({"sweep": "a b", "is_kept": True}, ""), ({}, "")):
+        launcher = Launcher(read_cluster(file), run=FakeRay())
+        assert launcher.up(**given)
+        assert (launcher.has_launched, launcher.stays) == (True, not tag)
+        assert json.loads(launcher.file.read_text())["provider"]["raysent"]["tags"] == {"raysent-sweep": tag}
+    head = _start_head(aws)
+    for tag in ("", "other"):
+        aws.create_tags(Resources=[head], Tags=[{"Key": "raysent-sweep", "Value": tag}])
+        joined = Launcher(read_cluster(file), run=FakeRay())
+        assert not joined.up(sweep="mine")
+        assert (joined.has_launched, joined.stays) == (False, not tag)
+
+
+def test_the_shipped_name_has_the_user_in_it(monkeypatch):
+    """Colleagues with one account do not have one cluster by accident."""
+    for user, name in (("Jo.Smith", "raysent-jo-smith"), ("ubuntu", "raysent-ubuntu"), ("", "raysent-user")):
+        monkeypatch.setattr("getpass.getuser", lambda user=user: user)
+        assert read_cluster(SHIPPED).name == name
 
 
 def test_up_allows_the_operator_only(aws, file):
@@ -145,7 +180,6 @@ def test_up_allows_the_operator_only(aws, file):
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
     everyone = [{"IpProtocol": "tcp", "FromPort": 8265, "ToPort": 8265, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     aws.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=everyone)
-    assert launcher.account.open_rules(launcher.cluster) == ["0.0.0.0/0 reaches ports 8265 to 8265"]
     launcher.up()
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
     ranges = [(rule.get("FromPort"), entry["CidrIp"]) for rule in group["IpPermissions"] for entry in rule["IpRanges"]]
@@ -153,7 +187,6 @@ def test_up_allows_the_operator_only(aws, file):
     assert [pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]] == [
         group["GroupId"]
     ]
-    assert launcher.account.open_rules(launcher.cluster) == []
 
 
 def test_up_creates_two_roles_of_least_privilege(aws, file):
@@ -251,73 +284,6 @@ def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, caps
     assert json.loads(raysent("cluster", "status", file, "--json").out)["machines"][0]["instance_type"] == "g5.xlarge"
 
 
-def _examined(launcher, **reach) -> dict[str, tuple[str, str]]:
-    return {finding.check: (finding.verdict, finding.text) for finding in diagnose(launcher, **reach)}
-
-
-def test_doctor_finds_open_ports_and_orphans(aws, file, monkeypatch):
-    """A port that answers from here fails, and so does a machine past its time to live."""
-    monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
-    monkeypatch.setattr(doctoring, "_capacity", lambda *_: iter(()))
-    launcher = Launcher(read_cluster(file), run=FakeRay())
-    assert _examined(launcher)["ports"] == ("unknown", "no machine is running")
-    launcher.up()
-    _start(aws, expires=_time(-1))
-    found = _examined(launcher, reach=lambda _, port: port == 8265)
-    assert found["port 8265"][0] == "failed"
-    assert "dashboard and job API answers at" in found["port 8265"][1]
-    assert (found["port 6379"][0], found["port 10001"][0], found["orphans"][0]) == ("ok", "ok", "failed")
-    assert (found["credentials"], found["security group"][0]) == (("ok", "account 123456789012"), "ok")
-
-
-def test_doctor_tells_the_time_to_the_first_trial(aws, file, monkeypatch):
-    """Of the last sweep from this computer; nothing is made up where none is known."""
-    for name in ("_prices", "_capacity"):
-        monkeypatch.setattr(doctoring, name, lambda *_: iter(()))
-    launcher = Launcher(read_cluster(file), run=FakeRay())
-    verdict, text = _examined(launcher)["time to first trial"]
-    assert (verdict, "5m of boot are assumed" in text) == ("unknown", True)
-    launcher.up()
-    launcher.keep_first_trial(200.4)
-    verdict, text = _examined(launcher)["time to first trial"]
-    assert verdict == "ok"
-    assert text.startswith("3m20s from the launch to the first trial of the sweep of 20")
-    launcher.first_trial_file.write_text("[1]")
-    assert _examined(launcher)["time to first trial"][0] == "unknown"
-
-
-def test_doctor_fails_without_credentials(file, monkeypatch, capsys, tmp_path):
-    """Exit code 1; checks that need credentials are unknown, not ok."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    ran = CommandLine(monkeypatch, capsys)("cluster", "doctor", file, "--json")
-    verdicts = {finding["check"]: finding["verdict"] for finding in json.loads(ran.out)["findings"]}
-    assert ran.code == 1
-    assert (verdicts["credentials"], verdicts["prices"], verdicts["machines"]) == ("failed", "unknown", "unknown")
-
-
-def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
-    """The finding names the fix, and `read_token` rejects the token."""
-    monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
-    monkeypatch.setattr(doctoring, "_capacity", lambda *_: iter(()))
-    launcher = Launcher(read_cluster(file), run=FakeRay())
-    launcher.up()
-    launcher.token_file.chmod(0o644)
-    assert _examined(launcher)["token"] == (
-        "failed", f"{launcher.token_file}: must have mode 600; given 644; 'chmod 600 {launcher.token_file}'",
-    )  # fmt: skip
-    with pytest.raises(ArtifactError, match=r"must be readable by its owner only \(mode 600\); given 644"):
-        read_token(launcher.token_file)
-
-
-def test_doctor_is_unsure_about_a_dashboard_that_does_not_answer():
-    """No answer does not mean that the dashboard is safe."""
-    assert check_token_required("http://127.0.0.1:9").verdict == "unknown"
-
-
 def test_make_token_never_replaces_one(tmp_path):
     """A second call keeps the first token."""
     make_token(tmp_path / "token")
@@ -326,18 +292,6 @@ def test_make_token_never_replaces_one(tmp_path):
     assert read_token(tmp_path / "token") == before
     with pytest.raises(ArtifactError, match="no token to read"):
         read_token(tmp_path / "none")
-
-
-def test_policies_are_printed_for_an_administrator(file, monkeypatch, capsys):
-    """Both are one JSON object; an account id has 12 digits."""
-    raysent = CommandLine(monkeypatch, capsys)
-    shown = json.loads(raysent("cluster", "policies", file, "--account", "210987654321").out)
-    assert "arn:aws:iam::210987654321:role/raysent-raysent-worker" in json.dumps(shown["head"])
-    assert len(shown["worker"]["Statement"]) == 2
-    assert (
-        raysent("cluster", "policies", file, "--account", "me").err
-        == "error: --account: must be 12 digits; given 'me'\n"
-    )
 
 
 def test_run_process_passes_on_every_line_and_the_exit_code():
@@ -377,26 +331,6 @@ def test_constraints_lock_every_dependency_without_local_versions(tmp_path):
     assert not any("+" in number for number in pins.values())
 
 
-@pytest.mark.parametrize(("allowed", "verdict"), [(0.0, "failed"), (4.0, "ok"), (None, "unknown")])
-def test_doctor_compares_quotas_with_what_the_file_needs(file, monkeypatch, aws, allowed, verdict):
-    """New accounts have no GPU machines; the finding holds the command that requests them."""
-    monkeypatch.setattr(Account, "quota", lambda self, code: allowed)
-    found = list(doctoring._quotas(read_cluster(file), Account("us-east-1")))
-    assert [one.check for one in found] == [
-        "quota of spot-g6", "quota of spot-g5", "quota of spot-g4dn", "quota of on-demand-g4dn"
-    ]  # fmt: skip
-    assert {one.verdict for one in found} == {verdict}
-    if allowed == 0.0:
-        assert found[0].text.endswith("--service-code ec2 --quota-code L-3819A6DF --desired-value 32")
-        assert "--quota-code L-DB2E81BA --desired-value 8" in found[3].text
-
-
-IMAGE = {
-    "ImageId": "ami-12c6146b", "Name": "Deep Learning Base", "State": "available", "RootDeviceName": "/dev/sda1",
-    "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}],
-}  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def account():
     """An account whose clients need answers from a script."""
@@ -406,127 +340,6 @@ def account():
         made = Account("us-east-1")
         assert made.s3
         yield made
-
-
-def test_doctor_checks_the_image_and_its_disk(file, account):
-    """It exists, and the disk of the file replaces its own one."""
-    cases = [
-        ({}, "ok", "ami-12c6146b: Deep Learning Base"),
-        (
-            None,
-            "failed",
-            "ami-12c6146b: no such image in us-east-1; AWS lists its images: aws ssm get-parameters-by-path",
-        ),
-        ({"State": "disabled"}, "failed", "ami-12c6146b: no such image in us-east-1"),
-        ({"RootDeviceName": "/dev/xvda"}, "failed", "its disk is /dev/xvda; set DeviceName of head to it"),
-        (
-            {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200}}]},
-            "failed",
-            "ami-12c6146b: needs 200 GiB; head has 150: raise its VolumeSize",
-        ),
-    ]
-    cluster = read_cluster(file)
-    for changes, verdict, text in cases:
-        with Stubber(account.ec2) as stubber:
-            if changes is None:
-                stubber.add_client_error("describe_images", "InvalidAMIID.NotFound", "none")
-            else:
-                answer = {"Images": [{**IMAGE, **changes}]}
-                stubber.add_response("describe_images", answer, {"ImageIds": ["ami-12c6146b"]})
-            found = doctoring._image(cluster, account)
-        assert found.verdict == verdict
-        assert text in found.text
-
-
-def _scores(account: Account, *scores: int) -> Stubber:
-    """Return EC2 with a spot score for each type of the file."""
-    stubber = Stubber(account.ec2)
-    for kind, score in zip(("g6", "g5", "g4dn"), scores, strict=True):
-        stubber.add_response(
-            "get_spot_placement_scores",
-            {"SpotPlacementScores": [{"Region": "us-east-1", "Score": score}]},
-            {"InstanceTypes": [f"{kind}.xlarge"], "TargetCapacity": 8, "RegionNames": ["us-east-1"]},
-        )
-    return stubber
-
-
-def test_doctor_reports_scores_of_spot_capacity(file, account):
-    """A low score is a warning while another type is likely; if none is, the finding holds the command."""
-    with _scores(account, 9, 3, 1):
-        found = list(doctoring._capacity(read_cluster(file), account))
-    assert [(one.check, one.verdict) for one in found] == [
-        ("capacity of spot-g6", "ok"), ("capacity of spot-g5", "unknown"), ("capacity of spot-g4dn", "unknown"),
-    ]  # fmt: skip
-    assert found[0].text == "score 9 of 10 for 8 spot machines g6.xlarge"
-    with _scores(account, 3, 3, 1):
-        last = list(doctoring._capacity(read_cluster(file), account))[-1]
-    assert last.verdict == "failed"
-    assert last.text.endswith(
-        "aws ec2 get-spot-placement-scores --instance-types g4dn.xlarge g5.xlarge g6.xlarge --target-capacity 8"
-    )
-    with Stubber(account.ec2) as stubber:
-        for _ in range(3):
-            stubber.add_client_error("get_spot_placement_scores", "UnauthorizedOperation", "not allowed")
-        found = list(doctoring._capacity(read_cluster(file), account))
-    assert {one.verdict for one in found} == {"unknown"}
-
-
-def _decision(action: str, decision: str) -> dict[str, object]:
-    return {"EvaluationResults": [{"EvalActionName": action, "EvalResourceName": "*", "EvalDecision": decision}]}
-
-
-def _stub_reading(account: Account, s3: Stubber, iam: Stubber, *, num_objects: int, key: str, decision: str) -> None:
-    """Answer what the doctor asks about s3://texts/books; without a decision there are no roles."""
-    s3.add_response("list_objects_v2", {"KeyCount": num_objects}, {"Bucket": "texts", "Prefix": "books", "MaxKeys": 1})
-    rule = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key} if key else {"SSEAlgorithm": "AES256"}
-    rules = {"Rules": [{"ApplyServerSideEncryptionByDefault": rule}]}
-    s3.add_response("get_bucket_encryption", {"ServerSideEncryptionConfiguration": rules})
-    for name in ("head", "worker"):
-        if not decision:
-            iam.add_client_error("get_role", "NoSuchEntity", "no role")
-            continue
-        role = f"raysent-raysent-{name}"
-        arn = f"arn:aws:iam::123456789012:role/{role}"
-        about = {"Path": "/", "RoleName": role, "RoleId": "A" * 16, "Arn": arn, "CreateDate": NOW}
-        iam.add_response("get_role", {"Role": about})
-        given = {"PolicySourceArn": arn, "PolicyInputList": [json.dumps(input_policy(["s3://texts/books"]))]}
-        context = [{"ContextKeyName": "s3:prefix", "ContextKeyValues": ["books"], "ContextKeyType": "string"}]
-        listing = {"ActionNames": ["s3:ListBucket"], "ResourceArns": ["arn:aws:s3:::texts"], "ContextEntries": context}
-        reading = {"ActionNames": ["s3:GetObject"], "ResourceArns": ["arn:aws:s3:::texts/books"]}
-        for asked, answer in ((listing, "allowed"), (reading, decision)):
-            decided = {"EvalActionName": asked["ActionNames"][0], "EvalResourceName": "*", "EvalDecision": answer}
-            iam.add_response("simulate_principal_policy", {"EvaluationResults": [decided]}, {**given, **asked})
-
-
-def test_doctor_checks_that_the_roles_may_read_the_corpus(file, account):
-    """IAM simulates each role; a missing role, an empty address and a customer's key are findings with a command."""
-    cluster = read_cluster(file)
-    for num_objects, key, decision, verdict, text in [
-        (1, "", "allowed", "ok", "both roles may read it"),
-        (0, "", "allowed", "failed", "nothing is there; 'aws s3 cp --recursive FOLDER s3://texts/books' uploads it"),
-        (1, "", "explicitDeny", "failed", "raysent-raysent-head may not s3:GetObject"),
-        (1, "", "", "unknown", "'raysent cluster up' creates the roles"),
-        (1, "arn:aws:kms:k", "allowed", "unknown", "--key-id arn:aws:kms:k --operations Decrypt GenerateDataKey"),
-    ]:
-        with Stubber(account.s3) as s3, Stubber(account.iam) as iam:
-            _stub_reading(account, s3, iam, num_objects=num_objects, key=key, decision=decision)
-            (found,) = doctoring._input("s3://texts/books", cluster, account)
-        assert found.verdict == verdict
-        assert text in found.text
-    assert next(doctoring._input("books.txt", cluster, account)).verdict == "ok"
-
-
-def test_doctor_checks_the_storage(file, account):
-    """A bucket that does not exist fails with the command that creates it."""
-    cluster = read_cluster(file)
-    with Stubber(account.s3) as stubber:
-        stubber.add_client_error("list_objects_v2", "NoSuchBucket", "none")
-        found = doctoring._storage(cluster, account)
-        assert found.verdict == "failed"
-        assert found.text.endswith("if there is no such bucket: aws s3 mb s3://my-bucket --region us-east-1")
-        stubber.add_response("list_objects_v2", {"KeyCount": 0})
-        stubber.add_client_error("get_bucket_encryption", "AccessDenied", "none")
-        assert doctoring._storage(cluster, account).verdict == "ok"
 
 
 @pytest.fixture
@@ -540,17 +353,6 @@ def launched(account, file, tmp_path, monkeypatch) -> Launcher:
     return launcher
 
 
-@pytest.mark.parametrize(
-    ("ray", "verdict", "text"), [("2.51.1", "failed", "does not support tokens"), ("2.61.0", "unknown", "is 2.60")]
-)
-def test_doctor_names_the_versions_of_ray_that_were_tried(launched, monkeypatch, ray, verdict, text):
-    """An older one fails; a newer one is a finding."""
-    monkeypatch.setattr(doctoring, "version", lambda _: ray)
-    found = doctoring._versions(launched)
-    assert found.verdict == verdict
-    assert text in found.text
-
-
 def test_a_ray_without_the_classes_that_launch_is_an_error_of_one_line(monkeypatch):
     """It names what is missing and the versions that have it."""
     monkeypatch.setitem(sys.modules, "ray.autoscaler._private.aws.node_provider", None)
@@ -560,15 +362,6 @@ def test_a_ray_without_the_classes_that_launch_is_an_error_of_one_line(monkeypat
         CloudError, match=r"^Ray [\d.]+: must have the classes that launch machines \(.*\); 2.52 to 2.60"
     ):
         source.loader.exec_module(importlib.util.module_from_spec(source))
-
-
-def test_doctor_compares_the_last_head_with_this_raysent(launched, monkeypatch):
-    """Another wheel is a finding with the command that applies this one."""
-    assert doctoring._versions(launched).verdict == "ok"
-    monkeypatch.setattr(doctoring, "wheel_name", lambda: "raysent-0.0+other.whl")
-    found = doctoring._versions(launched)
-    assert found.verdict == "unknown"
-    assert found.text.endswith(f"raysent cluster up {launched.cluster.path} --update")
 
 
 def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkeypatch, capsys):
@@ -588,3 +381,97 @@ def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkey
     assert "its time to live ends it before, at " in ran.err
     launched.token_file.unlink()
     assert "was not launched from this computer" in raysent("cluster", "keep", file).err
+
+
+# -- what keeps a cluster from being launched -------------------------------------------------------------------------
+
+
+def test_policies_are_printed_for_an_administrator(aws, file, monkeypatch, capsys):
+    """Both are one JSON object with the account's id; nothing is launched."""
+    shown = json.loads(CommandLine(monkeypatch, capsys)("cluster", "up", file, "--print-policies").out)
+    assert "arn:aws:iam::123456789012:role/raysent-raysent-worker" in json.dumps(shown["head"])
+    assert len(shown["worker"]["Statement"]) == 2
+    assert boto3.client("iam").list_roles()["Roles"] == []
+
+
+def test_up_refuses_without_a_bucket(aws, file, monkeypatch, capsys):
+    """Exit code 2, one line with the command that creates it, and nothing is created."""
+    boto3.client("s3").delete_bucket(Bucket="my-bucket")
+    ran = CommandLine(monkeypatch, capsys)("cluster", "up", file, "--yes")
+    assert ran.code == 2
+    assert ran.err.startswith("error: s3://my-bucket/raysent: ")
+    assert ran.err.endswith("if there is no such bucket: aws s3 mb s3://my-bucket --region us-east-1\n")
+    assert boto3.client("iam").list_roles()["Roles"] == []
+
+
+def test_up_refuses_an_input_that_is_not_there(aws, file):
+    """With the command that uploads it."""
+    boto3.client("s3").create_bucket(Bucket="texts")
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    with pytest.raises(
+        CloudError, match="s3://texts/books: nothing is there; 'aws s3 cp --recursive FOLDER s3://texts"
+    ):
+        launcher.up(inputs=["s3://texts/books"])
+    with pytest.raises(CloudError, match="'aws s3 ls s3://none/books' must work here"):
+        check_inputs(launcher.account, ["s3://none/books"])
+
+
+def test_up_refuses_if_no_quota_allows_a_machine(aws, file, monkeypatch):
+    """New accounts have no GPU machines; the line holds the command that requests them. One type is enough."""
+    cluster, account = read_cluster(file), Account("us-east-1")
+    monkeypatch.setattr(Account, "quota", lambda self, code: 0.0)
+    with pytest.raises(
+        CloudError, match="no type of worker can be launched: .*--quota-code L-3819A6DF --desired-value 32"
+    ):
+        check_ready(cluster, account)
+    for allowed in (lambda self, code: 4.0 * (code == "L-DB2E81BA"), lambda self, code: None):
+        monkeypatch.setattr(Account, "quota", allowed)
+        check_ready(cluster, account)
+
+
+IMAGE = {
+    "ImageId": "ami-12c6146b", "Name": "Deep Learning Base", "State": "available", "RootDeviceName": "/dev/sda1",
+    "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (None, "ami-12c6146b: no such image in us-east-1; AWS lists its images: aws ssm get-parameters-by-path"),
+        ({"State": "disabled"}, "ami-12c6146b: no such image in us-east-1"),
+        ({"RootDeviceName": "/dev/xvda"}, "its disk is /dev/xvda; set DeviceName of head to it"),
+        (
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200}}]},
+            "ami-12c6146b: needs 200 GiB; head has 150: raise its VolumeSize",
+        ),
+    ],
+)
+def test_up_refuses_an_image_that_does_not_fit(aws, file, monkeypatch, changes, text):
+    """It must exist, and the disk of the file must replace its own one."""
+    monkeypatch.setattr(Account, "describe_image", lambda *_: None if changes is None else {**IMAGE, **changes})
+    with pytest.raises(CloudError, match=re.escape(text)):
+        check_ready(read_cluster(file), Account("us-east-1"))
+
+
+def test_up_refuses_what_the_organization_denies(aws, file, monkeypatch):
+    """IAM simulates each role; an account that may not ask is no error."""
+    cluster, account = read_cluster(file), Account("us-east-1")
+    monkeypatch.setattr(Account, "denied", lambda self, role, address: ["s3:GetObject"])
+    with pytest.raises(CloudError, match="s3://texts/books: raysent-raysent-head may not s3:GetObject"):
+        check_roles(cluster, account, ["s3://texts/books"])
+
+    def fail(*_) -> None:
+        raise CloudError("not allowed")
+
+    monkeypatch.setattr(Account, "denied", fail)
+    check_roles(cluster, account, ["s3://texts/books"])
+
+
+def test_up_refuses_a_token_that_others_can_read(aws, file):
+    """With the command that mends it."""
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    launcher.token_file.chmod(0o644)
+    with pytest.raises(ArtifactError, match=r"must be readable by its owner only \(mode 600\); given 644"):
+        launcher.up()

@@ -65,11 +65,11 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("cluster_name: raysent", "cluster_nam: raysent", "not allowed ('cluster_nam' was unexpected)"),
+        ('cluster_name: "raysent-{{ user }}"', "cluster_nam: raysent", "not allowed ('cluster_nam' was unexpected)"),
         ("max_workers: 8\n\n", "max_workers: eight\n\n", "max_workers: 'eight' is not of type 'integer'"),
         ("type: aws", "type: gcp", "provider.type: must be aws; given 'gcp'"),
         ("  region: us-east-1\n", "", "provider: must name a region"),
-        ("cluster_name: raysent", "cluster_name: Ray Sent", "cluster_name: must be at most 40 letters a-z"),
+        ('cluster_name: "raysent-{{ user }}"', "cluster_name: Ray Sent", "cluster_name: must be at most 40 letters a-z"),
         ("MetadataOptions:", "MetadataOption:", "MetadataOption: unknown to AWS; did you mean 'MetadataOptions'?"),
         ("VolumeSize: 150", "VolumeSize: big", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
         ("MarketType: spot", "MarketType: spt", "InstanceMarketOptions.MarketType: unknown to AWS: 'spt'; did you mean 'spot'?"),
@@ -203,7 +203,7 @@ def test_head_policy_starts_only_listed_types_with_the_tag():
     statements = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
     condition = statements["StartListedTypes"]["Condition"]["StringEquals"]
     assert condition["ec2:InstanceType"] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge", "m5.xlarge"]
-    assert condition["aws:RequestTag/raysent-cluster"] == "raysent"
+    assert condition["aws:RequestTag/raysent-cluster"] == read_cluster(SHIPPED).name
     assert condition["ec2:MetadataHttpTokens"] == "required"
     assert [sid for sid, statement in statements.items() if statement["Resource"] == "*"] == ["Describe"]
     assert not any(":instance/*" in resource for resource in statements["UseImagesAndNetwork"]["Resource"])
@@ -213,7 +213,7 @@ def test_head_policy_terminates_only_tagged_machines_and_cannot_tag_others():
     """TerminateInstances requires the tag; only Ray's tags can be set after the start."""
     statements = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
     assert statements["TerminateCluster"]["Condition"] == {
-        "StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}
+        "StringEquals": {"aws:ResourceTag/raysent-cluster": read_cluster(SHIPPED).name}
     }
     assert statements["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
     assert statements["TagAtStart"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
@@ -222,7 +222,7 @@ def test_head_policy_terminates_only_tagged_machines_and_cannot_tag_others():
 def test_head_policy_passes_one_role():
     """PassRole is limited to the workers' role, for EC2."""
     passed = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))["PassWorkerRole"]
-    assert passed["Resource"] == f"arn:aws:iam::{ACCOUNT}:role/raysent-raysent-worker"
+    assert passed["Resource"] == f"arn:aws:iam::{ACCOUNT}:role/{read_cluster(SHIPPED).name}-raysent-worker"
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
 
 

@@ -63,17 +63,23 @@ class Launcher:
     """A fake launcher that records the cluster files that it is made for."""
 
     files: ClassVar[list[ClusterFile]] = []
+    has_launched, stays = True, False
 
     def __init__(self, file) -> None:
         self.files.append(file)
         self.token_file = Path("token")
         make_token(self.token_file)
 
-    def up(self, *, sweep, inputs, on_line) -> None:
+    def up(self, *, sweep, is_kept, inputs, on_line) -> bool:
+        """Do nothing."""
+        return True
+
+    def forget_inputs(self, sweep) -> None:
         """Do nothing."""
 
-    def keep_first_trial(self, seconds) -> None:
-        """Do nothing."""
+    def other_sweeps(self, sweep) -> list[str]:
+        """Return none."""
+        return []
 
     def down(self, *, on_line) -> None:
         """Do nothing."""

@@ -32,7 +32,6 @@ from raysent.cluster import (
     Output,
     SubmittedSweep,
     SweepJob,
-    check_token_required,
     download,
     find_run,
     follow_run,
@@ -42,6 +41,7 @@ from raysent.cluster import (
 )
 from raysent.cluster import head as head_process
 from raysent.cluster.following import call_with_jobs
+from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.launcher import make_token
 from raysent.cluster.stored import JobRecord, ask_to_stop, read_record, stop_request, write_record
 from raysent.cluster.submission import Submission, run_submission, submit
@@ -307,12 +307,6 @@ def test_jobs_are_rejected_without_the_token(head, token, given):
         Jobs(head.dashboard, token=token)
 
 
-@pytest.mark.cluster
-def test_doctor_passes_a_dashboard_with_a_token(head):
-    """HTTP status 401 is ok."""
-    assert check_token_required(head.dashboard).verdict == "ok"
-
-
 def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command of raysent in a folder, in a process of its own."""
     command = [sys.executable, "-m", "raysent", *arguments]
@@ -430,20 +424,28 @@ class FakeLauncher:
 
     is_reachable, is_alive = True, True
 
-    def __init__(self, folder: Path, *, fails: bool = False) -> None:
+    def __init__(self, folder: Path, *, fails: bool = False, is_new: bool = True, others: tuple[str, ...] = ()) -> None:
         self.token_file = folder / "token"
         make_token(self.token_file)
         self.calls: list[str] = []
-        self._fails = fails
+        self._fails, self._is_new, self._others = fails, is_new, list(others)
+        self.has_launched, self.stays = False, False
 
-    def up(self, *, sweep, inputs, on_line) -> None:
-        """Start, or fail halfway."""
+    def up(self, *, sweep, is_kept, inputs, on_line) -> bool:
+        """Start, or fail halfway; or find a head that is running."""
         self.calls.append(f"up {sweep}")
+        self.has_launched = self._is_new
         if self._fails:
             raise CloudError("raysent: 'ray up' ended with exit code 1: no capacity")
+        return self._is_new
 
-    def keep_first_trial(self, seconds) -> None:
-        """Do nothing."""
+    def forget_inputs(self, sweep) -> None:
+        """Record it."""
+        self.calls.append(f"forget {sweep}")
+
+    def other_sweeps(self, sweep) -> list[str]:
+        """Return those that have workers."""
+        return self._others
 
     def down(self, *, on_line) -> None:
         """Terminate."""
@@ -481,6 +483,10 @@ class FakeJobs:
     def of_run(self, run) -> dict[str, bool]:
         """Return the known jobs."""
         return self.known
+
+    def other_runs(self, run) -> list[str]:
+        """Return no other run."""
+        return []
 
     def submit(self, command, *, folder, environment, name, run) -> str:
         """Keep the job; a connection that breaks after no characters breaks before the answer."""
@@ -521,28 +527,45 @@ def no_waits(monkeypatch):
 
 
 def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
-    """The cluster is tagged with the name of the run; the exit code is that of the sweep."""
+    """The cluster has the name of the run; the exit code is that of the sweep; it may read its inputs no longer."""
     monkeypatch.setattr(submission, "submit", lambda *_, **__: SubmittedSweep(5))
     launcher = FakeLauncher(tmp_path)
     assert _run(launcher, tmp_path).code == 5
-    assert launcher.calls == ["up run", "down"]
+    assert launcher.calls == ["up remote", "forget remote", "tunnel", "down"]
 
 
+@pytest.mark.parametrize(("is_new", "others"), [(True, ()), (True, ("theirs",)), (False, ())])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
-def test_run_submission_terminates_the_cluster_after_any_error(tmp_path, monkeypatch, error):
-    """Before the sweep is submitted: Ctrl-C, a cluster that no longer answers, a bug."""
+def test_run_submission_terminates_what_it_launched_after_any_error(tmp_path, monkeypatch, error, is_new, others):
+    """Before the sweep is submitted: Ctrl-C, a cluster that no longer answers, a bug. What others use stays."""
 
     def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(submission, "submit", fail)
-    launcher = FakeLauncher(tmp_path)
+    launcher = FakeLauncher(tmp_path, is_new=is_new, others=others)
     if error is KeyboardInterrupt:
         assert _run(launcher, tmp_path).code == 130
     else:
         with pytest.raises((CloudError, ZeroDivisionError)):
             _run(launcher, tmp_path)
-    assert launcher.calls[-1] == "down"
+    assert ("down" in launcher.calls) == (is_new and not others)
+
+
+def test_run_submission_leaves_a_cluster_that_another_sweep_uses(tmp_path, monkeypatch, capsys):
+    """By the jobs of the head; one that cannot be reached any more ends itself after its last sweep."""
+    jobs, launcher = FakeJobs([], ended=JobResult(0)), FakeLauncher(tmp_path)
+    monkeypatch.setattr(jobs, "other_runs", lambda run: ["s3://b/theirs"])
+    monkeypatch.setattr(following, "Jobs", jobs)
+    monkeypatch.setattr(submission, "Jobs", jobs)
+    assert _run(launcher, tmp_path).code == 0
+    assert "the cluster stays for s3://b/theirs, and ends with the last sweep on it" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr(following, "Jobs", jobs)
+    jobs.known.clear()
+    assert _run(launcher, tmp_path).code == 0
+    assert "the head terminates the cluster after the last sweep on it" in capsys.readouterr().err
+    assert "down" not in launcher.calls
 
 
 @pytest.fixture
@@ -571,7 +594,7 @@ def test_run_submission_terminates_a_cluster_that_failed_to_start(tmp_path):
     launcher = FakeLauncher(tmp_path, fails=True)
     with pytest.raises(CloudError, match="no capacity"):
         _run(launcher, tmp_path)
-    assert launcher.calls == ["up run", "down"]
+    assert (launcher.calls[0], launcher.calls[-1]) == ("up remote", "down")
 
 
 def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, capsys):
@@ -598,6 +621,7 @@ def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatc
         "the cluster ends with it\n"
     )
     monkeypatch.setattr(launcher, "up", lambda **_: signal.raise_signal(number))
+    monkeypatch.setattr(submission, "Jobs", jobs)
     assert _run(launcher, tmp_path).code == 130
     assert launcher.calls[-1] == "down"
     assert signal.getsignal(signal.SIGHUP) is before
@@ -612,20 +636,6 @@ def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch
         run_submission(launcher, _submission(tmp_path), on_event=lambda _: 1 / 0, say=partial(print, file=sys.stderr))
     assert "down" not in launcher.calls
     assert "'raysent attach" in capsys.readouterr().err
-
-
-def test_the_time_to_the_first_trial_is_kept_once(tmp_path, monkeypatch):
-    """From the launch to the first trial that starts, for the doctor; without a trial nothing is kept."""
-    events = [{"event": "session"}, {"event": "started"}, {"event": "started"}]
-    launcher, kept = FakeLauncher(tmp_path), []
-    monkeypatch.setattr(launcher, "keep_first_trial", kept.append)
-    monkeypatch.setattr(launcher, "up", lambda **_: time.sleep(0.05))
-    for chosen in (events, events[:1]):
-        lines = [EVENT_MARK + json.dumps(event) for event in chosen]
-        monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=JobResult(0)))
-        _run(launcher, tmp_path)
-    [seconds] = kept
-    assert seconds >= 0.05
 
 
 def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monkeypatch, no_waits):
@@ -714,7 +724,7 @@ def test_attach_follows_the_stored_run_without_a_tunnel(tmp_path, no_waits):
     assert (ended.code, [event["number"] for event in heard], waits) == (5, [0, 1, 2], [1, 2])
     assert ended.lines == (f"report: {tmp_path}/here/report.html",)
     assert (tmp_path / "here" / "journal.jsonl").is_file()
-    assert launcher.calls == []
+    assert launcher.calls == ["forget remote"]
     assert find_run(str(tmp_path / "here"), new_run=tmp_path).remote == str(tmp_path / "remote")
 
 
@@ -905,15 +915,16 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
 
 
 def test_ship_keeps_values_that_are_no_local_files(tmp_path, monkeypatch):
-    """Addresses, names without a dot or slash, and numbers stay; too large files are an error."""
+    """Addresses, names without a dot or slash, and numbers stay; too large files are an error, in a folder too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     values = {"path": "s3://bucket/a.txt", "name": "docs", "rate": 0.5, "none": "missing/file.txt"}
     assert ship(values, tmp_path / "out") == values
     (tmp_path / "big.txt").write_text("x" * 100)
     monkeypatch.setattr("raysent.cluster.jobs.MAX_SHIPPED_BYTES", 50)
-    with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
-        ship({"path": "big.txt"}, tmp_path / "out")
+    for named in ({"path": "big.txt"}, [str(tmp_path)], "big.txt:text=a"):
+        with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
+            check_shipped_size(named)
 
 
 def test_ship_sends_the_files_of_a_glob(tmp_path, monkeypatch):

@@ -1,31 +1,26 @@
-"""CLI of `raysent cluster`: launch and terminate machines on AWS, and check them."""
+"""CLI of `raysent cluster`: launch and terminate machines on AWS."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raysent.cli.console import DASH, messages, print_json, print_table, results
-from raysent.cli.options import AddressOption, JsonOption, SetOption, SpaceArgument, opened
-from raysent.errors import ConfigError, ExitCode
+from raysent.cli.options import JsonOption, SetOption, SpaceArgument
+from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raysent.cluster import DrillResult, Machine
+    from raysent.cluster import Machine
 
 cluster_app = typer.Typer(
     help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True, rich_markup_mode=None
 )
-
 
 ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
@@ -38,16 +33,26 @@ def cluster_up(
     update: Annotated[
         bool, typer.Option("--update", help="Apply changes to a running head, and restart Ray there.")
     ] = False,
+    print_policies: Annotated[
+        bool,
+        typer.Option("--print-policies", help="Print the IAM policies of its machines, and launch nothing."),
+    ] = False,
     yes: YesOption = False,
 ) -> None:
     """Launch a cluster.
 
     Creates its security group, roles and token if they do not exist. Every machine terminates itself at the end of its
-    time to live, and the head an hour after its last sweep. A head that is running already is left as it is.
+    time to live, and the head an hour after its last sweep. A head that is running already is left as it is. What keeps
+    it from being launched, such as a missing image, bucket or quota, is an error that names what mends it.
     """
-    from raysent.cluster import Launcher, read_cluster
+    from raysent.cluster import Account, Launcher, head_policy, read_cluster, worker_policy
 
     cluster = read_cluster(file)
+    if print_policies:
+        account = Account(cluster.region).account_id()
+        policies = {"head": head_policy(cluster, account=account), "worker": worker_policy(cluster)}
+        typer.echo(json.dumps(policies, indent=2))
+        return
     if not yes and sys.stdin.isatty():
         hourly = _usd_per_hour(cluster.head_type, cluster.region)
         messages.print(f"{cluster.name}: the head costs about {hourly} usd an hour from now on", soft_wrap=True)
@@ -140,93 +145,6 @@ def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -
         _print_machines(machines, cluster.region)
 
 
-@cluster_app.command("doctor")
-def cluster_doctor(
-    file: ClusterArgument = _FILE,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--corpus", metavar="PATH", help="Also check that the machines may read this s3:// address. Repeatable."
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="URL", help="Also check that the dashboard at URL asks for a token."),
-    ] = None,
-    checkpoint: Annotated[
-        float | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="MIB",
-            min=0.001,
-            help="Also save a checkpoint of MIB MiB 20 times, and fail if that is too slow for spot machines.",
-        ),
-    ] = None,
-    storage: Annotated[
-        str | None,
-        typer.Option("--storage", metavar="PLACE", help="Save it below PLACE.  [default: the file's storage]"),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Check that a cluster is safe and ready.
-
-    Checks the file, the token, credentials, the image, the storage, quotas, spot capacity, prices, versions, and that
-    Ray's ports are closed to this machine. A check that fails names the command that mends it. Changes nothing. With
-    --checkpoint, checks from this machine that a checkpoint is saved within half of the two minutes' notice of spot
-    machines, and removes it. Exit code 1 if a check fails.
-    """
-    from raysent.cluster import Launcher, check_save_time, check_token_required, diagnose, read_cluster
-
-    launcher = Launcher(read_cluster(file))
-    findings = [*diagnose(launcher, inputs=corpus or ()), *([check_token_required(address)] if address else [])]
-    if checkpoint is not None:
-        num_bytes = int(checkpoint * 2**20)
-        findings.append(check_save_time(launcher.cluster, num_bytes=num_bytes, storage=storage))
-    is_well = all(finding.verdict != "failed" for finding in findings)
-    if as_json:
-        print_json({"is_well": is_well, "findings": [vars(finding) for finding in findings]})
-    else:
-        print_table(["check", "verdict", "found"], [(one.check, one.verdict, one.text) for one in findings], num_text=3)
-    raise typer.Exit(0 if is_well else ExitCode.CHECK_FAILED)
-
-
-@cluster_app.command("drill")
-def cluster_drill(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="A cluster file; without it or --address, two nodes on this machine."),
-    ] = None,
-    address: AddressOption = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            "--run",
-            metavar="DIR",
-            help="Folder that all nodes share.  [default: a temporary one]",
-            parser=opened,
-        ),
-    ] = None,
-    notice: Annotated[
-        str, typer.Option("--notice", metavar="20s", help="Time from the notice to the end of the node.")
-    ] = "20s",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before killing a node.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Interrupt a node under a small training, and report what happens.
-
-    The node is drained as after a notice of the cloud, and killed when the notice ends; training has to continue on
-    another node. Exit code 1 if it does not.
-    """
-    from raysent.cost import parse_duration
-
-    if file is not None and (address is not None or run is not None):
-        raise ConfigError("FILE: must not stand beside --address or --run")
-    notice_s = parse_duration(notice)
-    if file is not None:
-        raise typer.Exit(_drill_cluster(file, notice_s=notice_s, is_agreed=yes, as_json=as_json))
-    raise typer.Exit(_drill_here(address, run, notice_s=notice_s, is_agreed=yes, as_json=as_json))
-
-
 @cluster_app.command("orphans")
 def cluster_orphans(
     file: ClusterArgument = _FILE,
@@ -248,111 +166,6 @@ def cluster_orphans(
     else:
         _print_machines(late, account.region)
         messages.print("terminated" if remove else "--remove terminates them")
-
-
-@cluster_app.command("policies")
-def cluster_policies(
-    file: ClusterArgument = _FILE,
-    account: Annotated[str, typer.Option("--account", metavar="N", help="The account's number.")] = "123456789012",
-) -> None:
-    """Print the IAM policies of a cluster's machines as JSON."""
-    from raysent.cluster import head_policy, read_cluster, worker_policy
-
-    if not (account.isdigit() and len(account) == 12):
-        raise ConfigError(f"--account: must be 12 digits; given '{account}'")
-    cluster = read_cluster(file)
-    policies = {"head": head_policy(cluster, account=account), "worker": worker_policy(cluster)}
-    typer.echo(json.dumps(policies, indent=2))
-
-
-def _drill_here(address: str | None, run: Path | None, *, notice_s: float, is_agreed: bool, as_json: bool) -> int:
-    """Run a drill on a running cluster, or on a temporary one of this machine; 1 if training did not continue."""
-    from raysent.cluster import drill, local_cluster
-
-    if address is not None:
-        _confirm(address, is_agreed=is_agreed)
-    with _folder(run) as folder, local_cluster() if address is None else contextlib.nullcontext(address) as where:
-        found = drill(where, folder, notice_s=notice_s, on_line=lambda line: messages.print(line, soft_wrap=True))
-    if as_json:
-        print_json({**asdict(found), "has_continued": found.has_continued})
-    else:
-        _print_drill(found)
-    return 0 if found.has_continued else ExitCode.CHECK_FAILED
-
-
-def _drill_cluster(file: Path, *, notice_s: float, is_agreed: bool, as_json: bool) -> int:
-    """Run a drill on the running machines of a cluster file; 1 if training did not continue."""
-    from raysent.cluster import DrillResult, Jobs, Launcher, Output, read_cluster, read_token
-
-    cluster = read_cluster(file)
-    _confirm(cluster.name, is_agreed=is_agreed)
-    launcher = Launcher(cluster)
-    token = read_token(launcher.token_file)
-    run = f"{cluster.settings.storage}/drill-{time.strftime('%Y%m%d-%H%M%S')}"
-    options = ["--address", "auto", "--run", run, "--notice", f"{notice_s:g}s", "--yes", "--json"]
-    lines: list[str] = []
-    with launcher.tunnel() as address, tempfile.TemporaryDirectory(prefix="raysent-drill-") as folder:
-        jobs = Jobs(address, token=token)
-        command = ["python", "-m", "raysent", "cluster", "drill", *options]
-        ended = jobs.follow(jobs.submit(command, folder=Path(folder), environment={}), Output(lines.append))
-    start = next((number for number, line in enumerate(lines) if line == "{"), None)
-    if start is None:
-        for line in lines or [ended.message]:
-            messages.print(line, soft_wrap=True)
-        return ended.code or ExitCode.CHECK_FAILED
-    values = json.loads("\n".join(lines[start:]))
-    del values["version"]
-    if as_json:
-        print_json(values)
-    else:
-        values.pop("has_continued")
-        _print_drill(DrillResult(**values))
-    return int(ended.code)
-
-
-def _confirm(where: str, *, is_agreed: bool) -> None:
-    """Ask before a node of somebody's cluster is killed.
-
-    Raises:
-        ConfigError: If there is no terminal to ask on.
-    """
-    if is_agreed:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{where}: one of its nodes will be killed; confirm with --yes")
-    typer.confirm(f"A node of {where} will be killed. Continue?", default=False, abort=True, err=True)
-
-
-@contextlib.contextmanager
-def _folder(run: Path | None) -> Iterator[Path]:
-    """Yield the folder that is named, which must be empty, or a temporary one."""
-    if run is None:
-        with tempfile.TemporaryDirectory(prefix="raysent-drill-", ignore_cleanup_errors=True) as scratch:
-            yield Path(scratch) / "run"
-        return
-    if run.exists() and any(run.iterdir()):
-        raise ConfigError(f"{run}: must be empty; name another --run")
-    yield run
-
-
-def _print_drill(found: DrillResult) -> None:
-    """Print what happened, in order."""
-
-    def after(seconds: float | None) -> str:
-        return "never" if seconds is None else f"{seconds:.1f} s"
-
-    rows = [
-        ("the training received the notice", after(found.notice_s)),
-        ("a checkpoint was saved", after(found.checkpoint_s)),
-        (f"node {found.node} was killed", after(found.killed_s)),
-    ]
-    if found.continued_s is None:
-        rows.append(("training continued", "never"))
-    else:
-        rows.append((f"training continued on node {found.continued_on}", after(found.continued_s)))
-        rows.append(("from step", f"{found.step:,}"))
-        rows.append(("repeated steps", f"{found.steps_lost:,}"))
-    print_table(["after the notice", ""], rows)
 
 
 def _say(line: str) -> None:

@@ -32,7 +32,9 @@ def split_names(tasks: list[str] | None) -> list[str] | None:
     """
     if tasks is None:
         return None
-    lists = [[given] if ":" in given and "=" in given else given.split(",") for given in tasks]
+    lists = [
+        [given] if given.startswith("{") or (":" in given and "=" in given) else given.split(",") for given in tasks
+    ]
     names = [name.strip() for one in lists for name in one if name.strip()]
     if names == []:
         from raysent.evaluation import TASKS  # torch comes with it

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from raysent.cli.console import messages, print_json, results
-from raysent.cli.options import JsonOption
+from raysent.cli.options import JsonOption, split_names
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def sweep_on_cluster(
         run=run or default_run_folder(Path(name).stem),
         seed=seed,
         data=data,
-        tasks=None if tasks is None else ",".join(tasks),
+        tasks=split_names(tasks),
         labels=labels,
         as_json=as_json,
     )

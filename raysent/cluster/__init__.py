@@ -14,14 +14,11 @@ following.py     a submitted sweep followed through broken connections, and stop
 stored.py        what is stored with a submitted run
 head.py          what the head runs for a submitted sweep
 jobs.py          commands through Ray's job API; download of results
-drill.py         an interruption of a node under a small training
-doctor.py        checks of whether a cluster is safe and ready
+readiness.py     what keeps a cluster from being launched
 """
 
 from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
-from raysent.cluster.doctor import Finding, check_save_time, check_token_required, diagnose
-from raysent.cluster.drill import DrillResult, drill, local_cluster
 from raysent.cluster.following import StoredRun, SubmittedSweep, find_run, follow_run, stop_run
 from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, JobResult, Jobs, Output, download, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
@@ -42,8 +39,6 @@ __all__ = [
     "ClusterFile",
     "ClusterSettings",
     "ConnectionLostError",
-    "DrillResult",
-    "Finding",
     "Head",
     "JobResult",
     "Jobs",
@@ -55,15 +50,10 @@ __all__ = [
     "Submission",
     "SubmittedSweep",
     "SweepJob",
-    "check_save_time",
-    "check_token_required",
-    "diagnose",
     "download",
-    "drill",
     "find_run",
     "follow_run",
     "head_policy",
-    "local_cluster",
     "prepare_resumption",
     "prepare_submission",
     "price_space",

@@ -7,6 +7,7 @@ import datetime
 import functools
 import ipaddress
 import json
+import re
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from raysent.cluster.policies import (
 from raysent.errors import CloudError, ConfigError
 
 _CHECK_IP = "https://checkip.amazonaws.com"
-# The role's policy for what a sweep reads, beside the one named `raysent`.
+# Start of the name of a role's policy for what a sweep reads, one for each sweep, beside the one named `raysent`.
 _INPUTS = "raysent-inputs"
 _ALIVE = ["pending", "running", "stopping", "stopped"]
 
@@ -125,18 +126,6 @@ class Account:
             return float(client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
         return None
 
-    def spot_score(self, instance_type: str, num_machines: int) -> int:
-        """Return how likely AWS is to launch spot machines in the region now, from 1 to 10.
-
-        Raises:
-            CloudError: If AWS returns an error.
-        """
-        with aws_errors(f"spot placement score of {instance_type}"):
-            found = self.ec2.get_spot_placement_scores(
-                InstanceTypes=[instance_type], TargetCapacity=num_machines, RegionNames=[self.region]
-            )
-        return max((int(one["Score"]) for one in found["SpotPlacementScores"]), default=1)
-
     def describe_image(self, name: str) -> dict[str, Any] | None:
         """Return AWS's description of an image; None if there is none of this id in the region.
 
@@ -185,21 +174,8 @@ class Account:
         with aws_errors(address):
             return bool(self.s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("KeyCount", 0))
 
-    def own_key(self, address: str) -> str:
-        """Return the customer's key that encrypts the bucket of an address; empty for none, or if that is unknown."""
-        with contextlib.suppress(CloudError, KeyError, IndexError), aws_errors(address):
-            found = self.s3.get_bucket_encryption(Bucket=split_address(address)[0])
-            rule = found["ServerSideEncryptionConfiguration"]["Rules"][0]["ApplyServerSideEncryptionByDefault"]
-            key = str(rule.get("KMSMasterKeyID", ""))
-            return "" if key.endswith("alias/aws/s3") else key
-        return ""
-
-    def prepare(self, cluster: ClusterFile, *, inputs: Sequence[str] = ()) -> dict[str, str]:
-        """Create or update the security group and the roles of a cluster.
-
-        Args:
-            cluster: The cluster.
-            inputs: ``s3://`` addresses that its machines may read besides the runs.
+    def prepare(self, cluster: ClusterFile) -> dict[str, str]:
+        """Create or update the security group and the roles of a cluster; what its sweeps may read stays.
 
         Returns:
             The values of ``{{ image }}``, ``{{ security_group }}``, ``{{ head_profile }}`` and
@@ -211,11 +187,9 @@ class Account:
         account = self.account_id()
         operator = cluster.settings.operator
         group = self._security_group(cluster, public_address() if operator == "auto" else operator)
-        head, worker = head_role(cluster), worker_role(cluster)
+        head, worker = head_role(cluster.name), worker_role(cluster.name)
         self._role(worker, worker_policy(cluster), cluster)
         self._role(head, head_policy(cluster, account=account), cluster)
-        for role in (worker, head):
-            self._allow_inputs(role, inputs)
         return {
             "image": self.image(cluster),
             "security_group": group,
@@ -246,11 +220,6 @@ class Account:
         if machines:
             with aws_errors(f"terminating machines in {self.region}"):
                 self.ec2.terminate_instances(InstanceIds=[machine.name for machine in machines])
-
-    def open_rules(self, cluster: ClusterFile) -> list[str]:
-        """Return, in words, the rules of a cluster's security group that allow more than SSH from a few addresses."""
-        group = self._found_group(cluster)
-        return [] if group is None else [text for rule in group["IpPermissions"] for text in _too_open(rule)]
 
     def image(self, cluster: ClusterFile) -> str:
         """Return the id of the machine image; if the file names a public parameter, its value.
@@ -320,15 +289,39 @@ class Account:
             if not held:
                 self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
 
-    def _allow_inputs(self, role: str, inputs: Sequence[str]) -> None:
-        """Let a role read what the sweep reads; the policy of an earlier sweep is replaced."""
-        with aws_errors(f"role {role}"):
-            if inputs:
+    def allow_inputs(self, cluster: str, sweep: str, inputs: Sequence[str]) -> None:
+        """Let both roles of a cluster read what a sweep reads besides the runs.
+
+        Args:
+            cluster: Name of the cluster, whose roles exist.
+            sweep: The sweep; what others may read stays.
+            inputs: ``s3://`` addresses.
+
+        Raises:
+            CloudError: If AWS returns an error.
+        """
+        for role in (worker_role(cluster), head_role(cluster)) if inputs else ():
+            with aws_errors(f"role {role}"):
                 document = json.dumps(input_policy(inputs))
-                self.iam.put_role_policy(RoleName=role, PolicyName=_INPUTS, PolicyDocument=document)
-            else:
-                with contextlib.suppress(self.iam.exceptions.NoSuchEntityException):
-                    self.iam.delete_role_policy(RoleName=role, PolicyName=_INPUTS)
+                self.iam.put_role_policy(RoleName=role, PolicyName=_inputs_of(sweep), PolicyDocument=document)
+
+    def remove_inputs(self, cluster: str, sweep: str | None = None) -> None:
+        """Take away again what a sweep may read, or what all sweeps of a cluster may.
+
+        Raises:
+            CloudError: If AWS returns an error.
+        """
+        missing = self.iam.exceptions.NoSuchEntityException
+        for role in (worker_role(cluster), head_role(cluster)):
+            with aws_errors(f"role {role}"), contextlib.suppress(missing):
+                for name in self.iam.list_role_policies(RoleName=role)["PolicyNames"]:
+                    if name == _inputs_of(sweep) if sweep else name.startswith(_INPUTS):
+                        self.iam.delete_role_policy(RoleName=role, PolicyName=name)
+
+
+def _inputs_of(sweep: str) -> str:
+    """Return the name of the policy for what a sweep reads."""
+    return f"{_INPUTS}-{re.sub(r'[^A-Za-z0-9_+=,.@-]', '-', sweep)}"[:128]
 
 
 def _group_name(cluster: ClusterFile) -> str:
@@ -354,13 +347,3 @@ def _machine(instance: Mapping[str, Any]) -> Machine:
         expires=expires,
         is_head=tags.get("ray-node-type") == "head",
     )
-
-
-def _too_open(rule: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a rule allows beyond SSH from at most 256 addresses and traffic inside the group."""
-    for entry in rule.get("IpRanges", []):
-        network = ipaddress.ip_network(entry["CidrIp"])
-        ports = (rule.get("FromPort"), rule.get("ToPort"))
-        if ports != (22, 22) or network.num_addresses > 256:
-            yield f"{network} reaches " + ("all" if ports[0] is None else f"ports {ports[0]} to {ports[1]}")
-    yield from (f"{entry['CidrIpv6']} is allowed" for entry in rule.get("Ipv6Ranges", []))

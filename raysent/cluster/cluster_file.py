@@ -6,7 +6,9 @@ In: a YAML file whose texts may contain placeholders such as ``{{ image }}``. Ou
 from __future__ import annotations
 
 import copy
+import getpass
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,6 +35,8 @@ _USUAL_DISK_GIB = 150.0
 # The most addresses that may reach the head.
 _MAX_OPERATORS = 256
 
+# In the name of the cluster, so that colleagues with one AWS account have a cluster each.
+_USER = re.compile(r"\{\{\s*user\s*\}\}")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _STORAGE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?")
 
@@ -254,6 +258,9 @@ def read_cluster(path: Path) -> ClusterFile:
     if path == Path(FILE) and not path.exists():
         path = shipped_path(FILE)
     document = read_yaml(path)
+    if isinstance(document.values.get("cluster_name"), str):
+        name = _USER.sub(_user(), document.values["cluster_name"])
+        document = replace(document, values={**document.values, "cluster_name": name})
     check_cluster(document)
     name = str(document.values["cluster_name"])
     if not _NAME.fullmatch(name):
@@ -267,6 +274,15 @@ def read_cluster(path: Path) -> ClusterFile:
     return ClusterFile(
         path, document, validate(ClusterSettings, replace(document, values=given), at=("metadata", "raysent"))
     )
+
+
+def _user() -> str:
+    """Return the name of this account's user, as a cluster's name may contain it."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in a container
+        name = f"u{os.getuid()}"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24] or "user"
 
 
 def _render(document: Document, node: Any, path: tuple[str, ...], values: Mapping[str, str]) -> Any:

@@ -51,6 +51,9 @@ class ReachableCluster(Protocol):
     def tunnel(self) -> AbstractContextManager[str]:
         """Yield the address of its job API."""
 
+    def forget_inputs(self, sweep: str) -> None:
+        """Take away what a sweep that has ended may read."""
+
 
 @dataclass(frozen=True)
 class SubmittedSweep:
@@ -205,6 +208,7 @@ def follow_run(
     except KeyboardInterrupt:
         say(f"the sweep continues: {how_to_continue(run.remote)}")
         return SubmittedSweep(INTERRUPTED, is_detached=True)
+    head.forget_inputs(Path(run.remote).name)
     write_json(run.folder / REMOTE_FILE, {"remote": run.remote})
     return finished(ended, sorter.lines, remote=run.remote, folder=run.folder)
 

@@ -31,9 +31,8 @@ from raysent.cluster.cluster_file import EXPIRES_TAG, SWEEP_TAG, TIME_FORM
 from raysent.errors import ArtifactError, CloudError
 from raysent.reading import parse_json, read_json
 
-# The oldest version of Ray with tokens, and the newest that was tried. The gate extends classes that Ray may change.
-OLDEST_RAY, TRIED_RAY = (2, 52), (2, 60)
-INSTALL_RAY = "pip install 'ray[default]>=2.52,<2.61'"
+# The gate extends classes that Ray may change; these versions have them, and tokens.
+_INSTALL_RAY = "pip install 'ray[default]>=2.52,<2.61'"
 
 try:
     from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
@@ -42,7 +41,7 @@ try:
 except ImportError as error:
     raise CloudError(
         f"Ray {version('ray')}: must have the classes that launch machines ({error}); 2.52 to 2.60 have them: "
-        f"{INSTALL_RAY}"
+        f"{_INSTALL_RAY}"
     ) from None
 
 PERMITS_FOLDER, LAUNCHES_FILE = "permits", "launches.jsonl"

@@ -17,7 +17,7 @@ from typing import Any
 import raysent
 from raysent.errors import CloudError, ConfigError
 from raysent.storage import open_folder, storage_errors
-from raysent.sweeps.space import with_files
+from raysent.sweeps.space import named_files, with_files
 
 # Ray's own first lines of a job's output end with this one.
 _PREFIX = "Running entrypoint for job "
@@ -173,6 +173,16 @@ class Jobs:
             found = [one for one in self._client.list_jobs() if (one.metadata or {}).get(RUN_KEY) == run]
         return {str(one.submission_id): one.status.is_terminal() for one in found}
 
+    def other_runs(self, run: str) -> list[str]:
+        """Return the addresses of the other runs that jobs work on.
+
+        Raises:
+            ConnectionLostError: If the cluster does not answer.
+        """
+        with _answering("the list of jobs"):
+            found = [one for one in self._client.list_jobs() if not one.status.is_terminal()]
+        return sorted({(one.metadata or {}).get(RUN_KEY, "") for one in found} - {"", run})
+
     def follow(self, name: str, output: Output) -> JobResult:
         """Take a job's output from the first character, until the job ends.
 
@@ -234,20 +244,26 @@ def ship(values: Any, folder: Path) -> Any:
     """Copy the local files that a space's values name into a folder, and return the values with the copies' paths.
 
     Args:
-        values: Plain values. A text with a dot or a slash that names an existing file or folder is a local file.
+        values: Plain values. A text with a dot or a slash that names an existing file or folder is a local file; so is
+            the table of a task with settings.
         folder: The folder that is uploaded to the cluster.
+    """
+    return with_files(values, lambda text, found: _copied(text, found, folder))
+
+
+def check_shipped_size(values: Any) -> None:
+    """Check that the local files that values name are not too many to be uploaded.
 
     Raises:
-        ConfigError: If the files are larger than Ray uploads.
+        ConfigError: If they are larger than Ray uploads.
     """
-    shipped = with_files(values, lambda text, found: _copied(text, found, folder))
-    num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    files = [file for path in named_files(values) for file in (path.rglob("*") if path.is_dir() else [path])]
+    num_bytes = sum(file.stat().st_size for file in files if file.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
             f"--cluster: local files must be at most {MAX_SHIPPED_BYTES / 2**20:.0f} MiB together; given "
             f"{num_bytes / 2**20:.0f}; put them on S3 as s3://…"
         )
-    return shipped
 
 
 def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:

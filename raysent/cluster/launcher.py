@@ -34,6 +34,7 @@ from raysent.cluster.account import Account
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile, self_destruct
 from raysent.cluster.gate import tag_of
 from raysent.cluster.jobs import ConnectionLostError
+from raysent.cluster.readiness import check_inputs, check_ready, check_roles
 from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
 from raysent.storage import read_json, storage_errors, write_json
@@ -76,11 +77,6 @@ class Head:
     def token_file(self) -> Path:
         """The file with the cluster's token, mode 0600."""
         return self.folder / "auth_token"
-
-    @property
-    def first_trial_file(self) -> Path:
-        """How long the last cluster that was launched from this computer took to start a sweep's first trial."""
-        return self.folder / "first_trial.json"
 
     @property
     def is_reachable(self) -> bool:
@@ -133,6 +129,18 @@ class Head:
         finally:
             # The autoscaler may have requested machines that Ray's launcher does not know yet.
             self.account.terminate(self.account.machines(self.name))
+        self.forget_inputs()
+
+    def forget_inputs(self, sweep: str | None = None) -> None:
+        """Take away what a sweep that has ended may read, or what all sweeps may; if AWS fails, it stays."""
+        if self.name:
+            with contextlib.suppress(CloudError):
+                self.account.remove_inputs(self.name, sweep)
+
+    def other_sweeps(self, sweep: str) -> list[str]:
+        """Return the other sweeps that have workers now, by AWS's list."""
+        names = {one.sweep for one in self.account.machines(self.name) if not one.is_head}
+        return sorted(names - {"", tag_of(sweep)})
 
     @contextlib.contextmanager
     def tunnel(self) -> Iterator[str]:
@@ -165,7 +173,10 @@ class Head:
             if answers("127.0.0.1", port, timeout_s=1.0):
                 return
             time.sleep(0.2)
-        raise ConnectionLostError(f"{self.name}: the head cannot be reached over SSH; see 'raysent cluster doctor'")
+        raise ConnectionLostError(
+            f"{self.name}: the head cannot be reached over SSH; if this computer's public address has changed, "
+            "'raysent cluster up FILE' allows the new one"
+        )
 
     def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
         """Run a command of Ray.
@@ -186,7 +197,13 @@ class Head:
 
 
 class Launcher(Head):
-    """The launcher of one cluster file."""
+    """The launcher of one cluster file.
+
+    Attributes:
+        cluster: The cluster file.
+        has_launched: Whether `up` has launched the cluster, or has begun to.
+        stays: Whether the cluster stays after its sweeps: the head was launched for none, or is to be kept.
+    """
 
     def __init__(self, cluster: ClusterFile, *, account: Account | None = None, run: Run | None = None) -> None:
         """Prepare; nothing is started yet.
@@ -198,25 +215,32 @@ class Launcher(Head):
         """
         super().__init__(cluster.name, cluster.region, account=account, run=run)
         self.cluster = cluster
+        self.has_launched, self.stays = False, True
 
     def up(
         self,
         *,
         sweep: str = "",
+        is_kept: bool = False,
         inputs: Sequence[str] = (),
         update: bool = False,
         on_line: Callable[[str], object] = lambda _: None,
-    ) -> None:
+    ) -> bool:
         """Launch the cluster. A head that is running already is checked and left as it is.
 
         Args:
-            sweep: The sweep that it is launched for, for its tags.
-            inputs: ``s3://`` addresses that its machines may read besides the runs.
+            sweep: The sweep that needs it; a head that is launched for a sweep ends with the last sweep on it.
+            is_kept: Whether a head that is launched stays after its sweeps.
+            inputs: ``s3://`` addresses that the sweep reads besides the runs.
             update: Whether to apply changes of the file and of raysent to a running head, which restarts Ray there.
             on_line: Called with each line of Ray's launcher.
 
+        Returns:
+            Whether it was launched; else a head was running.
+
         Raises:
-            RaysentError: If AWS or Ray's launcher fails, or the head was launched by somebody else.
+            RaysentError: If the cluster cannot be launched as the file has it, AWS or Ray's launcher fails, or the head
+                was launched by somebody else.
         """
         head = next((one for one in self.account.machines(self.cluster.name) if one.is_head), None)
         if head is not None and not self.file.exists():
@@ -224,7 +248,14 @@ class Launcher(Head):
                 f"{self.cluster.path}: cluster_name: '{self.cluster.name}' is taken: its head {head.name} is running "
                 f"since {head.launched:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
             )
-        values = {**self._placeholders(sweep), **self.account.prepare(self.cluster, inputs=inputs)}
+        check_inputs(self.account, inputs)
+        if head is None:
+            check_ready(self.cluster, self.account)
+        owner = head.sweep if head is not None else "" if is_kept else sweep
+        self.stays = not owner
+        values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
+        self.account.allow_inputs(self.name, sweep, inputs)
+        check_roles(self.cluster, self.account, inputs)
         rendered = self.cluster.render(values)
         if head is not None and not update:
             if _lasting(read_json(self.file)) != _lasting(rendered):
@@ -232,22 +263,19 @@ class Launcher(Head):
                     f"{self.cluster.name}: the file or raysent has changed since the head was launched; it stays as it "
                     f"is; 'raysent cluster up {self.cluster.path} --update' applies the changes and restarts Ray"
                 )
-            return
+            return False
         private(self.folder)
         make_token(self.token_file)
+        read_token(self.token_file)
         wheels = self.folder / "wheel"
         wheels.mkdir(exist_ok=True)
         write_wheel(wheels)
         write_constraints(wheels)
         write_json(self.file, rendered)
         self.file.chmod(0o600)
+        self.has_launched = head is None
         self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
-
-    def keep_first_trial(self, seconds: float) -> None:
-        """Keep for the doctor how long it took from the call of `up` to the first trial of its sweep."""
-        now = datetime.datetime.now(datetime.UTC)
-        with contextlib.suppress(ArtifactError):  # the sweep is worth more
-            write_json(self.first_trial_file, {"seconds": seconds, "date": f"{now:%Y-%m-%d}"})
+        return self.has_launched
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
         """Return the values of the placeholders that need no request to AWS."""

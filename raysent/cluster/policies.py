@@ -16,14 +16,14 @@ TRUST: Policy = {
 }
 
 
-def head_role(cluster: ClusterFile) -> str:
-    """Return the name of the head's role and instance profile."""
-    return f"{cluster.name}-raysent-head"
+def head_role(cluster: str) -> str:
+    """Return the name of the role and instance profile of a cluster's head."""
+    return f"{cluster}-raysent-head"
 
 
-def worker_role(cluster: ClusterFile) -> str:
-    """Return the name of the workers' role and instance profile."""
-    return f"{cluster.name}-raysent-worker"
+def worker_role(cluster: str) -> str:
+    """Return the name of the role and instance profile of a cluster's workers."""
+    return f"{cluster}-raysent-worker"
 
 
 def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
@@ -41,7 +41,7 @@ def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
         _allow(
             "PassWorkerRole",
             "iam:PassRole",
-            f"arn:aws:iam::{account}:role/{worker_role(cluster)}",
+            f"arn:aws:iam::{account}:role/{worker_role(cluster.name)}",
             {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
         ),
         *_storage(cluster),

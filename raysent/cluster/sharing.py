@@ -77,7 +77,7 @@ class Sharing:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Let no other sweep change what all of them part inside the block."""
+        """Let no other sweep change what all of them use inside the block."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self._folder / _TURN_FILE):
             yield

@@ -7,6 +7,7 @@ cluster comes back line by line: events of its journal go to a listener, everyth
 from __future__ import annotations
 
 import contextlib
+import copy
 import shutil
 import signal
 import tempfile
@@ -14,9 +15,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
@@ -31,32 +32,41 @@ from raysent.cluster.following import (
     follow_stored,
     how_to_continue,
 )
-from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, ship
-from raysent.cluster.launcher import Launcher
+from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, check_shipped_size, ship
+from raysent.cluster.launcher import Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
 from raysent.cluster.stored import INTERRUPTED, JobRecord, remote_of, write_record
-from raysent.config import Override
+from raysent.config import Override, get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED
-from raysent.errors import CloudError, ConfigError
+from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
+from raysent.evaluation.tasks import PROBED, resolve_tasks
 from raysent.simulation import budget_of
 from raysent.storage import atomic_write, open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
-from raysent.sweeps import Event, Listener, Workers, load_record
+from raysent.sweeps import Listener, Workers, load_record
 from raysent.sweeps.journal import EVENTS_VARIABLE
-from raysent.sweeps.space import SearchSpace, find_space, with_overrides
+from raysent.sweeps.space import SearchSpace, find_space, parse_space, with_overrides
 
 _SPACE_FOLDER = "space"
 
 
 class Cluster(ReachableCluster, Protocol):
-    """The part of a launcher that a submission uses, in this order: `up`, `tunnel`, `keep_first_trial`, `down`."""
+    """The part of a launcher that a submission uses, in this order: `up`, `tunnel`, `other_sweeps`, `down`.
 
-    def up(self, *, sweep: str, inputs: Sequence[str], on_line: Say) -> None:
-        """Launch it."""
+    Attributes:
+        has_launched: Whether `up` has launched it, or has begun to.
+        stays: Whether it stays after its sweeps.
+    """
 
-    def keep_first_trial(self, seconds: float) -> None:
-        """Keep how long it took from the call of `up` to the sweep's first trial."""
+    has_launched: bool
+    stays: bool
+
+    def up(self, *, sweep: str, is_kept: bool, inputs: Sequence[str], on_line: Say) -> bool:
+        """Launch it if no head is running; returns whether it was launched."""
+
+    def other_sweeps(self, sweep: str) -> list[str]:
+        """Return the other sweeps that have workers now."""
 
     def down(self, *, on_line: Say) -> None:
         """Terminate it."""
@@ -73,6 +83,7 @@ class Submission:
         options: Further options after `raysent sweep SPACE` on the head.
         workers: The number of workers at the same time, and what each has.
         data: Local task files; None for the embedded tasks.
+        tasks: The tasks to evaluate on; None for those of the space, or all.
         is_resumed: Whether it resumes the run at `remote`.
         fleet: The cluster that grows for it; None for one that stays as it is.
     """
@@ -83,8 +94,19 @@ class Submission:
     options: Sequence[str]
     workers: Workers
     data: Path | None = None
+    tasks: Sequence[str] | None = None
     is_resumed: bool = False
     fleet: FleetSettings | None = None
+
+    @property
+    def sweep(self) -> str:
+        """What the sweep is called on its cluster."""
+        return Path(self.remote).name
+
+    @property
+    def named(self) -> list[Any]:
+        """Everything that names files or ``s3://`` addresses."""
+        return [self.space.document.values, list(self.tasks or ())]
 
 
 def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job is given
@@ -95,7 +117,7 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     run: Path,
     seed: int | None = None,
     data: Path | None = None,
-    tasks: str | None = None,
+    tasks: Sequence[str] | None = None,
     labels: str | None = None,
     as_json: bool = False,
 ) -> tuple[Launcher, Submission, list[str]]:
@@ -108,24 +130,26 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
         run: The local folder for the results.
         seed: Seed of everything random.
         data: Local task files.
-        tasks: Names of tasks, separated by commas.
+        tasks: Names of tasks, own tables and task files.
         labels: Numbers of labels, separated by commas.
         as_json: Whether the sweep prints one JSON object.
 
     Raises:
-        ConfigError: If a file is wrong, or the run folder is not empty.
+        RaysentError: If a file or a task is wrong, the run folder is not empty, or local files are too large.
     """
     file = read_cluster(cluster)
     space, notes = price_space(find_space(name), overrides, file)
     if run.exists() and any(run.iterdir()):
         raise ConfigError(f"{run}: must be empty; name another --run")
-    given = {"--seed": seed, "--tasks": tasks, "--labels": labels}
+    space, tasks = _with_checked_tasks(space, tasks, data)
+    given = {"--seed": seed, "--labels": labels}
     options = [text for flag, value in given.items() if value is not None for text in (flag, str(value))]
     workers = workers_for(file, space)
     remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
     options += ["--json"] if as_json else []
-    submission = Submission(space, run, remote, options, workers, data, fleet=fleet)
+    submission = Submission(space, run, remote, options, workers, data, tasks, fleet=fleet)
+    check_shipped_size([*submission.named, None if data is None else f"{data.absolute()}"])
     write_json(run / REMOTE_FILE, {"remote": remote})
     if space.cost.budget_usd is not None:
         held = held_usd_per_hour(file, space, num_workers=workers.num)
@@ -156,9 +180,36 @@ def prepare_resumption(
     local = run if (run / REMOTE_FILE).is_file() else new_run
     fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
     options += ["--json"] if as_json else []
-    submission = Submission(space, local, remote, options, workers, is_resumed=True, fleet=fleet)
+    tasks = (record.evaluation or {}).get("tasks")
+    submission = Submission(space, local, remote, options, workers, tasks=tasks, is_resumed=True, fleet=fleet)
     write_json(local / REMOTE_FILE, {"remote": remote})
     return Launcher(file), submission
+
+
+def _with_checked_tasks(
+    space: SearchSpace, tasks: Sequence[str] | None, data: Path | None
+) -> tuple[SearchSpace, list[str] | None]:
+    """Return a space and tasks that name each own task by its table and all its settings, once their rows were read."""
+
+    def checked(names: Sequence[str] | None) -> list[str]:
+        found = resolve_tasks(names, data, scorings=PROBED, default={"accuracy"})
+        for task in found:
+            _ = task.remarks  # reads its rows
+        return [task.spec for task in found]
+
+    if tasks is not None:
+        tasks = checked(tasks)
+    values = copy.deepcopy(space.document.values)
+    for place in ("evaluation.tasks", "base.validation.downstream.tasks"):
+        names = get_dotted(values, place)
+        if not names:
+            continue
+        try:
+            set_dotted(values, place, checked(names))
+        except RaysentError as error:
+            raise space.document.error(tuple(place.split(".")), str(error).removeprefix("--tasks ")) from None
+    document = replace(space.document, values=values)
+    return parse_space(document, name=space.name, context=space.context), tasks
 
 
 def run_submission(
@@ -166,9 +217,10 @@ def run_submission(
 ) -> SubmittedSweep:
     """Launch a cluster, submit a sweep, follow it, download the results, and terminate the cluster.
 
-    Before the sweep is submitted, Ctrl-C and every error terminate the cluster. Afterwards the sweep is independent of
-    this process: Ctrl-C or a closed terminal detach from it, a broken connection is made again, and the head terminates
-    the cluster after the sweep. At the sweep's end this process terminates it at once.
+    Only a cluster that this call launched is terminated, and only while no other sweep uses it. Before the sweep is
+    submitted, Ctrl-C and every error terminate it. Afterwards the sweep is independent of this process: Ctrl-C or a
+    closed terminal detach from it, a broken connection is made again, and the head terminates the cluster after the
+    last sweep on it. At the sweep's end this process terminates it at once.
 
     Args:
         launcher: The cluster's launcher.
@@ -178,11 +230,12 @@ def run_submission(
         keep: Whether the cluster stays afterwards.
     """
     say = _lasting(say)
-    job = SweepJob(submission, _timed_to_first_trial(on_event, launcher), is_kept=keep)
+    job = SweepJob(submission, on_event, is_kept=keep)
     try:
         with _closed_terminal_raises(KeyboardInterrupt):
-            inputs = s3_addresses(submission.space.document.values)
-            launcher.up(sweep=submission.run.name, inputs=inputs, on_line=say)
+            inputs = s3_addresses(submission.named)
+            launcher.up(sweep=submission.sweep, is_kept=keep, inputs=inputs, on_line=say)
+            job.is_kept = keep or launcher.stays
             return submit(launcher, job, say=say)
     except KeyboardInterrupt:
         say("interrupted")
@@ -193,11 +246,31 @@ def run_submission(
     finally:
         if job.is_running:
             say(f"the sweep continues: {job.how_to_continue()}")
-        elif keep:
-            say("the cluster stays, and costs money, until 'raysent cluster down'")
         else:
             with _uninterrupted(say):
-                launcher.down(on_line=say)
+                _end(launcher, job, say=say)
+
+
+def _end(launcher: Cluster, job: SweepJob, *, say: Say) -> None:
+    """Terminate a cluster that was launched for a sweep that does not run, unless it is kept or in use."""
+    launcher.forget_inputs(job.submission.sweep)
+    if not launcher.has_launched:
+        return
+    if job.is_kept:
+        say("the cluster stays, and costs money, until 'raysent cluster down'")
+        return
+    try:
+        with launcher.tunnel() as address:
+            others = Jobs(address, token=read_token(launcher.token_file)).other_runs(job.remote)
+    except (CloudError, ArtifactError) as error:
+        if job.was_submitted:  # its head ends the cluster after the last sweep on it
+            say(f"{error}; the head terminates the cluster after the last sweep on it")
+            return
+        others = launcher.other_sweeps(job.submission.sweep)
+    if others:
+        say(f"the cluster stays for {others[0]}, and ends with the last sweep on it")
+    else:
+        launcher.down(on_line=say)
 
 
 def submit(cluster: ReachableCluster, job: SweepJob, *, say: Say) -> SubmittedSweep:
@@ -236,6 +309,8 @@ class SweepJob:
         name: Name of the job.
         sorter: What it has printed so far.
         is_running: Whether it was submitted and is not known to have ended.
+        was_submitted: Whether it was submitted.
+        is_kept: Whether the cluster stays afterwards.
     """
 
     def __init__(self, submission: Submission, on_event: Listener, *, is_kept: bool = False) -> None:
@@ -249,9 +324,9 @@ class SweepJob:
         self.submission, self.remote = submission, submission.remote
         self.name = f"raysent-{Path(submission.remote).name}-{uuid.uuid4().hex[:8]}"
         self.sorter = LineSorter(on_event)
-        self.is_running = False
+        self.is_running = self.was_submitted = False
+        self.is_kept = is_kept
         self._output = Output(self.sorter)
-        self._is_kept = is_kept
 
     def __call__(self, jobs: Jobs) -> JobResult:
         """Submit the sweep, if that was not done before, and follow it.
@@ -262,12 +337,12 @@ class SweepJob:
         """
         if not self.is_running:
             self._submit(jobs)
-            self.is_running = True
+            self.is_running = self.was_submitted = True
         return jobs.follow(self.name, self._output)
 
     def how_to_continue(self) -> str:
         """Return the commands that show and stop the sweep."""
-        end = "the cluster stays afterwards" if self._is_kept else "the cluster ends with it"
+        end = "the cluster stays afterwards" if self.is_kept else "the cluster ends with it"
         return f"{how_to_continue(self.remote)}; {end}"
 
     def _submit(self, jobs: Jobs) -> None:
@@ -278,7 +353,7 @@ class SweepJob:
             raise CloudError(f"{self.remote}: a job of this cluster works on it; 'raysent attach {self.remote}'")
         submission = self.submission
         with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
-            command = _pack(submission, Path(scratch), is_kept=self._is_kept)
+            command = _pack(submission, Path(scratch), is_kept=self.is_kept)
             write_record(self.remote, self._record())
             fleet = {} if submission.fleet is None else submission.fleet.environment()
             environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}
@@ -291,7 +366,7 @@ class SweepJob:
             cluster="" if fleet is None else fleet.cluster,
             region="" if fleet is None else fleet.region,
             space={"name": space.name, "values": space.document.values},
-            is_kept=self._is_kept,
+            is_kept=self.is_kept,
         )
 
 
@@ -313,25 +388,12 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
     command = [*job, "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]
+    command += [text for task in submission.tasks or () for text in ("--tasks", str(ship(task, folder)))]
     for file in (folder / SHIPPED_FOLDER).rglob("*"):
         if file.is_file():
             with atomic_write(stored / file.relative_to(folder / SHIPPED_FOLDER)) as temporary:
                 shutil.copyfile(file, temporary)
     return [*command, *options]
-
-
-def _timed_to_first_trial(on_event: Listener, launcher: Cluster) -> Listener:
-    """Return a listener that also passes to a launcher how long it took from now to the first trial."""
-    begun, is_first = time.monotonic(), True
-
-    def listen(event: Event) -> None:
-        nonlocal is_first
-        if is_first and event["event"] == "started":
-            is_first = False
-            launcher.keep_first_trial(time.monotonic() - begun)
-        on_event(event)
-
-    return listen
 
 
 class _ClosedTerminal(BaseException):

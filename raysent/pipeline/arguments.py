@@ -160,10 +160,15 @@ def ranking_tasks(
         return None
     has_files = data is not None and any(task.files for task in tasks)
     return DownstreamConfig(
-        tasks=[task.spec for task in tasks],
+        tasks=[spec_of(task) for task in tasks],
         data=str(Path(data).resolve()) if data is not None and has_files else None,
         max_rows=max(_FEWEST_ROWS, _RANKING_ROWS // len(tasks)),
     )
+
+
+def spec_of(task: Task) -> str:
+    """Return a task as a record names it; a submitted job's files are named from its folder, which moves on resume."""
+    return task.spec.replace(f"{Path.cwd()}/", "") if is_submitted() else task.spec
 
 
 def print_remarks(tasks: Iterable[Task]) -> None:

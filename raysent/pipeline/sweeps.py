@@ -54,6 +54,7 @@ from raysent.pipeline.arguments import (
     ranking_tasks,
     run_folder_of,
     space_of,
+    spec_of,
     tasks_of,
     view_of,
 )
@@ -217,7 +218,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     check_targets(track, checked, folder)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
-    options["tasks"] = [task.spec for task in chosen]
+    options["tasks"] = [spec_of(task) for task in chosen]
     if labels is None and checked.evaluation.baselines:
         labels = DEFAULT_SIZES
     if labels:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
+from chaos.drill import drill, local_cluster
+
 
 @pytest.mark.chaos
 @pytest.mark.cluster
-def test_drill_on_this_machine_continues_from_the_checkpoint_of_the_notice(tmp_path: Path) -> None:
+def test_drill_on_this_machine_continues_from_the_checkpoint_of_the_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Training receives the notice, saves before the end, and continues on the other node from there."""
-    command = [sys.executable, "-m", "raysent", "cluster", "drill", "--notice", "10s", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
-    assert found["has_continued"]
-    assert 0 <= found["notice_s"] <= found["checkpoint_s"] + 0.5 < found["killed_s"] < found["continued_s"]
-    assert found["continued_on"] not in ("", found["node"])
-    assert found["step"] > 0
+    tests = Path(__file__).resolve().parent.parent
+    monkeypatch.setenv("PYTHONPATH", f"{tests}:{os.environ.get('PYTHONPATH', tests.parent)}")  # for Ray's workers
+    with local_cluster() as address:
+        found = drill(address, tmp_path / "run", notice_s=10.0)
+    assert found.has_continued
+    assert None not in (found.notice_s, found.checkpoint_s, found.continued_s)
+    assert 0 <= found.notice_s <= found.checkpoint_s + 0.5 < found.killed_s < found.continued_s
+    assert found.continued_on not in ("", found.node)
+    assert found.step > 0

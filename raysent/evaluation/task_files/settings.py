@@ -110,11 +110,11 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
         return False
     if name.startswith("{"):
         return True
-    path = _parse_name(name)[1]
+    path = split_task_name(name)[1]
     return path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path
 
 
-def _parse_name(name: str) -> tuple[str | None, str, str]:
+def split_task_name(name: str) -> tuple[str | None, str, str]:
     """Return the task's name if one is given, the path, and the options of ``[name=]path[:key=value,...]``."""
     head, _, path = name.partition("=")
     own = head if path and not set(head) & set("/:.") and head else None
@@ -135,7 +135,7 @@ def read_settings(name: str) -> list[TaskSettings]:
         ConfigError: If a setting is wrong.
         DataError: If the file cannot be read.
     """
-    own, path, options = _parse_name(name)
+    own, path, options = split_task_name(name)
     if path.lower().endswith(TASK_FILE_SUFFIXES):
         if options:
             raise ConfigError(f"{path}: options must be written in the task file; given {options}")

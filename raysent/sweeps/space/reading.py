@@ -8,8 +8,10 @@ Also the files of this machine that a space names, wherever in it they are named
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import glob
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +36,8 @@ from raysent.config import (
 from raysent.config import validate as validate_document
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
+from raysent.evaluation.task_files.settings import split_task_name
+from raysent.reading import parse_json
 from raysent.sweeps.components import check_components
 from raysent.sweeps.journal_v1 import RETIRED_KEYS
 from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, FittedName, Limits, PublishedModel
@@ -388,7 +392,29 @@ def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder:
     if isinstance(values, list):
         return [with_files(value, rename, folder=folder) for value in values]
     found = local_files(values, folder=folder)
-    return rename(values, found) if found else values
+    if found:
+        return rename(values, found)
+    path, rejoin = table_of(values)
+    renamed = path if path == values else with_files(path, rename, folder=folder)
+    return values if renamed == path else rejoin(renamed)
+
+
+def table_of(text: Any) -> tuple[Any, Callable[[Any], str]]:
+    """Return the table, or the table of each split, that an own task with settings names, and what puts it back.
+
+    ``reviews.csv:text=body`` and ``{"path": "reviews.csv", "text": "body"}`` are such tasks.
+    """
+    if not isinstance(text, str):
+        return None, str
+    if text.startswith("{"):
+        with contextlib.suppress(ValueError):
+            settings = parse_json(text)
+            if isinstance(settings, dict) and "path" in settings:
+                return settings["path"], lambda path: json.dumps({**settings, "path": path})
+        return None, str
+    name, path, options = split_task_name(text)
+    head = "" if name is None else f"{name}="
+    return path, lambda path: f"{head}{path}:{options}" if options else f"{head}{path}"
 
 
 def named_files(values: Any) -> Iterator[Path]:
@@ -398,6 +424,9 @@ def named_files(values: Any) -> Iterator[Path]:
             yield from named_files(value)
         return
     yield from local_files(values)
+    path, _ = table_of(values)
+    if path != values:
+        yield from named_files(path)
 
 
 def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:

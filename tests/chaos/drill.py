@@ -1,4 +1,4 @@
-"""A drill: interrupts a node of a cluster under a small training, as a cloud provider would, and reports what happens.
+"""A drill: interrupts a node of this machine under a small training, as a cloud provider would, and reports what happens.
 
 The node is drained with a deadline, as the node agent drains it after a notice, and killed at the deadline. Training
 must continue on another node, from a checkpoint that was written in between.
@@ -82,7 +82,7 @@ class DrillResult:
 @contextlib.contextmanager
 def local_cluster() -> Iterator[str]:
     """Run a head without cores and two nodes of one core each on this machine, and yield their address."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - only drills need it
+    from ray.cluster_utils import Cluster
 
     quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
     with output_to_stderr():
@@ -241,8 +241,8 @@ def _start_training(folder: Path) -> ray.ObjectRef[None]:
 def _train(place: str, storage: str) -> None:
     """Train on one worker of the cluster until it has continued on another node."""
     set_ray_environment()
-    import ray.train  # noqa: PLC0415 - takes seconds to import
-    from ray.train.torch import TorchTrainer  # noqa: PLC0415
+    import ray.train
+    from ray.train.torch import TorchTrainer
 
     TorchTrainer(
         _worker,
