@@ -349,7 +349,7 @@ def _check_relative_paths(recorded: RecordedSweep) -> None:
         ConfigError: With the folder that its relative paths start from.
     """
     origin, values = Path(recorded.record.origin), recorded.space.document.values
-    if not recorded.record.origin or not origin.is_dir() or origin.samefile(Path.cwd()):
+    if is_submitted() or not recorded.record.origin or not origin.is_dir() or origin.samefile(Path.cwd()):
         return
     if recorded.space.trackers or absolute_paths(values, folder=origin) != values:
         raise ConfigError(
