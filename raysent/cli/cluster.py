@@ -93,7 +93,7 @@ def cluster_slurm(
     It starts Ray on all nodes. At the end of an allocation the trials are saved and the job is queued again; it then
     resumes the sweep.
     """
-    from raysent.cluster.slurm import sbatch_file
+    from raysent.cluster import sbatch_file
 
     folder = run or Path("runs") / Path(space).stem
     options = [word for override in overrides or [] for word in ("--set", override)]

@@ -24,6 +24,7 @@ from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, JobResult,
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import head_policy, worker_policy
 from raysent.cluster.prices import Quote, price_space, quote, quotes, workers_for
+from raysent.cluster.slurm import sbatch_file
 from raysent.cluster.submission import (
     Submission,
     SweepJob,
@@ -62,6 +63,7 @@ __all__ = [
     "read_cluster",
     "read_token",
     "run_submission",
+    "sbatch_file",
     "self_destruct",
     "ship",
     "stop_run",
