@@ -56,7 +56,18 @@ VIOLATION = "VIOLATION"
 # Files that hold times, or how often a command was started; what they say is compared by `doctor` and `replay`.
 UNCOMPARED = {"journal.jsonl", "ledger.jsonl", "written.json", "report.html", "sweep.json", "run.lock"}
 # Values that hang on the clock or on kills.
-TIMED = {"steps_lost", "seconds", "hours", "memory_bytes", "time", "spent_usd", "training_s", "encode_ms", "step_s"}
+TIMED = {
+    "steps_lost",
+    "seconds",
+    "hours",
+    "memory_bytes",
+    "time",
+    "spent_usd",
+    "training_s",
+    "encode_ms",
+    "step_s",
+    "choices",
+}
 
 TEXT_SPACE = """
 metric: context_accuracy
@@ -621,7 +632,7 @@ def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
         differs = stage.compare(command, folder, ended.out)
         if not differs:
             return said | {"outcome": "same"}
-        if file.name in ended.err or file.parent.name in ended.err:
+        if file.name in ended.err:
             return said | {"outcome": "said", "why": ended.err[-300:]}
         return said | {"outcome": VIOLATION, "why": f"in silence: {differs}"}
 
