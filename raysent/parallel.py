@@ -25,6 +25,7 @@ import loky
 import psutil
 
 from raysent.errors import WorkerError
+from raysent.platforms import num_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -55,10 +56,8 @@ def num_processes_for(configured: int | None, *, bytes_each: int) -> int:
     """
     if configured is not None:
         return configured
-    # macOS and Windows have no CPU affinity.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available: int = psutil.virtual_memory().available
-    return max(1, min(cores, available // bytes_each))
+    return max(1, min(num_cores(), available // bytes_each))
 
 
 def map_in_processes(

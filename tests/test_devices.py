@@ -18,7 +18,7 @@ import torch.distributed as dist
 from tiny_run import tiny_run
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from raysent.kernels import compiled
+from raysent import platforms
 from raysent.kernels.devices import set_matmul_precision, to_device
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
@@ -115,7 +115,7 @@ def test_matmul_precision_is_exact_on_any_cpu(
     """OneDNN is used where it keeps float32, not with AMX, nor on a system without /proc/cpuinfo."""
     if flags is not None:
         (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(compiled, "_CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platforms, "CPU_INFO", tmp_path / "cpuinfo")
     before = torch.get_float32_matmul_precision()
     try:
         assert set_matmul_precision() == precision == torch.get_float32_matmul_precision()

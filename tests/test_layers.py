@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 # From the ground up. A package (a module or a folder directly under raysent/) imports only from rows above its own;
 # two packages of one row do not import each other.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "platforms"),
     ("reading",),
     ("config", "registry", "parallel", "progress"),
     ("storage",),

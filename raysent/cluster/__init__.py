@@ -6,6 +6,7 @@ policies.py      IAM policies of its machines
 account.py       its security group, roles and machines in the AWS account
 fleet.py         the machines of a running sweep: admitted, billed from AWS's list, terminated
 sharing.py       several sweeps on one cluster: which are alive, and which pays for the head
+slurm.py         a sweep as one file for sbatch
 gate.py          Ray's AWS provider with a gate: a worker is launched only if it is admitted
 prices.py        what its machines cost, and how many a sweep may use
 launcher.py      Ray's launcher, the token, and the wheel of the running raysent

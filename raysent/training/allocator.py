@@ -7,10 +7,11 @@ cache of compiled products is bounded. Only glibc's heap is trimmed; with anothe
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 import psutil
+
+from raysent.platforms import trim_heap
 
 # For this process and those that are started from it. oneDNN reads it at its first product.
 ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
@@ -28,12 +29,7 @@ def release_memory() -> bool:
     Returns:
         Whether the C library can do so.
     """
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # another C library, such as musl or the one of macOS; or Windows
-        return False
-    trim(0)
-    return True
+    return trim_heap()
 
 
 def resident_bytes() -> int:

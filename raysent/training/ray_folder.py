@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -19,9 +18,10 @@ from pathlib import Path
 import filelock
 
 from raysent.errors import TrainingError
+from raysent.platforms import MAX_SOCKET_BYTES
 
 # The length of a path of a socket is limited, and Ray's are session_<date>_<time>_<process>/sockets/plasma_store.
-_MAX_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
+_MAX_SOCKET_BYTES = MAX_SOCKET_BYTES
 _SOCKET = "/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _LOCK = "lock"
 _NUM_KEPT = 3

@@ -31,13 +31,13 @@ from pathlib import Path
 import filelock
 
 from raysent.errors import ArtifactError, CompilerError
+from raysent.platforms import cpu_info
 from raysent.storage import atomic_write, cache_folder, file_sha256, storage_errors
 
 __all__ = ["cpu_info", "load", "try_load"]
 
 _SOURCES = Path(__file__).parent
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_CPU_INFO = Path("/proc/cpuinfo")
 _TIMEOUT_S = 120
 # Not -ffast-math: NaN must be preserved, and that flag changes the rounding of denormal numbers in the whole process.
 _FLAGS = (
@@ -115,15 +115,6 @@ def _processor() -> str:
     # `flags` on x86, `Features` on ARM.
     description = "".join(cpu_info(field) for field in ("model name", "flags", "Features"))
     return description or platform.processor() or platform.machine()
-
-
-def cpu_info(field: str) -> str:
-    """Return the line of a field of the first core in /proc/cpuinfo, or an empty string; only Linux has the file."""
-    try:
-        lines = _CPU_INFO.read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line for line in lines if line.startswith(field)), "")
 
 
 def _opened(library: Path) -> ctypes.CDLL | None:

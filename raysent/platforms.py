@@ -1,0 +1,36 @@
+"""Calls that not every system has. Each has a plain path for the others, so that nothing else asks for the system."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+CPU_INFO = Path("/proc/cpuinfo")
+# The longest path of a socket, in bytes.
+MAX_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
+
+
+def num_cores() -> int:
+    """Return the cores that this process may use; of the machine where processes have no CPU affinity, as on macOS."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_info(field: str) -> str:
+    """Return the line of a field of the first core in /proc/cpuinfo, or an empty string; only Linux has the file."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(field)), "")
+
+
+def trim_heap() -> bool:
+    """Give memory that is free inside this process back to the system; return whether the C library can do so."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library, such as musl or the one of macOS; or Windows
+        return False
+    trim(0)
+    return True

@@ -1,0 +1,41 @@
+"""Systems without Linux's calls: one module asks for them, and each has a plain path."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from raysent import platforms
+from raysent.parallel import num_processes_for
+from raysent.training.allocator import release_memory
+
+PACKAGE = Path(platforms.__file__).parent
+CALLS = re.compile(r"sched_getaffinity|malloc_trim|[\"']/proc|\bfcntl\b|prctl|renameat|sys\.platform")
+
+
+@pytest.fixture
+def _plain(monkeypatch, tmp_path) -> None:
+    """A system without CPU affinity, /proc and glibc, such as macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(platforms, "CPU_INFO", tmp_path / "none")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+
+
+@pytest.mark.usefixtures("_plain")
+def test_other_systems_have_a_plain_path(monkeypatch):
+    """All cores of the machine, no description of the processor, and a heap that stays as it is."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert platforms.num_cores() == 6
+    assert num_processes_for(None, bytes_each=1) == 6
+    assert platforms.cpu_info("model name") == ""
+    assert not release_memory()
+
+
+def test_one_module_asks_for_what_not_every_system_has():
+    """The start script of machines on AWS is for Linux, and is a text."""
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if CALLS.search(path.read_text())}
+    assert found == {"platforms.py"}
