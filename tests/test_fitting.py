@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from raysent.pipeline import arguments
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
 from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fit_to_machine, fitted_settings, part_trained
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import find_space, parse_space, read_space
 from raysent.training.run import RunConfig
@@ -246,6 +248,25 @@ def test_fit_to_machine_records_plain_values(tmp_path):
     read = load_record(tmp_path).space
     assert read.document.values == space.document.values
     assert fit_to_machine(read) is read
+
+
+def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch):
+    """The cores of the cluster's nodes, not of this machine, say how many trials train at once."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    nodes = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 3.0}} for name in ("a", "b")]
+    monkeypatch.setattr("raysent.sweeps.machines.ray_session", lambda address: contextlib.nullcontext())
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    there = machines_at("10.0.0.1:6379")
+    assert (there.cpus, there.cpus_per_node, there.num_fitting(2, 0.0)) == (6, 3, 2)
+    overrides = [
+        Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"),
+        Override("limits", {"trials": 30, "time": "40s"}, "--time"),
+        Override("encoder.hidden_size", 16, "--set"),
+    ]
+    space = fit_to_machine(read_space(find_space("quick_thoughts"), overrides=overrides), address="10.0.0.1:6379")
+    assert "30 trials, 6 at a time" in space.fitted["training.epochs"]
 
 
 def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):

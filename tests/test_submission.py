@@ -333,8 +333,9 @@ def test_sweep_at_an_address_is_rejected_without_the_token(head, tmp_path):
     ran = _sweep_at(head, tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[-1] == (
-        f"error: --address {head.address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token "
-        "and RAY_AUTH_TOKEN_PATH to the token's file"
+        f"error: --address {head.address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token, "
+        "and RAY_AUTH_TOKEN_PATH to the token's file unless that is ~/.ray/auth_token, with which Ray requires tokens "
+        "without being asked to"
     )
     assert "InvalidAuthToken" not in ran.stderr
     assert not (tmp_path / "run").exists()

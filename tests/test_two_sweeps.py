@@ -22,6 +22,7 @@ from raysent.sweeps import SweepRecord
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import parse_space
 
+ROWS = "body,stars\n" + "".join(f"good {number},1\nbad {number},0\n" for number in range(20))
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 
 
@@ -192,7 +193,7 @@ def nothing_launched(raysent, monkeypatch):
 )
 def test_a_wrong_task_is_found_before_a_launch(raysent, tasks, error):
     """Exit code 2, one line, and the run folder can be named again."""
-    Path("reviews.csv").write_text("body,stars\n" + "good,1\nbad,0\n" * 20)
+    Path("reviews.csv").write_text(ROWS)
     given = [text for task in tasks for text in ("--tasks", task)]
     ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "mine", *given)
     assert (ran.code, error in ran.err) == (2, True), ran.err
@@ -205,14 +206,14 @@ def test_files_that_are_too_large_are_found_before_a_launch(raysent, monkeypatch
     """The size is that of the corpus and of the tables of tasks."""
     monkeypatch.setattr("raysent.cluster.jobs.MAX_SHIPPED_BYTES", 100)
     Path("big.txt").write_text("The cat sat. " * 20)
-    Path("big.csv").write_text("body,stars\n" + "good,1\nbad,0\n" * 20)
+    Path("big.csv").write_text(ROWS)
     ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", *given)
     assert (ran.code, "local files must be at most" in ran.err) == (2, True)
 
 
 def test_tasks_are_kept_apart_and_their_tables_shipped(raysent, monkeypatch):
     """A name, a table with settings, and one of the space: each is one option, and the head finds the tables."""
-    Path("reviews.csv").write_text("body,stars\n" + "good,1\nbad,0\n" * 20)
+    Path("reviews.csv").write_text(ROWS)
     Path("toy.yaml").write_text(SPACE + 'evaluation: {tasks: ["second=reviews.csv:text=body,label=stars"]}\n')
     packed, command = Path("packed"), []
 

@@ -276,6 +276,7 @@ def resume(
     run: RunArgument,
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
+    address: AddressOption = None,
     cluster: ClusterOption = None,
     keep_cluster: KeepOption = False,
     track: TrackOption = None,
@@ -288,9 +289,12 @@ def resume(
     """Resume an interrupted or killed sweep.
 
     No finished trial is trained again; a running one continues from its last checkpoint. What was spent counts:
-    another budget or deadline is measured from the sweep's start. With --cluster, resumes a sweep that a cluster ran.
+    another budget or deadline is measured from the sweep's start. With --cluster, resumes a sweep that a cluster ran;
+    with --address, one on a Ray cluster whose head has come back at another address.
     """
     if cluster is not None:
+        if address is not None:
+            raise ConfigError("--cluster: must not stand beside --address")
         _refuse_on_cluster(track)
         options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
         limits = console.collect_overrides(options, [])
@@ -300,6 +304,7 @@ def resume(
             named,
             budget=budget,
             deadline=deadline,
+            address=address,
             accept_versions=accept_versions,
             track=track or (),
             progress=not as_json,

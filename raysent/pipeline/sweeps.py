@@ -35,6 +35,7 @@ from raysent.sweeps.integrity import check_run as check_files
 from raysent.sweeps.integrity import repair as repair_run
 from raysent.sweeps.journal_replay import Replayed
 from raysent.sweeps.journal_replay import replay as replay_sweep
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
@@ -123,9 +124,10 @@ def plan(  # noqa: PLR0913 - the options of the command
     if pilot_s is not None:
         check_free(folder)
         check_unforecast(folder)
+    there = machines_at(address)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)
+        checked = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
         facts = prepare_space(checked, progress=bar, is_local=True)
     if progress:
         print_notes(checked.config(checked.first_params()))
@@ -142,7 +144,7 @@ def plan(  # noqa: PLR0913 - the options of the command
             seed=seed,
             progress=progress,
         )
-    estimate = estimate_locally(_timed(checked, made), num_concurrent=os.cpu_count() or 1)
+    estimate = estimate_locally(_timed(checked, made), num_concurrent=max(1, there.cpus))
     return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, estimate, made)
 
 
@@ -284,11 +286,12 @@ def _save_divisions(space: SearchSpace, folder: Path, tasks: Sequence[Task], dat
     save_divisions(folder, [*others, *ranking], ranking={rows.task for rows in ranking})
 
 
-def resume(
+def resume(  # noqa: PLR0913 - the options of the command
     run: str | Path,
     *,
     budget: str | None = None,
     deadline: str | None = None,
+    address: str | None = None,
     accept_versions: bool = False,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
@@ -303,6 +306,7 @@ def resume(
         run: The run folder.
         budget: Another budget, such as ``40usd``. What was spent counts.
         deadline: Another deadline, counted from the sweep's start.
+        address: Another address of the sweep's Ray cluster, whose head has come back elsewhere.
         accept_versions: Continue with versions of PyTorch, NumPy or Optuna that give other bits than the recorded.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
@@ -332,6 +336,7 @@ def resume(
             resume_sweep(
                 folder,
                 limits=limits,
+                address=address,
                 accept_versions=accept_versions,
                 listener=partial(_distribute, [view.on_event, tracking, *listeners]),
                 progress=bar,

@@ -203,10 +203,11 @@ def start(
         raise
 
 
-def resume(
+def resume(  # noqa: PLR0913 - what a session may change
     folder: Path,
     *,
     limits: Sequence[Override] = (),
+    address: str | None = None,
     accept_versions: bool = False,
     listener: Listener | None = None,
     progress: Progress | None = None,
@@ -219,6 +220,7 @@ def resume(
     Args:
         folder: The run folder.
         limits: Another budget or deadline, kept from now on; what was spent stays spent.
+        address: Another address of the sweep's cluster, kept from now on.
         accept_versions: Continue with versions of other numerics, which are recorded from now on.
         listener: Called with every event of the journal as it is written.
         progress: Called with the progress of the corpus's preparation.
@@ -232,6 +234,11 @@ def resume(
     guarded = check_callbacks(callbacks)
     record = change_limits(folder, limits) if limits else load_record(folder)
     record = check_versions(folder, record, is_accepted=accept_versions)
+    if address is not None and address != record.address:
+        if record.address is None:
+            raise ConfigError(f"--address {address}: must be given for a sweep on a cluster; this one ran on a machine")
+        record = replace(record, address=address)
+        save_record(folder, record)
     _check_rows(record, _prepared(record, folder, progress), folder)
     return _sweep(record, folder, listener, spot, make_fleet, guarded)
 

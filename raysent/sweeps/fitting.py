@@ -23,7 +23,7 @@ from raysent.errors import RaysentError
 from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
 from raysent.progress import format_duration
-from raysent.sweeps.machines import Layout, Machines, layout, this_machine, workers_to_come
+from raysent.sweeps.machines import Layout, Machines, layout, machines_at
 from raysent.sweeps.preparation import Progress
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
@@ -196,6 +196,7 @@ def fit_to_machine(
     *,
     tasks: DownstreamConfig | None = None,
     address: str | None = None,
+    machines: Machines | None = None,
     is_sweep: bool = True,
     progress: Progress | None = None,
 ) -> SearchSpace:
@@ -207,6 +208,7 @@ def fit_to_machine(
         space: The space.
         tasks: The tasks that the user names, which a metric to fit then is of; None where there are none.
         address: The Ray cluster; None for this machine.
+        machines: What the cluster has for trials; None to ask it.
         is_sweep: Whether trials share the time; a single training has no limit on it.
         progress: Called with the progress of reading the text.
 
@@ -220,7 +222,7 @@ def fit_to_machine(
     params = space.first_params()
     try:
         size = text_size(space.config(params), progress=progress)
-        machines = _machines()
+        machines = machines or machines_at(address)
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
         is_here = address is None or (machines.gpus > 0) == (default_device().type == "cuda")
         situation = _situation(space, size, machines, plan, is_local=address is None)
@@ -229,14 +231,6 @@ def fit_to_machine(
         return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
-
-
-def _machines() -> Machines:
-    """Return the machines that trials may have: those of a cluster that grows, else this one."""
-    come = workers_to_come()
-    if come is not None:
-        return Machines(come.num * come.CPU, come.num * come.GPU, come.CPU, num_nodes=come.num)
-    return this_machine()
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:

@@ -28,7 +28,7 @@ from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps.gpu_sharing import ACCELERATOR, trials_per_gpu
 from raysent.sweeps.space import Limits, SearchSpace, named_files
-from raysent.training.ray_session import cpus_of_largest_node, node_name
+from raysent.training.ray_session import cpus_of_largest_node, node_name, output_to_stderr, ray_session
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,9 @@ def check_files(space: SearchSpace, folder: Path) -> None:
     if not is_remote(address_of(folder)):
         needed[(folder / SWEEP_FILE).absolute()] = "--run"
 
+    else:
+        _check_access(f"{address_of(folder)}/{SWEEP_FILE}")
+
     def missing(paths: list[Path]) -> list[Path]:
         return [path for path in paths if not path.exists()]
 
@@ -210,6 +213,71 @@ def check_files(space: SearchSpace, folder: Path) -> None:
                 raise ConfigError(f"--address: node {node_name(node)} does not find {what}; {fix}")
 
 
+def _check_access(address: str) -> None:
+    """See whether every node can read an object of the run in a bucket.
+
+    Raises:
+        ConfigError: With the first node that cannot, and why.
+    """
+
+    def problem(address: str) -> str:
+        import os  # noqa: PLC0415 - on the node
+
+        from raysent.errors import RaysentError  # noqa: PLC0415
+        from raysent.storage.object_store import get_content  # noqa: PLC0415
+
+        os.environ.setdefault("AWS_METADATA_SERVICE_NUM_ATTEMPTS", "1")
+        try:
+            return "" if get_content(address) is not None else "it is not there"
+        except RaysentError as error:
+            return str(error)
+
+    look = ray.remote(num_cpus=0)(problem)
+    nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
+    asked = {
+        node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(address)
+        for node in nodes
+    }
+    for node, answer in asked.items():
+        reason = ""
+        try:
+            reason = ray.get(answer, timeout=_LOOK_S)
+        except ray.exceptions.GetTimeoutError:
+            reason = f"no answer of the storage in {_LOOK_S:.0f} s"
+        except ray.exceptions.RayError:  # a node that has gone meanwhile
+            continue
+        if reason:
+            raise ConfigError(
+                f"--address: node {node_name(node)} cannot read the run folder ({reason}); AWS_* variables of this "
+                "command are not passed on to nodes: set them where 'ray start' runs, or give the machines a role"
+            )
+
+
+def machines_at(address: str | None) -> Machines:
+    """Return the machines that trials may have: those that a cluster may grow to, its nodes, or this machine.
+
+    Args:
+        address: A running cluster; None for this machine.
+
+    Raises:
+        ConfigError: If no cluster answers at the address.
+    """
+    come = workers_to_come()
+    if come is not None:
+        return Machines(come.num * come.CPU, come.num * come.GPU, come.CPU, num_nodes=come.num)
+    if address is None:
+        return this_machine()
+    with output_to_stderr(), ray_session(address):
+        have = ray.cluster_resources()
+        return _standing(_alive(), int(have.get("CPU", 0)), float(have.get("GPU", 0)))
+
+
+def _standing(alive: Sequence[Mapping[str, Any]], cpus: int, gpus: float, *, per_gpu: int = 1) -> Machines:
+    """Return the machines of a cluster that does not grow."""
+    shapes = tuple((int(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0.0))) for node in alive)
+    return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
+
+
 def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     """Return how the trials that are left share the cluster, as it stands or as it may grow.
 
@@ -224,13 +292,8 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     come, alive, have = workers_to_come(), _alive(), ray.cluster_resources()
     if come is None:
         _check_hourly(space, sum(_worst_usd(node, prices) for node in alive))
-        shapes = tuple(
-            (int(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0.0))) for node in alive
-        )
-        machines = Machines(
-            int(have.get("CPU", 0)), float(have.get("GPU", 0)), cpus_of_largest_node(), trials_per_gpu(space, have),
-            shapes=shapes,
-        )  # fmt: skip
+        cpus, gpus = int(have.get("CPU", 0)), float(have.get("GPU", 0))
+        machines = _standing(alive, cpus, gpus, per_gpu=trials_per_gpu(space, have))
         return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
     workers = _affordable(space, come, alive, prices)
     models = {f"{ACCELERATOR}{name}": 1.0 for name in workers.accelerators}

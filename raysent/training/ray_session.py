@@ -82,8 +82,9 @@ def ray_session(
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(
-                    f"--address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token "
-                    f"and RAY_AUTH_TOKEN_PATH to the token's file"
+                    f"--address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token, "
+                    "and RAY_AUTH_TOKEN_PATH to the token's file unless that is ~/.ray/auth_token, with which Ray "
+                    "requires tokens without being asked to"
                 ) from None
             if address is None:
                 raise _not_started(error) from None
