@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
+from installed import build, install
 
 # Processes side by side, each with a thread a core, would wait for each other's threads most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,11 +19,34 @@ settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")
 
 
+def _of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that the processes of a run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give all tests of a run a cache of their own: what earlier code left in the user's cache is not found."""
-    folder = tmp_path_factory.getbasetemp()
-    os.environ["RAYSENT_CACHE"] = str((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache")
+    os.environ["RAYSENT_CACHE"] = str(_of_all_processes(tmp_path_factory) / "cache")
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return an sdist of this checkout, and the wheel that is built from that sdist; built once a run."""
+    folder = _of_all_processes(tmp_path_factory) / "dist"
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        made = sorted(folder.iterdir())
+        return (made[1], made[0]) if len(made) == 2 else build(folder)
+
+
+@pytest.fixture(scope="session")
+def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a virtual environment with the wheel and the dependencies that it declares, and nothing else."""
+    folder = _of_all_processes(tmp_path_factory) / "environment"
+    with FileLock(folder.with_suffix(".lock")):
+        return folder if folder.exists() else install(archives[1], folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,18 +8,13 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from installed import ROOT, VERSION, User, run
 
-import raysent
 from raysent.config import SHIPPED, shipped_path
 
-ROOT = Path(__file__).resolve().parent.parent
-VERSION = raysent.__version__
 # Files at the top of the repository that serve only those who have the repository.
 NOT_IN_SDIST = {".ci/run", ".gitattributes"}
 # A sweep of `quickstart` that does everything once, with next to nothing to train.
@@ -37,15 +32,6 @@ TINY = [
 ]
 
 
-def run(
-    *command: str | Path, cwd: Path, env: dict[str, str] | None = None, code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """Run a command, which must end with an exit code, and return what it printed."""
-    ran = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == code, f"{' '.join(map(str, command))}\n{ran.stdout}\n{ran.stderr}"
-    return ran
-
-
 def repository_files(*options: str) -> set[str]:
     """Return the files that git lists."""
     listed = subprocess.run(["git", "ls-files", *options], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -54,74 +40,10 @@ def repository_files(*options: str) -> set[str]:
     return {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
 
 
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return an sdist of this checkout, and the wheel that is built from that sdist."""
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
-    return folder / f"raysent-{VERSION}.tar.gz", folder / f"raysent-{VERSION}-py3-none-any.whl"
-
-
-def required(package: Distribution, installed: dict[str, Distribution]) -> dict[str, Distribution]:
-    """Return the packages that a package needs, directly or not, as their own metadata declare it."""
-    found: dict[str, Distribution] = {}
-    waiting: list[tuple[Distribution, frozenset[str]]] = [(package, frozenset())]
-    seen = set()
-    while waiting:
-        current, extras = waiting.pop()
-        for requirement in map(Requirement, current.requires or ()):
-            marker, name = requirement.marker, canonicalize_name(requirement.name)
-            is_needed = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
-            entry = (name, frozenset(requirement.extras))
-            if is_needed and entry not in seen:
-                assert name in installed, f"{current.name} needs {requirement}, which is not installed here"
-                seen.add(entry)
-                found[name] = installed[name]
-                waiting.append((installed[name], entry[1]))
-    return found
-
-
-@pytest.fixture(scope="module")
-def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a virtual environment with the wheel and the dependencies that the wheel declares, and nothing else.
-
-    The dependencies are links to the packages that the tests run with: what is not declared is not there.
-    """
-    folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    python, pip = folder / "bin" / "python", [sys.executable, "-m", "pip", "--python"]
-    run(*pip, python, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", archives[1], cwd=folder)
-    site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder).stdout.strip())
-    [wheel] = distributions(path=[str(site)])
-    installed = {canonicalize_name(found.name): found for found in distributions()}
-    for package in required(wheel, installed).values():
-        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
-            if not (site / top).exists():
-                (site / top).symlink_to(Path(str(package.locate_file(top))))
-    return folder
-
-
-class Installed:
-    """The installed `raysent`, run in an empty folder by a user who has no files and no credentials."""
-
-    def __init__(self, environment: Path, folder: Path) -> None:
-        self.folder, self._program = folder / "empty", environment / "bin" / "raysent"
-        (folder / "home").mkdir()
-        self.folder.mkdir()
-        kept = ("LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "RAY_worker_niceness")
-        self._env = {name: os.environ[name] for name in kept if name in os.environ}
-        self._env |= {"HOME": str(folder / "home"), "PATH": f"{environment}/bin:{os.environ['PATH']}"}
-        self._env |= {"AWS_EC2_METADATA_DISABLED": "true"}
-
-    def __call__(self, *arguments: str, code: int = 0, **variables: str) -> str:
-        """Run a command, with more variables of the environment, and return its standard output."""
-        return run(self._program, *arguments, cwd=self.folder, env=self._env | variables, code=code).stdout
-
-
 @pytest.fixture
-def installed(environment: Path, tmp_path: Path) -> Installed:
+def installed(environment: Path, tmp_path: Path) -> User:
     """Return the `raysent` of the wheel."""
-    return Installed(environment, tmp_path)
+    return User(environment, tmp_path)
 
 
 def test_shipped_path_finds_every_shipped_file():

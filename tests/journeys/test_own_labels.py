@@ -1,0 +1,74 @@
+"""From a table of reviews to a classifier that is served, exported and distilled: the README's path."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+SMALL = [
+    "--set=encoder.hidden_size=16",
+    "--set=encoder.embedding.dim=16",
+    "--set=training.batch_size=50",
+    "--set=training.epochs=2",
+    "--set=vocabulary.size=200",
+    "--set=validation={num_candidates: 20, num_sentences: 60}",
+]
+
+
+def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Return what the server of a port answers, and nothing before it listens."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read()) from error
+    except urllib.error.URLError:
+        return None
+
+
+def test_own_table_becomes_a_served_classifier(user, until):
+    """Sweep, ensemble with a lexical member, load, predict, serve, export, distill: each in a process of its own."""
+    sweep = ["sweep", "quick_thoughts", "--corpus", "books/", "--metric", "reviews.csv", "--run", "runs/first"]
+    user(*sweep, "--trials=2", "--yes", "--no-baselines", *SMALL)
+    user("ensemble", "runs/first", "tfidf", "--task", "reviews.csv", "--method", "pool", "-o", "runs/both")
+
+    texts = ["The hotel by the rose was easy.", "The train by the oath was rude."]
+    loaded = f"import raysent; print(raysent.load('runs/both').predict('reviews', {texts!r}))"
+    assert user.python(loaded).strip() == "['positive', 'negative']"
+    shapes = "import raysent; print(*(raysent.load(f'runs/first{x}').encode('One text.').shape[0] for x in ('', '/trials/0000')))"
+    assert len(user.python(shapes).split()) == 2
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    served = user.start("serve", "runs/both", "--port", str(port))
+    try:
+        until(lambda: answers(port, "health"), served)
+        answer = answers(port, "v1/predict/reviews", {"input": texts})
+        assert ["positive" in json.dumps(row) for row in answer["data"]] == [True, True]
+        assert json.dumps(answer).index("positive") < json.dumps(answer).rindex("negative")
+    finally:
+        os.killpg(served.pid, signal.SIGTERM)
+        served.wait()
+
+    user("export", "runs/first", "-o", "exported")
+    exported = (
+        "from sentence_transformers import SentenceTransformer\n"
+        "print(SentenceTransformer('exported', trust_remote_code=True).encode(['One text.']).shape[0])"
+    )
+    assert user.python(exported).split()[-1] == "1"
+    distill = ["distill", "runs/both", "--into", "bag", "--corpus", "books/", "-o", "runs/small", "--dim", "16"]
+    user(*distill, "--epochs=2", "--set=validation={num_sentences: 60}")
+    user("encode", "runs/small", "sentences.txt", "-o", "vectors.npy")
+    assert user.python("import numpy; print(len(numpy.load('vectors.npy')))").strip() == "50"
