@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import random
 import re
 import shutil
@@ -162,3 +163,34 @@ def test_every_page_with_code_is_read():
     assert sorted(page for page in shown - set(PAGES) if "/reference/" not in page and steps(page)) == []
     code = [step[1] for page in PAGES for step in steps(page)]
     assert [p for p in CANNOT_RUN if not any(re.search(p, one, re.MULTILINE) for one in code)] == []
+
+
+PARSE = """
+import json, shlex, sys
+import typer
+from typer.main import get_command
+from raysent.cli.app import app
+
+for line in json.loads(sys.argv[1]):
+    command, words = get_command(app), shlex.split(line, comments=True)
+    try:
+        context = command.make_context(words[0], words[1:])
+        while hasattr(command, "commands"):
+            name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            context = command.make_context(name, rest, parent=context)
+    except next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError") as error:
+        print(line, "->", error.message)
+"""
+
+
+def test_lines_that_cannot_run_here_name_commands_and_options_that_exist(reader):
+    """Every line of raysent is read by the command line as it is, also those that need a cluster or an account."""
+    lines = [code for page in PAGES for kind, code, _ in steps(page) if kind == "shell" and code.startswith("raysent ")]
+    # In the form of a command, brackets say that an option may be left out.
+    plain = [
+        re.sub(r"\[(--[^\]]*)\]", r"\1", line)
+        for line in lines
+        if "--install-completion" not in line and "s3:" not in line and "--version" not in line
+    ]
+    python = reader.env["PATH"].split(":")[0] + "/python"
+    assert reader.run(python, "-c", PARSE, json.dumps(plain)).stdout == ""
