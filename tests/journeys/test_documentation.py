@@ -136,7 +136,7 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
     for number in range(2):
         with gzip.open(user.folder / "articles" / f"{number}.txt.gz", "wt") as file:
             file.write("".join(sentence(words, draw) + "\n" for _ in range(40)))
-    lines = "import pandas; pandas.DataFrame({'body': ['A rainy night. A long road.'] * 40, 'article_id': range(40)})"
+    lines = "import pandas; pandas.DataFrame({'body': ['A rainy night. A long road.'] * 400, 'article_id': range(400)})"
     user.python(f"{lines}.to_parquet('articles.parquet')")
     return user
 
