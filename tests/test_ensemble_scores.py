@@ -29,7 +29,7 @@ from raysent.ensembles.subsets import (
 from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import Member
+from raysent.evaluation.members import Member, folder_name
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, read_record
 from raysent.evaluation.task_files import OwnTask
@@ -380,7 +380,7 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     for one in Evaluator(tmp_path / "evaluation").evaluate(["hash:50", "hash:100", "tfidf"], [task]):
         assert scores[one.model].test == pytest.approx(one.test)
         assert scores[one.model].validation == pytest.approx(one.validation)
-    records = [read_record(tmp_path / "evaluation" / name.replace(":", "-"), "own") for name in result.members]
+    records = [read_record(tmp_path / "evaluation" / folder_name(name), "own") for name in result.members]
     predicted = np.empty(300, dtype=int)
     for number, fitted in enumerate(fitted_folds(records, method="pool")):
         folds = [record.folds[number] for record in records]
@@ -392,13 +392,13 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     assert pooled.test < best.test
     assert result.remarks() == ["own: pool fits the log loss, as it cannot fit macro_f1; scores are macro_f1"]
     weights = combine(["hash:50", "hash:100"], output=tmp_path / "two", tasks=[task]).tasks["own"].fold_weights[0]
-    folds = [kept_validation(tmp_path / "two", name) for name in ("hash-50", "hash-100")]
+    folds = [kept_validation(tmp_path / "two", name) for name in ("hash:50", "hash:100")]
     found = np.array([f1_score(truth, predicted, average="macro") for truth, predicted in folds])
     np.testing.assert_allclose(sorted(weights), sorted(found / found.sum()))
 
 
 def kept_validation(folder, model):
     """Return the labels and the predicted classes of the validation rows of the first outer fold."""
-    record = read_record(folder / "evaluation" / model, "own")
+    record = read_record(folder / "evaluation" / folder_name(model), "own")
     fold = record.folds[0]
     return record.labels[fold.validation_rows], fold.validation_log_probabilities.argmax(axis=1)
