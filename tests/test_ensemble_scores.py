@@ -371,8 +371,8 @@ def test_task_ensemble_needs_log_probabilities():
 def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     """A pool that predicts the majority class loses by macro F1, as `evaluate` would say, and the line says why."""
     generator = np.random.default_rng(0)
-    labels = np.where(np.arange(300) % 10, "many", "few")
-    shown = np.where((labels == "few") | (generator.uniform(size=300) < 0.3), "red", "blue")
+    labels = np.where(np.arange(1500) % 10, "many", "few")
+    shown = np.where((labels == "few") | (generator.uniform(size=1500) < 0.3), "red", "blue")
     texts = [f"a {word} thing w{generator.integers(40)} w{generator.integers(40)}" for word in shown]
     task = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own", metric="macro_f1")
     result = combine(["hash:50", "hash:100", "tfidf"], output=tmp_path, tasks=[task], method="pool")
@@ -381,12 +381,14 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
         assert scores[one.model].test == pytest.approx(one.test)
         assert scores[one.model].validation == pytest.approx(one.validation)
     records = [read_record(tmp_path / "evaluation" / folder_name(name), "own") for name in result.members]
-    predicted = np.empty(300, dtype=int)
+    tested = []
     for number, fitted in enumerate(fitted_folds(records, method="pool")):
         folds = [record.folds[number] for record in records]
-        predicted[folds[0].test_rows] = fitted.predict([one.test_log_probabilities for one in folds]).argmax(axis=1)
+        predicted = fitted.predict([one.test_log_probabilities for one in folds]).argmax(axis=1)
+        tested.append((records[0].labels[folds[0].test_rows], predicted))
+    truth, predicted = (np.concatenate(part) for part in zip(*tested, strict=True))
     pooled, best = scores["ensemble"], scores[result.best_member]
-    assert pooled.test == pytest.approx(100 * f1_score(records[0].labels, predicted, average="macro"))
+    assert pooled.test == pytest.approx(100 * f1_score(truth, predicted, average="macro"))
     assert result.mean.difference.value == pytest.approx(pooled.test - best.test)
     assert pooled.measures["accuracy"].value > best.measures["accuracy"].value
     assert pooled.test < best.test
