@@ -270,8 +270,6 @@ def read_sweep(folder: Path) -> RecordedSweep:
         ArtifactError: If the folder is no sweep's, or a file in it is damaged.
     """
     record = load_record(folder)
-    if damage := ledger_damage(folder):
-        messages.print(f"warning: {damage}", soft_wrap=True)
     try:
         events = tuple(read_events(folder))
         trials = tuple(trials_of(events).values())
@@ -280,6 +278,8 @@ def read_sweep(folder: Path) -> RecordedSweep:
             f"{address_of(folder / JOURNAL_FILE)}: not the journal of a sweep ({type(error).__name__}: {error}); "
             "restore it"
         ) from None
+    if damage := ledger_damage(folder):
+        messages.print(f"warning: {damage}", soft_wrap=True)
     return RecordedSweep(folder, record, events, trials)
 
 
