@@ -231,6 +231,29 @@ def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_,
     assert (other.code, other.err) == (2, "error: out: holds a run with another configuration; name another --run\n")
 
 
+@pytest.mark.parametrize("name", ["vocabulary.txt", "model.json", "model.safetensors"])
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_train_of_a_finished_run_whose_model_is_damaged_is_refused(raysent_, place, monkeypatch, name, is_removed):
+    """One line names the file and how to make it again; nothing is changed."""
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
+    arguments = ("train", "space.yaml", "--set", "training.max_steps=2", "--run")
+    raysent_(*arguments, "out")
+    path = place / "out" / name
+    if is_removed:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    before = {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
+    for quiet in ([], ["--json"]):
+        ran = raysent_(*arguments, "out", *quiet)
+        assert (ran.code, ran.out) == (2, "")
+        line = ran.err.splitlines()[-1]
+        assert line.startswith(f"error: out: a finished run must have its model: out/{name}: ")
+        assert line.endswith("; the same command with another --run makes it again")
+        assert "is finished; nothing" not in ran.err
+    assert before == {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
+
+
 def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatch):
     """A run's folder has a date in its name where none was given."""
     monkeypatch.setattr("raysent.pipeline.training.train_run", Mock(side_effect=KeyboardInterrupt))

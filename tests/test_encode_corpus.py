@@ -134,7 +134,26 @@ def test_encode_corpus_skips_what_is_done_and_encodes_a_changed_file_again(texts
     (tmp_path / "out" / "more" / "c.txt.parquet").write_bytes(b"PAR1")
     again = encode_corpus("hash:8", texts, tmp_path / "out")
     assert (again.num_files, again.num_rows, again.num_skipped) == (2, 8, 2)
+    assert again.damaged == (str(tmp_path / "out" / "more" / "c.txt.parquet"),)
     assert pq.read_table(tmp_path / "out" / "b.txt.parquet")["text"].to_pylist() == ["another sentence"]
+
+
+def test_encode_command_encodes_damaged_vectors_again(texts, tmp_path, monkeypatch, capsys) -> None:
+    """Whatever part of a file of vectors is zeros, lost or taken out, a line names it, and its bytes come back."""
+    command = CommandLine(monkeypatch, capsys)
+    arguments = ("encode", "hash:8", "--input", texts, "-o", tmp_path / "out")
+    command(*arguments)
+    whole, path = digests(tmp_path / "out"), tmp_path / "out" / "a.txt.parquet"
+    data = path.read_bytes()
+    size = len(data)
+    damages = (bytes(size), data[: size // 2], data[:1000] + bytes(40) + data[1040:], data[:600] + data[700:], b"")
+    for damaged in damages:
+        path.write_bytes(damaged)
+        ran = command(*arguments)
+        assert ran.code == 0
+        assert f"{path}: was damaged, and does not count as encoded before\n" in ran.err
+        assert "1 files, 120 sentences, 8 dimensions; 3 were there already" in ran.err
+        assert digests(tmp_path / "out") == whole
 
 
 def test_encode_corpus_survives_a_dead_process(texts, model, tmp_path, monkeypatch) -> None:

@@ -116,9 +116,6 @@ def test_search_folder_refuses_in_one_line(texts, tmp_path) -> None:
         search_folder(["hash:16"], out, [])
     with pytest.raises(ArtifactError, match="in: must be a folder of vectors; no vectors.json is there"):
         search_folder(["hash:16"], tmp_path / "in", QUERIES)
-    index.write_bytes(index.read_bytes()[:100])
-    with pytest.raises(ArtifactError, match="index: missing or damaged"):
-        search_folder(["hash:16"], out, QUERIES, index=index)
     (tmp_path / "in" / "c.txt").write_text("one more\n")
     encode_corpus("hash:16", tmp_path / "in", out)
     with pytest.raises(ArtifactError, match="index: is of other vectors than .* has now; run 'raysent index"):
@@ -127,6 +124,74 @@ def test_search_folder_refuses_in_one_line(texts, tmp_path) -> None:
     encode_corpus("hash:16", tmp_path / "empty.txt", tmp_path / "none")
     with pytest.raises(DataError, match="none: must hold at least one vector; given none"):
         build_index(tmp_path / "none", index)
+
+
+def test_neighbours_refuses_a_damaged_index_or_vector_in_one_line(texts, tmp_path, monkeypatch, capsys) -> None:
+    """Numbers that FAISS and Parquet would read as they are; the index that is made again is read."""
+    pytest.importorskip("faiss")
+    command = CommandLine(monkeypatch, capsys)
+    out, index = tmp_path / "out", tmp_path / "index"
+    encode_corpus("hash:16", tmp_path / "in", out)
+    build_index(out, index)
+    ask = ("neighbours", "hash:16", out, "--query", QUERIES[1], "--json")
+    expected, whole = command(*ask, "--index", index).out, index.read_bytes()
+    again = f"run 'raysent index {out} -o {index}'"
+    said = f"error: {index}: missing or damaged: must have the SHA-256 that is in index.json; {again}\n"
+    for damaged in (whole[:100], whole[:-400] + b"\x7e" * 400, b"", None):
+        index.unlink()
+        if damaged is not None:
+            index.write_bytes(damaged)
+        ran = command(*ask, "--index", index)
+        assert (ran.code, ran.out, ran.err) == (2, "", said)
+        index.touch()
+    assert command("index", out, "-o", index).code == 0
+    assert command(*ask, "--index", index).out == expected
+    zero_a_vector(out / "a.txt.parquet", texts[3])
+    for ran in (command(*ask), command("index", out, "-o", index)):
+        assert (ran.code, ran.out) == (2, "")
+        assert f"error: {out / 'a.txt.parquet'}: not vectors, or damaged" in ran.err
+        assert "run 'raysent encode' again" in ran.err
+    assert index.read_bytes() == whole
+
+
+def zero_a_vector(path: Path, text: str) -> None:
+    """Overwrite the vector of a text by zeros, in the bytes of a Parquet file."""
+    vector = np.asarray(raysent.load("hash:16").encode([text]), np.float32).tobytes()
+    data = path.read_bytes()
+    assert vector in data
+    path.write_bytes(data.replace(vector, bytes(len(vector))))
+
+
+def test_a_flipped_bit_of_a_file_of_vectors_is_found_or_has_no_effect(tmp_path) -> None:
+    """In every sixth byte of pages, of their headers and of the footer; nothing but an `ArtifactError` is raised."""
+    (tmp_path / "a.txt").write_text("".join(f"{word} cat\n" for word in WORDS))
+    encode_corpus("hash:4", tmp_path / "a.txt", tmp_path / "out")
+    folder, path = vector_folder.VectorFolder(tmp_path / "out"), tmp_path / "out" / "a.txt.parquet"
+
+    def rows() -> list[tuple[int, bytes, list[str] | None]]:
+        assert len(folder.files()) == 1
+        return [(batch.first_row, batch.vectors.tobytes(), batch.texts) for batch in folder.batches()]
+
+    expected, whole, file = rows(), path.read_bytes(), folder.find_file("a.txt")
+    num_refused = 0
+    for at in range(0, len(whole), 6):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at // 2 % 8]) + whole[at + 1 :])
+        found = folder.find_file("a.txt")
+        try:
+            assert rows() == expected, at
+        except ArtifactError:
+            num_refused += 1
+            assert found != file
+    assert num_refused > len(whole) // 12
+
+
+def test_neighbours_refuses_vectors_of_another_format_than_their_folder(texts, tmp_path) -> None:
+    """A folder's `vectors.json` whose values were changed."""
+    encode_corpus("hash:16", tmp_path / "in", tmp_path / "out")
+    about = tmp_path / "out" / "vectors.json"
+    about.write_text(about.read_text().replace('"dim": 16', '"dim": 17'))
+    with pytest.raises(ArtifactError, match=r"a\.txt\.parquet: must be as vectors\.json says, or one is damaged"):
+        search_folder(["hash:16"], tmp_path / "out", QUERIES)
 
 
 def test_neighbours_and_index_commands_read_a_folder_of_vectors(texts, tmp_path, monkeypatch, capsys) -> None:

@@ -1,6 +1,6 @@
 """Nearest sentences in a folder of vectors that `raysent encode --input` wrote, with or without an index of FAISS.
 
-    folder of Parquet files -> `build_index` -> FILE, an index of FAISS, and FILE.json, which files it was made of
+    folder of Parquet files -> `build_index` -> FILE, an index of FAISS, and FILE.json: its SHA-256, and of which files
     queries -> `search_folder`, which reads all vectors, or with FILE only the texts of what is found
 
 Without an index the search is exact, and memory holds one batch of rows. An index of FAISS is held in memory. It
@@ -41,10 +41,10 @@ from raysent.kernels.hamming import pack_bits
 from raysent.models import load
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.models.vector_folder import VectorBatch, VectorFile, VectorFolder, VectorFormat
-from raysent.storage import atomic_write, content_key, read_json, remove, write_json
+from raysent.storage import atomic_write, content_key, file_sha256, read_json, remove, write_json
 
 _KIND = "raysent-faiss"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 # The fewest rows of an index with cells: with fewer, comparing all of them is as fast.
 MIN_IVF_ROWS = 10_000
 # FAISS warns below 39 training vectors per cell. Cells need not be the best ones, and k-means takes most of the time.
@@ -94,6 +94,7 @@ def build_index(
     remove(about)  # so that it never describes another index
     with atomic_write(path) as temporary:
         (faiss.write_index_binary if vectors.is_code else faiss.write_index)(index, str(temporary))
+        sha256 = file_sha256(temporary)
     values = {
         "kind": _KIND,
         "version": _FORMAT_VERSION,
@@ -103,6 +104,7 @@ def build_index(
         "num_rows": vectors.num_rows,
         "num_cells": num_cells,
         "key": vectors.key,
+        "sha256": sha256,
     }
     write_json(about, values)
     return FaissIndex(path, vectors.num_rows, vectors.format.measure, num_cells)
@@ -382,17 +384,17 @@ def _open_index(path: Path, vectors: _Vectors) -> Any:
     about = read_json(path.with_name(f"{path.name}.json"))
     if not isinstance(about, dict) or about.get("kind") != _KIND or about.get("version") != _FORMAT_VERSION:
         raise ArtifactError(f"{path}: not an index of this version; run 'raysent index' again")
+    again = f"run 'raysent index {vectors.folder.name} -o {path}'"
     if about.get("key") != vectors.key:
-        name = vectors.folder.name
-        raise ArtifactError(f"{path}: is of other vectors than {name} has now; run 'raysent index {name} -o {path}'")
+        raise ArtifactError(f"{path}: is of other vectors than {vectors.folder.name} has now; {again}")
+    # FAISS itself finds no damage but in its headers.
+    if not path.is_file() or file_sha256(path) != about.get("sha256"):
+        raise ArtifactError(f"{path}: missing or damaged: must have the SHA-256 that is in {path.name}.json; {again}")
     try:
-        index = (faiss.read_index_binary if vectors.is_code else faiss.read_index)(str(path))
+        return (faiss.read_index_binary if vectors.is_code else faiss.read_index)(str(path))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[-100:]
-        raise ArtifactError(f"{path}: missing or damaged ({reason}); run 'raysent index' again") from None
-    if index.ntotal != vectors.num_rows:
-        raise ArtifactError(f"{path}: must have {vectors.num_rows:,} rows; given {index.ntotal:,}; index again")
-    return index
+        raise ArtifactError(f"{path}: cannot be read by this version of FAISS ({reason}); {again}") from None
 
 
 __all__ = ["FaissIndex", "build_index", "search_folder"]

@@ -179,6 +179,8 @@ def encode(
 
 def _print_encoded(encoded: EncodedCorpus, precision: str, *, as_json: bool) -> int:
     """Print what encoding a corpus has done; returns the exit code."""
+    for path in encoded.damaged:
+        messages.print(f"{path}: was damaged, and does not count as encoded before", style="yellow", soft_wrap=True)
     if as_json:
         print_json(asdict(encoded))
     else:

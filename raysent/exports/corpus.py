@@ -6,7 +6,7 @@ On this machine, processes encode blocks, and this process reads and writes. On 
 core, or of one GPU, which is run again if its machine or process is lost. A large file is read here and sent in pieces
 of several blocks, each one task that writes a file of its own; another task joins them. Each process computes with one
 thread, and the blocks are the same everywhere, so the files are bit-identical whatever the number of processes. Another
-call continues with the files and pieces that are missing or whose text has changed since.
+call continues with the files and pieces that are missing or damaged, or whose text has changed since.
 """
 
 from __future__ import annotations
@@ -164,6 +164,7 @@ class EncodedCorpus:
         num_left: Files that are left because a limit was reached.
         width: Numbers of a vector, or bytes of a code.
         stopped: Which limit was reached; empty if none was.
+        damaged: Files of vectors that were encoded before and are damaged; they do not count as encoded.
     """
 
     folder: str
@@ -173,6 +174,7 @@ class EncodedCorpus:
     num_left: int
     width: int
     stopped: str = ""
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,7 @@ class _Target:
         return VectorFolder(self.folder).writing(file.name, self.format, version=file.version)
 
     def has(self, file: _File) -> bool:
-        """Return whether a file has been encoded, and its text has not changed since."""
+        """Return whether a file has been encoded, is not damaged, and its text has not changed since."""
         found = VectorFolder(self.folder).find_file(file.name)
         return found is not None and (found.source, found.format) == (file.version, self.format.key)
 
@@ -366,6 +368,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         target = _Target(shared_name(name), folder.name, format, chosen)
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
+        there = set(folder.names() if todo else [])
+        damaged = [file.name for file in todo if file.name in there and folder.find_file(file.name) is None]
         counts, stopped = list[int](), ""
         try:
             with _limited(allowed, config, folder, address) as check:
@@ -389,6 +393,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         num_left=len(todo) - len(counts),
         width=format.width,
         stopped=stopped,
+        damaged=tuple(folder.path_of(name) for name in damaged),
     )
 
 

@@ -5,8 +5,8 @@
 
 `file` is the text's file below the folder that was encoded, and `row` its line or row, from 0. `vector` is a list of
 fixed size: float32 [dim], or the packed bits of a code, uint8 [ceil(dim / 8)]. A Parquet file appears whole, on disk or
-in ``s3://``; its footer has the version of the text's file, so that a changed file is found. Files are written and read
-in batches of rows.
+in ``s3://``; its footer has the version of the text's file, so that a changed file is found. Each page has a checksum,
+which is compared whenever the page is read. Files are written and read in batches of rows.
 """
 
 from __future__ import annotations
@@ -208,16 +208,41 @@ class VectorFolder:
         """Return the files, sorted by name, from their footers alone.
 
         Raises:
-            ArtifactError: If one is damaged.
+            ArtifactError: If one is damaged, or of another format than the folder.
         """
-        return [self._read_footer(name) for name in self._names()]
+        key, found = self.format().key, [self._read_footer(name) for name in self.names()]
+        for file in found:
+            if file.format != key:
+                path = self.path_of(file.name)
+                raise ArtifactError(
+                    f"{path}: must be as {VECTORS_FILE} says, or one is damaged; encode into another folder"
+                )
+        return found
 
     def find_file(self, file: str) -> VectorFile | None:
-        """Return a text's file that has been encoded; None if it has not, or its Parquet file is damaged."""
+        """Return a text's file that has been encoded; None if it has not, or its Parquet file is damaged.
+
+        All pages of a local file are read; a bucket compares checksums of its own.
+        """
         try:
-            return self._read_footer(file) if self._exists(file) else None
+            if self.local is None:
+                return self._read_footer(file)
+            if not Path(self.path_of(file)).is_file():
+                return None
+            found = self._read_footer(file)
+            return found if found.num_rows == self._count_rows(file) else None
         except ArtifactError:
             return None
+
+    def names(self) -> list[str]:
+        """Return the names of all texts' files that have a Parquet file, sorted."""
+        if self.local is None:
+            start = f"{self.name}/"
+            found = [item.address.removeprefix(start) for item in list_s3(start, kind=ArtifactError)]
+        else:
+            found = [path.relative_to(self.local).as_posix() for path in self.local.rglob(f"*{_SUFFIX}")]
+        hidden = (name for name in found if not any(part.startswith(".") for part in name.split("/")))
+        return sorted(name.removesuffix(_SUFFIX) for name in hidden if name.endswith(_SUFFIX))
 
     @contextlib.contextmanager
     def writing(self, file: str, format: VectorFormat, *, version: str) -> Iterator[VectorWriter]:
@@ -237,7 +262,12 @@ class VectorFolder:
         with (
             whole_file(self.path_of(file)) as temporary,
             parquet.ParquetWriter(
-                temporary, schema, compression=compression, use_dictionary=["file"], write_statistics=["file", "row"]
+                temporary,
+                schema,
+                compression=compression,
+                use_dictionary=["file"],
+                write_statistics=["file", "row"],
+                write_page_checksum=True,
             ) as stream,
         ):
             yield VectorWriter(stream, schema, file)
@@ -254,7 +284,7 @@ class VectorFolder:
         """
         format = self.format()
         columns = ["vector", *(["text"] if with_text and format.has_text else [])]
-        for name in self._names() if files is None else files:
+        for name in self.names() if files is None else files:
             first_row = 0
             with self._opened(name) as opened:
                 for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
@@ -262,6 +292,8 @@ class VectorFolder:
                     texts = batch.column("text").to_pylist() if "text" in columns else None
                     yield VectorBatch(name, first_row, flat.reshape(batch.num_rows, format.width), texts)
                     first_row += batch.num_rows
+                if first_row != opened.metadata.num_rows:
+                    raise ArtifactError(f"must have {opened.metadata.num_rows:,} rows; given {first_row:,}")
 
     def join(self, file: str, pieces: Sequence[str], format: VectorFormat, *, version: str) -> int:
         """Write one file of the rows of others, in order; memory holds one row group.
@@ -320,33 +352,32 @@ class VectorFolder:
                 texts = rows["text"].to_pylist() if format.has_text else []
                 yield flat.reshape(rows.num_rows, format.width), texts
 
-    def _names(self) -> list[str]:
-        """Return the names of all files, sorted."""
-        if self.local is None:
-            start = f"{self.name}/"
-            found = [item.address.removeprefix(start) for item in list_s3(start, kind=ArtifactError)]
-        else:
-            found = [path.relative_to(self.local).as_posix() for path in self.local.rglob(f"*{_SUFFIX}")]
-        hidden = (name for name in found if not any(part.startswith(".") for part in name.split("/")))
-        return sorted(name.removesuffix(_SUFFIX) for name in hidden if name.endswith(_SUFFIX))
-
-    def _exists(self, file: str) -> bool:
-        return is_remote(self.name) or Path(self.path_of(file)).is_file()
+    def _count_rows(self, file: str) -> int:
+        with self._opened(file) as opened:
+            groups = range(opened.num_row_groups)
+            return sum(opened.read_row_group(group, use_threads=False).num_rows for group in groups)
 
     def _read_footer(self, file: str) -> VectorFile:
         with self._opened(file) as opened:
             about = _parsed((opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file))
-            return VectorFile(file, opened.metadata.num_rows, about.get("source", ""), about.get("format", ""))
+            try:
+                found = VectorFile(file, opened.metadata.num_rows, about["source"], about["format"])
+                expected = VectorFormat(**parse_json(found.format)).schema(found.source)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ArtifactError(f"without a description of its vectors: {error}") from None
+            if not opened.schema_arrow.equals(expected):
+                raise ArtifactError("with other columns than it describes")
+            return found
 
     @contextlib.contextmanager
     def _opened(self, file: str) -> Iterator[parquet.ParquetFile]:
         path = self.path_of(file)
         try:
             with reading_errors(path), open_bytes(path) as stream:
-                yield parquet.ParquetFile(stream)
-        except (pa.ArrowException, RaysentError) as error:
+                yield parquet.ParquetFile(stream, page_checksum_verification=True)
+        except (pa.ArrowException, UnicodeDecodeError, RaysentError) as error:
             reason = " ".join(str(error).split())[:100]
-            raise ArtifactError(f"{path}: not vectors, or damaged ({reason}); remove it and encode again") from None
+            raise ArtifactError(f"{path}: not vectors, or damaged ({reason}); run 'raysent encode' again") from None
 
 
 class VectorWriter:

@@ -30,7 +30,7 @@ from raysent.sweeps import load_record
 from raysent.sweeps.fitting import fit_to_machine
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
 from raysent.training.data import open_training_data
-from raysent.training.outcome import Outcome, load_outcome, load_reports
+from raysent.training.outcome import Outcome, ended_outcome, load_reports
 from raysent.training.plan import check_run
 from raysent.training.ray_session import ray_session
 from raysent.training.ray_train import train as train_run
@@ -267,8 +267,7 @@ def _check_free(folder: Path, config: RunConfig) -> None:
 def _announce(config: RunConfig, folder: Path) -> None:
     """Print what will be trained, and how much of it is done."""
     messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
-    before = load_outcome(folder, key=config.key)
-    if before is not None and before.status != "stopped":
+    if ended_outcome(folder, key=config.key):
         messages.print("the run is finished; nothing is trained again")
     elif reports := load_reports(folder):
         messages.print(f"continues after report {reports[-1].index} of {reports[-1].num_reports}")

@@ -36,8 +36,8 @@ from raysent.training.outcome import (
     Report,
     Status,
     always_continue,
+    ended_outcome,
     load_model_report,
-    load_outcome,
     save_model_report,
     save_outcome,
 )
@@ -98,8 +98,7 @@ def fit(
     set_matmul_precision()
     workers = workers or Workers()
     device = device or default_device()
-    before = load_outcome(folder, key=config.key)
-    if before is not None and before.status != "stopped":
+    if before := ended_outcome(folder, key=config.key):
         return before
     interruptions = interruptions or Interruptions()
     outcome, is_saved = _fit(config, folder, report, device, workers, interruptions)

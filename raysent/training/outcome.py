@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from raysent.errors import ArtifactError
+from raysent.models.files import verify_files
 from raysent.storage import address_of, file_sha256, read_json, read_json_lines, write_json
 from raysent.storage.layout import MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE, RUN_FILE
 from raysent.training.run import RunConfig, load_run
@@ -97,6 +98,24 @@ def load_outcome(folder: Path, *, key: str) -> Outcome | None:
         return Outcome(**values)
     except TypeError as error:
         raise ArtifactError(f"{path}: not an outcome ({error}); remove it and resume") from None
+
+
+def ended_outcome(folder: Path, *, key: str) -> Outcome | None:
+    """Return the outcome of a run that is not trained again; None if it has not ended, or was stopped.
+
+    Raises:
+        ArtifactError: As `load_outcome`, or if a file of the run's model is missing or damaged.
+    """
+    outcome = load_outcome(folder, key=key)
+    if outcome is None or outcome.status == "stopped":
+        return None
+    if outcome.step:
+        try:
+            verify_files(folder)
+        except ArtifactError as error:
+            fix = "the same command with another --run makes it again"
+            raise ArtifactError(f"{address_of(folder)}: a finished run must have its model: {error}; {fix}") from None
+    return outcome
 
 
 def save_model_report(report: Report, folder: Path) -> None:

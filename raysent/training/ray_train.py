@@ -35,7 +35,7 @@ from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.data import open_training_data
 from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
-from raysent.training.outcome import Outcome, Report, load_outcome, load_reports
+from raysent.training.outcome import Outcome, Report, ended_outcome, load_outcome, load_reports
 from raysent.training.plan import check_run
 from raysent.training.ray_session import (
     node_name,
@@ -87,8 +87,7 @@ def train(
     folder = folder.absolute()
     if not resume:
         _clear(folder)
-    before = load_outcome(folder, key=config.key)
-    if before is not None and before.status != "stopped":
+    if before := ended_outcome(folder, key=config.key):
         return before
     # The text is read here once for all workers, so that errors in it are reported before Ray starts.
     check_run(config, open_training_data(config), num_workers=num_workers)
