@@ -52,7 +52,7 @@ _ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
 
 
 class _StoppedError(Exception):
-    """An interrupt, with the line that says how to go on, if there is one; typer would drop it."""
+    """An interrupt, with the line that says how to continue, if there is one; typer would drop it."""
 
 
 class _Root(typer.core.TyperGroup):

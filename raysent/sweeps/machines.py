@@ -269,10 +269,10 @@ def machines_at(address: str | None) -> Machines:
         return this_machine()
     with output_to_stderr(), ray_session(address):
         have = ray.cluster_resources()
-        return _standing(_alive(), int(have.get("CPU", 0)), float(have.get("GPU", 0)))
+        return _machines_of(_alive(), int(have.get("CPU", 0)), float(have.get("GPU", 0)))
 
 
-def _standing(alive: Sequence[Mapping[str, Any]], cpus: int, gpus: float, *, per_gpu: int = 1) -> Machines:
+def _machines_of(alive: Sequence[Mapping[str, Any]], cpus: int, gpus: float, *, per_gpu: int = 1) -> Machines:
     """Return the machines of a cluster that does not grow."""
     shapes = tuple((int(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0.0))) for node in alive)
     return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
@@ -293,7 +293,7 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     if come is None:
         _check_hourly(space, sum(_worst_usd(node, prices) for node in alive))
         cpus, gpus = int(have.get("CPU", 0)), float(have.get("GPU", 0))
-        machines = _standing(alive, cpus, gpus, per_gpu=trials_per_gpu(space, have))
+        machines = _machines_of(alive, cpus, gpus, per_gpu=trials_per_gpu(space, have))
         return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
     workers = _affordable(space, come, alive, prices)
     models = {f"{ACCELERATOR}{name}": 1.0 for name in workers.accelerators}

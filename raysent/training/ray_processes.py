@@ -23,7 +23,7 @@ def in_groups_of_their_own() -> Iterator[None]:
     """Start Ray's processes in process groups of their own inside the block.
 
     A closed terminal, `timeout` and batch systems send a signal to all processes of a command. This one stops its
-    training in answer, for which it needs Ray's. On Linux these end with this process by themselves; elsewhere Ray ends
+    training in answer, for which it needs Ray's. On Linux these end with this process; elsewhere Ray ends
     them by their group, which they keep.
     """
     from ray._private import services, utils  # noqa: PLC0415 - late, as it takes seconds
@@ -65,7 +65,7 @@ def watching_ray(how_to_continue: str) -> Iterator[None]:
 
     The main thread, if it is this one, is interrupted, twice, as a first Ctrl-C only asks a sweep to stop. Calls of Ray
     may never return then; so if the block does not end, this process does, with the line. Nothing that was recorded is
-    lost: what counts is on disk before it is told.
+    lost: what counts is on disk before it is reported.
 
     Raises:
         TrainingError: In that case.
