@@ -115,3 +115,15 @@ def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeyp
     dead.pop()
     with ray_processes.watching_ray("raysent resume one"):
         pass
+
+
+def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray ends its processes itself at the end; a watch that still looks would call a finished training lost."""
+    monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
+    dead: list[tuple[str, None]] = []
+    node = SimpleNamespace(dead_processes=lambda: dead)
+    monkeypatch.setattr(ray._private.worker, "_global_node", node)
+    with ray_processes.watching_ray("raysent resume one") as end_watch:
+        end_watch()
+        dead.append(("gcs_server", None))
+        time.sleep(0.2)

@@ -145,7 +145,7 @@ def _process_of_ray(driver: subprocess.Popen[str], name: str) -> psutil.Process 
 
 
 @pytest.mark.cluster
-def test_sweep_whose_ray_ends_says_how_to_go_on(corpus, tmp_path):
+def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path):
     """Ray's control process is killed: one line with the command to resume with, exit code 2."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=3, scheduler="none")

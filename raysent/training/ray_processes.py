@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from raysent.errors import ExitCode, TrainingError
@@ -60,8 +60,10 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching_ray(how_to_continue: str) -> Iterator[None]:
+def watching_ray(how_to_continue: str) -> Iterator[Callable[[], None]]:
     """End the block with one line when one of the processes that Ray needs has ended.
+
+    Yields a function that ends the watch: to be called before Ray is shut down, which ends them too.
 
     The main thread, if it is this one, is interrupted, twice, as a first Ctrl-C only asks a sweep to stop. Calls of Ray
     may never return then; so if the block does not end, this process does, with the line. Nothing that was recorded is
@@ -73,18 +75,22 @@ def watching_ray(how_to_continue: str) -> Iterator[None]:
     lost: list[str] = []
     caller = threading.get_ident()
     is_main = threading.current_thread() is threading.main_thread()
-    is_over = threading.Event()
+    is_over, is_unwatched, looking = threading.Event(), threading.Event(), threading.Lock()
+
+    def end_watch() -> None:
+        with looking:
+            is_unwatched.set()
 
     def line() -> str:
         return f"Ray's process {lost[0]} has ended, perhaps for lack of memory; to continue: {how_to_continue}"
 
     def watch() -> None:
-        while not is_over.wait(_POLL_S):
-            lost.extend(_ended())
-            if lost:
-                break
-        else:
-            return
+        while not lost:
+            is_unwatched.wait(_POLL_S)
+            with looking:
+                if is_unwatched.is_set():
+                    return
+                lost.extend(_ended())
         for _ in range(2 if is_main else 0):
             signal.pthread_kill(caller, signal.SIGINT)
             if is_over.wait(_ASK_S):
@@ -96,11 +102,12 @@ def watching_ray(how_to_continue: str) -> Iterator[None]:
     watcher = threading.Thread(target=watch, name="raysent-ray", daemon=True)
     watcher.start()
     try:
-        yield
+        yield end_watch
     except BaseException:
         if not lost:
             raise
     finally:
+        end_watch()
         is_over.set()
         watcher.join()
     if lost:

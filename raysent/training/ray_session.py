@@ -92,10 +92,11 @@ def ray_session(
             raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     if address is not None:
         _say_whose(address)
-    with watching_ray(how_to_continue) if address is None else contextlib.nullcontext():
+    with watching_ray(how_to_continue) if address is None else contextlib.nullcontext(lambda: None) as end_watch:
         try:
             yield
         finally:
+            end_watch()
             ray.shutdown()
 
 

@@ -46,8 +46,8 @@ def test_own_table_becomes_a_served_classifier(user, until):
     texts = ["The hotel by the rose was easy.", "The train by the oath was rude."]
     loaded = f"import raysent; print(raysent.load('runs/both').predict('reviews', {texts!r}))"
     assert user.python(loaded).strip() == "['positive', 'negative']"
-    shapes = "import raysent; print(*(raysent.load(f'runs/first{x}').encode('One text.').shape[0] for x in ('', '/trials/0000')))"
-    assert len(user.python(shapes).split()) == 2
+    for model in ("raysent.load('runs/first').best", "raysent.load('runs/first/trials/0000')"):
+        assert user.python(f"import raysent; print(len({model}.encode(['One text.'])))").split() == ["1"]
 
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -55,9 +55,7 @@ def test_own_table_becomes_a_served_classifier(user, until):
     served = user.start("serve", "runs/both", "--port", str(port))
     try:
         until(lambda: answers(port, "health"), served)
-        answer = answers(port, "v1/predict/reviews", {"input": texts})
-        assert ["positive" in json.dumps(row) for row in answer["data"]] == [True, True]
-        assert json.dumps(answer).index("positive") < json.dumps(answer).rindex("negative")
+        assert answers(port, "v1/predict/reviews", {"input": texts})["labels"] == ["positive", "negative"]
     finally:
         os.killpg(served.pid, signal.SIGTERM)
         served.wait()
@@ -68,7 +66,7 @@ def test_own_table_becomes_a_served_classifier(user, until):
         "print(SentenceTransformer('exported', trust_remote_code=True).encode(['One text.']).shape[0])"
     )
     assert user.python(exported).split()[-1] == "1"
-    distill = ["distill", "runs/both", "--into", "bag", "--corpus", "books/", "-o", "runs/small", "--dim", "16"]
+    distill = ["distill", "runs/both", "--into", "bag", "--corpus", "books/", "-o", "runs/small", "--dim", "64"]
     user(*distill, "--epochs=2", "--set=validation={num_sentences: 60}")
     user("encode", "runs/small", "sentences.txt", "-o", "vectors.npy")
     assert user.python("import numpy; print(len(numpy.load('vectors.npy')))").strip() == "50"
