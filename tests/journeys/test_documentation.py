@@ -43,6 +43,8 @@ PAGES = [
     "docs/index.md",
     "docs/howto/forecast.md",
 ]
+# The pages that run with every test; `make chaos` runs all of them, which takes many minutes.
+QUICK = {"README.md", "docs/quickstart.md", "docs/howto/own_labels.md", "docs/install.md"}
 # What a line holds that cannot run here, and why.
 CANNOT_RUN = {
     r"^pip install|/pip install|--install-completion": "changes the user's environment",
@@ -141,7 +143,9 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
     return user
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[] if page in QUICK else [pytest.mark.chaos]) for page in PAGES]
+)
 def test_page_runs_as_printed(page, reader):
     """A page's commands and its Python, in their order; what a command makes anew is removed first."""
     write_table(reader.folder / "reviews.csv", COLUMNS.get(page, ["text", "label", "body", "stars", "part"]))
