@@ -21,11 +21,12 @@ import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices, num_affordable
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, RaysentError
 from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
+from raysent.storage.object_store import get_content
 from raysent.sweeps.gpu_sharing import ACCELERATOR, trials_per_gpu
 from raysent.sweeps.space import Limits, SearchSpace, named_files
 from raysent.training.ray_session import cpus_of_largest_node, node_name, output_to_stderr, ray_session
@@ -213,26 +214,22 @@ def check_files(space: SearchSpace, folder: Path) -> None:
                 raise ConfigError(f"--address: node {node_name(node)} does not find {what}; {fix}")
 
 
+def _problem(address: str) -> str:
+    """Return why the node that this runs on cannot read an object of a bucket; empty if it can."""
+    os.environ.setdefault("AWS_METADATA_SERVICE_NUM_ATTEMPTS", "1")
+    try:
+        return "" if get_content(address) is not None else "it is not there"
+    except RaysentError as error:
+        return str(error)
+
+
 def _check_access(address: str) -> None:
     """See whether every node can read an object of the run in a bucket.
 
     Raises:
         ConfigError: With the first node that cannot, and why.
     """
-
-    def problem(address: str) -> str:
-        import os  # noqa: PLC0415 - on the node
-
-        from raysent.errors import RaysentError  # noqa: PLC0415
-        from raysent.storage.object_store import get_content  # noqa: PLC0415
-
-        os.environ.setdefault("AWS_METADATA_SERVICE_NUM_ATTEMPTS", "1")
-        try:
-            return "" if get_content(address) is not None else "it is not there"
-        except RaysentError as error:
-            return str(error)
-
-    look = ray.remote(num_cpus=0)(problem)
+    look = ray.remote(num_cpus=0)(_problem)
     nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
     asked = {
         node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(address)
