@@ -48,11 +48,15 @@ def _forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_no_module_runs_code_from_files() -> None:
-    """Models, checkpoints and journals are safetensors, npz without objects, and JSON; a released file is tensors."""
+    """Models, checkpoints and journals are safetensors, npz without objects, and JSON; a released file is tensors.
+
+    Only a function that a process hands to its own workers is pickled, in a temporary folder that is the user's alone.
+    """
     found = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in sorted((ROOT / "raysent").rglob("*.py"))
         for line, name in _forbidden(ast.parse(path.read_text(encoding="utf-8")))
+        if (path.name, name) != ("parallel.py", "cloudpickle")
     ]
     assert found == []
 
