@@ -29,7 +29,10 @@ TEXTS = ["a red tall thing", "a blue short thing"]
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ensembles on one task of own texts: `both` has a lexical and another member, `words` a lexical one alone."""
     folder = tmp_path_factory.mktemp("ensembles")
-    rows = [f"a {('red tall', 'blue short')[row % 2]} thing number {row % 17}" for row in range(60)]
+    rows = [
+        f"a {('red tall', 'blue short')[row % 2]} thing {'abcdefghijklmnopqrst'[row % 20] * 9} {'uvwxyz'[row // 10] * 9}"
+        for row in range(60)
+    ]
     task = OwnTask(pd.DataFrame({"text": rows, "label": [f"c{row % 2}" for row in range(60)]}), name="own", folds=4)
     combine(["tfidf", "hash:10"], output=folder / "both", tasks=[task])
     combine(["tfidf"], output=folder / "words", tasks=[task])

@@ -24,7 +24,7 @@ from raysent.storage.object_store import ObjectContent
 from raysent.training.checkpoint import read_progress
 
 # Readers of what raysent itself ships or printed; and the file that is exported beside a model, which uses no raysent.
-OWN_READERS = {"cli/cluster.py", "cost/prices.py", "exports/modeling_raysent.py"}
+OWN_READERS = {"cost/prices.py", "exports/modeling_raysent.py"}
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("aé😀"),
