@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,14 @@ def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFa
     folder = _of_all_processes(tmp_path_factory) / "environment"
     with FileLock(folder.with_suffix(".lock")):
         return folder if folder.exists() else install(archives[1], folder)
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """Let processes that a test starts end when their terminal closes, also where the tests run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -45,6 +45,7 @@ def _waits_for_text(process: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads from /proc what a process waits for")
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_to_stop_a_command_is_one_line(number: int, tmp_path: Path) -> None:
     """A command that waits for text: exit code 130, and no file."""

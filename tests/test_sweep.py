@@ -161,6 +161,7 @@ def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path):
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_sweep_that_is_stopped_while_ray_starts_is_one_line(corpus, tmp_path, number):
     """Whatever stops it: the command to resume with, exit code 130."""
