@@ -697,6 +697,17 @@ def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
     assert _submit(_submission(tmp_path), tmp_path).code == 0
 
 
+def test_submit_waits_for_the_job_of_a_sweep_that_has_ended(tmp_path, monkeypatch):
+    """What stopped a sweep may resume it at once, though Ray still lists its job as running."""
+    jobs = FakeJobs([], ended=JobResult(0))
+    jobs.known = {"first": False}
+    monkeypatch.setattr(following, "Jobs", jobs)
+    monkeypatch.setattr("raysent.cluster.submission.time.sleep", lambda seconds: jobs.known.update(first=True))
+    _stored(tmp_path, code=130)
+    assert _submit(_submission(tmp_path), tmp_path).code == 0
+    assert jobs.num_submitted == 1
+
+
 def _stored(folder: Path, *events, **changes) -> JobRecord:
     """Store a submitted sweep as its head does."""
     space = {"name": "toy", "values": parse_yaml(SPACE).values}

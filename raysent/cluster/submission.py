@@ -36,7 +36,7 @@ from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, check_
 from raysent.cluster.launcher import Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
-from raysent.cluster.stored import INTERRUPTED, JobRecord, remote_of, write_record
+from raysent.cluster.stored import INTERRUPTED, JobRecord, read_record, remote_of, write_record
 from raysent.config import Override, get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
@@ -49,6 +49,8 @@ from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace, find_space, parse_space, with_overrides
 
 _SPACE_FOLDER = "space"
+# How long the job of a sweep that has ended may take to end.
+_EXIT_S = 120
 
 
 class Cluster(ReachableCluster, Protocol):
@@ -349,6 +351,11 @@ class SweepJob:
         known = jobs.of_run(self.remote)
         if self.name in known:  # submitted by a call whose connection was lost before the answer
             return
+        for _ in range(_EXIT_S):
+            if all(known.values()) or not _has_ended(self.remote):
+                break
+            time.sleep(1)  # the sweep has ended, and its job is about to
+            known = jobs.of_run(self.remote)
         if not all(known.values()):
             raise CloudError(f"{self.remote}: a job of this cluster works on it; 'raysent attach {self.remote}'")
         submission = self.submission
@@ -368,6 +375,14 @@ class SweepJob:
             space={"name": space.name, "values": space.document.values},
             is_kept=self.is_kept,
         )
+
+
+def _has_ended(remote: str) -> bool:
+    """Return whether the last sweep of a run has stored how it ended."""
+    try:
+        return read_record(remote).code is not None
+    except ArtifactError:
+        return False
 
 
 def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
