@@ -154,7 +154,7 @@ def test_simulated_sweep_keeps_its_budget(seed, market, limit_usd, trial_s, kill
     budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
     scenario = _scenario(market=market, trial_s=trial_s, kill_share=kill_share)
     swept = Simulator(_space(), scenario, budget, seed=seed).run()
-    assert swept.billed_usd <= budget.training_usd + budget.allowed_overshoot_usd
+    assert swept.billed_usd <= budget.training_usd + max(0.01 * limit_usd, 0.50)
     # Slow stops and late prices may hide a small part of the bill from the ledger.
     assert swept.ledger_usd >= swept.billed_usd - 0.25
     assert all(trial.status in ("finished", "stopped") for trial in swept.trials)

@@ -317,7 +317,7 @@ def test_no_web_page_of_others_can_use_a_server_without_a_token() -> None:
         b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
         b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
     ],
-    ids=["nothing", "half a head", "half a body", "half a body that nobody reads", "half a second head"],
+    ids=["nothing", "half a head", "half a body", "an unread half of a body", "half a second head"],
 )
 def test_client_that_does_not_send_its_request_loses_the_connection(sent) -> None:
     """A head or a body, also byte after byte."""

@@ -95,11 +95,6 @@ class Budget:
             f"{BOUND_S / 60:.0f} minutes of all machines ({held_usd_per_hour:.2f} usd an hour)"
         )
 
-    @property
-    def allowed_overshoot_usd(self) -> float:
-        """What evaluation may use beyond the budget: one per cent of it, but at least half a dollar."""
-        return max(0.01 * (self.limit_usd or 0.0), 0.50)
-
     def refusal(self, funds: Funds, *, need_usd: float = 0.0) -> str:
         """Return why no more work is admitted; empty if it is admitted.
 
