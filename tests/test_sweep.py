@@ -213,7 +213,8 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     assert told["closed"].startswith("halted: ")
     assert told["spent_usd"] == pytest.approx(_spent_usd(run), abs=1e-4)
     assert training_usd - 20 <= told["spent_usd"] <= training_usd + 0.5
-    assert set(_statuses(run).values()) == {"stopped"}
+    # What ran was stopped; before that, a fast machine may have finished a trial.
+    assert set(_statuses(run).values()) - {"finished"} == {"stopped"}
     with (run / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     _check_models_of_halted(run, rows)
