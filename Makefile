@@ -6,6 +6,10 @@ READY := $(VENV)/.ready
 # Every process that Ray starts would compile torch, Ray and raysent anew: 15 s in place of 4.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Words that earlier versions used, in names and in prose, and where none of them is to come back.
+RETIRED := anew|foretells?|frugal|hears?|heard|honest|likest|lookouts?|nobody|nought|sittings?|told|tells|whoever|yardstick
+PROSE := raysent docs examples search_spaces README.md CONTRIBUTING.md cluster.yaml
+
 .PHONY: help setup quickstart test wheel-test chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
@@ -31,15 +35,16 @@ wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from 
 	$(BIN)/python -m pytest tests/test_packaging.py
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
-	$(BIN)/python -m pytest -m chaos tests/chaos tests/journeys
+	$(BIN)/python -m pytest -m chaos --timeout 3600 tests/chaos tests/journeys
 
 mutants: setup  ## How many small changes of ranking, selection of members, schedulers and trial tables the tests find
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[mutation]'
 	$(BIN)/python -m benchmarks.mutants
 
-lint: setup  ## Style, names, docstrings
+lint: setup  ## Style, names, docstrings, and words that have a plain word in their place
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	! grep --recursive --line-number --word-regexp --ignore-case -I --extended-regexp '$(RETIRED)' $(PROSE)
 
 types: setup  ## mypy --strict
 	$(BIN)/mypy

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from installed import build, install
+
+if TYPE_CHECKING:
+    from command import CommandLine
 
 # Processes side by side, each with a thread a core, would wait for each other's threads most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -63,3 +68,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that start Ray, as they take the longest; a file's tests stay together (`--dist loadfile`)."""
     with_ray = {item.path for item in items if item.get_closest_marker("cluster")}
     items.sort(key=lambda item: item.path not in with_ray)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """Let this process handle Ctrl-C, which a background process ignores; returns what presses it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield partial(signal.raise_signal, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def raysent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Return the command line, which runs in this process."""
+    from command import CommandLine  # imports numpy, which reads the environment that this file sets
+
+    return CommandLine(monkeypatch, capsys)

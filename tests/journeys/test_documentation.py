@@ -51,7 +51,7 @@ CANNOT_RUN = {
     r"^make ": "needs the checkout; .ci/run runs them",
     r"^cp -r": "copies the examples, which test_examples.py runs",
     r"s3://|^aws ": "needs a bucket; test_bucket.py has a sweep in one",
-    r"cluster|HOST|^raysent (attach|stop)": "needs an account of AWS or a cluster; test_submission.py has them against moto",
+    r"cluster|HOST|^raysent (attach|stop)": "needs an account of AWS or a cluster; test_following.py and test_cluster.py have fakes",
     r"st:models|hf:models": "needs pretrained weights",
     r"--mteb|^import mteb": "needs raysent[mteb] and its data; test_mteb.py has a task of its own",
     r"mlflow|wandb": "needs another tracker's package; test_trackers.py has them",

@@ -1,0 +1,334 @@
+"""Sweeps on a Ray head with a token that runs on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from machines import CutTunnel, free_ports, metadata_service
+from submissions import CANARY, SHIPPED, new_submission, toy_space
+
+from raysent.cluster import Jobs, SweepJob, find_run, follow_run, following
+from raysent.cluster.launcher import make_token
+from raysent.cluster.stored import read_record
+from raysent.cluster.submission import submit
+from raysent.errors import CloudError
+from raysent.sweeps.journal import read_events
+from raysent.sweeps.space import read_space
+
+
+@dataclass(frozen=True)
+class Head:
+    """A Ray head on this machine.
+
+    Attributes:
+        dashboard: Address of its job API.
+        address: Address of Ray.
+        token_file: File with its token.
+        folder: Ray's temporary folder.
+    """
+
+    dashboard: str
+    address: str
+    token_file: Path
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables that give access."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """Return environment variables of a process: this raysent, and no token except in `more`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    paths = {"PYTHONPATH": str(SHIPPED.parent), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    keys = {"AWS_ACCESS_KEY_ID": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "HOME": inherited["HOME"]}
+    return {**inherited, **paths, **keys, **quiet, **more}
+
+
+@pytest.fixture(scope="module")
+def head():
+    """A head with token authentication and its ports on the loopback."""
+    pytest.importorskip("aiohttp", reason="the job API needs the extra 'cluster'")
+    # The paths of Ray's sockets must be short.
+    with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        token_file = Path(folder) / "auth_token"
+        make_token(token_file)
+        ray, dashboard, client, agent = free_ports(4)
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
+            *("--node-ip-address=127.0.0.1", f"--port={ray}", f"--ray-client-server-port={client}"),
+            *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--temp-dir={folder}/ray"),
+            *(f"--dashboard-agent-listen-port={agent}", "--object-store-memory=100000000"),
+        ]
+        found = Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{ray}", token_file, Path(folder))
+        with subprocess.Popen(
+            command, env=_environment(**found.environment), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                _wait_for(found)
+                yield found
+            finally:
+                process.terminate()
+
+
+def _wait_for(head: Head) -> None:
+    until = time.monotonic() + 600
+    while time.monotonic() < until:
+        try:
+            Jobs(head.dashboard, token=head.token_file.read_text())
+            return
+        except CloudError:
+            time.sleep(0.5)
+    raise AssertionError("the head did not come up")
+
+
+@pytest.mark.cluster
+# Ray's client uses an old argument of aiohttp.
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch, capsys, ctrl_c):
+    """Through a tunnel that is cut ten times, with Ctrl-C, and from a second folder: one sweep, every event once.
+
+    It is downloaded, exit code 0; no file holds the token or a key of AWS.
+    """
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(following, "FIRST_WAIT_S", 0.1)
+    # Trials long enough that the sweep does not end before the tenth cut.
+    space, token, first = read_space(toy_space(tmp_path, trials=4, epochs=60.0)), head.token_file.read_text(), []
+    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10)
+
+    def on_event(event) -> None:
+        first.append(event)
+        if len(first) == 2:
+            ctrl_c()
+
+    detached = submit(cluster, SweepJob(new_submission(tmp_path, space=space), on_event), say=print)
+    assert (detached.code, detached.is_detached) == (130, True)
+    second = tmp_path / "second"
+    events: list[object] = []
+    found = find_run(str(tmp_path / "remote"), new_run=second)
+    ended = follow_run(found, on_event=events.append, say=print, cluster=cluster)
+    shown = capsys.readouterr()
+    assert cluster.num_cuts == 0
+    assert 2 <= len(first) < len(events)
+    assert events[: len(first)] == first
+    assert shown.out.count("connected again") >= 9  # one cut may coincide with the detachment
+    assert events == list(read_events(second))
+    assert len(Jobs(head.dashboard, token=token).of_run(str(tmp_path / "remote"))) == 1
+    printed = "\n".join(ended.lines)
+    assert ended.code == 0, shown
+    assert "\ntrial  status" in f"\n{printed}"
+    assert find_run(str(second), new_run=tmp_path).record.lines
+    assert str(tmp_path / "remote") not in printed
+    files = {path.name: path.read_bytes() for path in second.rglob("*") if path.is_file()}
+    assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(files)
+    secrets = [name for name, data in files.items() if token.encode() in data or CANARY.encode() in data]
+    assert secrets == []
+    assert token not in printed + shown.out + shown.err + str(events)
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, monkeypatch, ctrl_c):
+    """`raysent stop` in another process: trials save, and `resume` trains the rest; every trial ends once."""
+    monkeypatch.chdir(tmp_path)
+    (second := tmp_path / "second").mkdir()
+    # Trials long enough that the request reaches the head before they end.
+    remote, space = tmp_path / "remote", read_space(toy_space(tmp_path, trials=2, epochs=400.0))
+    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=0)
+
+    def on_event(event) -> None:
+        if event["event"] == "started":
+            ctrl_c()
+
+    assert submit(cluster, SweepJob(new_submission(tmp_path, space=space), on_event), say=print).is_detached
+    stopped = _command(second, "stop", str(remote))
+    assert (stopped.returncode, stopped.stdout) == (
+        0, f"{remote}: stopped; 'raysent resume {remote} --cluster FILE' continues it\n"
+    ), stopped.stderr  # fmt: skip
+    assert read_record(str(remote)).code == 130
+    before = list(read_events(remote))
+    assert [event["event"] for event in before].count("ended") == 0
+    assert list(remote.glob("trials/*/checkpoint*"))
+    again = new_submission(tmp_path, space=space, run=second / "run", is_resumed=True)
+    assert submit(cluster, SweepJob(again, [].append), say=print).code == 0
+    events = list(read_events(remote))
+    assert events[: len(before)] == before
+    assert sorted(event["trial"] for event in events if event["event"] == "ended") == ["0000", "0001"]
+
+
+@pytest.fixture
+def sshd(tmp_path):
+    """An SSH server on the loopback that drops a client within three seconds of silence: its port, and a key."""
+    if (server := shutil.which("sshd", path="/usr/sbin:/usr/bin")) is None or shutil.which("ssh-keygen") is None:
+        pytest.skip("needs OpenSSH's server and client")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where the server gives up its rights
+    for name in ("host", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    (port,) = free_ports(1)
+    lines = [
+        f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {tmp_path}/host", f"AuthorizedKeysFile {tmp_path}/key.pub",
+        "StrictModes no", "UsePAM no", "PidFile none", "PermitRootLogin prohibit-password",
+        "ClientAliveInterval 1", "ClientAliveCountMax 3",
+    ]  # fmt: skip
+    (tmp_path / "sshd_config").write_text("\n".join(lines) + "\n")
+    command = [server, "-D", "-f", tmp_path / "sshd_config"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield port, tmp_path / "key"
+        process.terminate()
+
+
+def _wait_until(is_so):
+    """Wait until a condition holds, five minutes at most."""
+    until = time.monotonic() + 300
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+def test_a_client_that_sleeps_gets_every_event_once(head, sshd, tmp_path, monkeypatch, ctrl_c):
+    """Its process and its SSH tunnel are stopped until the server has dropped it; then it goes on to the end."""
+    monkeypatch.chdir(tmp_path)
+    remote, space = tmp_path / "remote", read_space(toy_space(tmp_path, trials=6, epochs=100.0))
+    port = head.dashboard.rpartition(":")[2]
+    cluster = CutTunnel(int(port), head.token_file, num_cuts=0)
+    job = SweepJob(new_submission(tmp_path, space=space), lambda _: ctrl_c())
+    heard, (sshd_port, key) = tmp_path / "heard", sshd
+    command = [sys.executable, Path(__file__).with_name("ssh_client.py"), remote, tmp_path / "second", heard]
+    command += [port, head.token_file, str(sshd_port), key]
+    paths = {"PYTHONPATH": f"{SHIPPED.parent}:{Path(__file__).parent}"}
+    with subprocess.Popen(
+        command, env=_environment(**paths), stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as client:
+        _wait_until(heard.exists)
+        assert submit(cluster, job, say=print).is_detached
+        (tmp_path / "heard.go").touch()
+        _wait_until(lambda: heard.read_text() != "")
+        os.killpg(client.pid, signal.SIGSTOP)
+        before = heard.read_text().count("\n")
+        time.sleep(float(os.environ.get("RAYSENT_SLEEP_S", "10")))
+        assert heard.read_text().count("\n") == before
+        os.killpg(client.pid, signal.SIGCONT)
+        shown, _ = client.communicate(timeout=600)
+    events = [json.loads(line) for line in heard.read_text().splitlines()]
+    assert client.returncode == 0, shown
+    assert shown.count("connection lost") == shown.count("connected again") >= 1
+    assert 0 < before < len(events)
+    assert events == list(read_events(tmp_path / "second"))
+    assert events[-1]["event"] == "completed"
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("token", "given"), [("", "none"), ("0" * 64, "the token of another cluster")])
+def test_jobs_are_rejected_without_the_token(head, token, given):
+    """An error of one line, before anything is sent."""
+    with pytest.raises(CloudError, match=f"^{head.dashboard}: requires its token; given {given}$"):
+        Jobs(head.dashboard, token=token)
+
+
+def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of raysent in a folder, in a process of its own."""
+    command = [sys.executable, "-m", "raysent", *arguments]
+    environment = _environment(**{"HOME": str(folder), **environment})
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    options = ["--run", "run", "--address", head.address, "--yes"]
+    return _command(folder, "sweep", str(toy_space(folder)), *options, **environment)
+
+
+@pytest.mark.cluster
+def test_sweep_at_an_address_works_with_the_token(head, tmp_path):
+    """Ray's environment variables name the file."""
+    ran = _sweep_at(head, tmp_path, **head.environment)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "run" / "trials.csv").is_file()
+
+
+@pytest.mark.cluster
+def test_sweep_at_an_address_is_rejected_without_the_token(head, tmp_path):
+    """Exit code 2, one line that names the fix, and no run folder."""
+    ran = _sweep_at(head, tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1] == (
+        f"error: --address {head.address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token, "
+        "and RAY_AUTH_TOKEN_PATH to the token's file unless that is ~/.ray/auth_token, with which Ray requires tokens "
+        "without being asked to"
+    )
+    assert "InvalidAuthToken" not in ran.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.cluster
+def test_node_agent_drains_with_the_token_and_reports_a_missing_one(head):
+    """With the token it drains a node; without, it logs once how to provide the token."""
+    start = ["-m", "ray.scripts.scripts", "start", f"--address={head.address}", "--block", "--num-cpus=0"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with (
+        metadata_service() as service,
+        subprocess.Popen([sys.executable, *start], env=_environment(**head.environment), **quiet) as node,
+    ):
+        try:
+            service.arm(3600)  # later than both agents start
+            assert _agent_log(head, service.url, until="RAY_AUTH_TOKEN_PATH").count("\n") == 1
+            assert "drained for terminate" in _agent_log(head, service.url, until="drained", **head.environment)
+        finally:
+            node.terminate()
+
+
+def _agent_log(head, url: str, *, until: str, **environment: str) -> str:
+    """Return the log of a node agent until a word occurs, and for two more polls."""
+    node_id = _worker_node(head)
+    command = [
+        sys.executable,
+        "-m",
+        "raysent.preemption",
+        "--address",
+        head.address,
+        "--poll-s",
+        "1",
+        "--node-id",
+        node_id,
+    ]
+    environment = _environment(AWS_EC2_METADATA_SERVICE_ENDPOINT=url, **environment)
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as agent:
+        log = ""
+        while until not in log:
+            line = agent.stderr.readline()
+            assert line, log
+            log += line
+        time.sleep(2)
+        agent.kill()
+        return log + agent.stderr.read()
+
+
+def _worker_node(head) -> str:
+    """Wait for a node beside the head; return its id."""
+    code = (
+        "import sys, time; from raysent.preemption.ray_nodes import _control_service\n"
+        "while True:\n"
+        "    client, _ = _control_service(sys.argv[1]); nodes = client.get_all_node_info(timeout=10)\n"
+        "    found = [key.hex() for key, node in nodes.items() if node.state == 0 and not node.is_head_node]\n"
+        "    if found: print(found[0]); break\n"
+        "    time.sleep(0.2)\n"
+    )
+    command = [sys.executable, "-c", code, head.address]
+    return subprocess.run(
+        command, env=_environment(**head.environment), capture_output=True, text=True, timeout=600, check=True
+    ).stdout.strip()

@@ -1,0 +1,97 @@
+"""`raysent sweep --cluster`: prices, workers and errors, with nothing launched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from submissions import SHIPPED, toy_space
+
+from raysent import cluster
+from raysent.cluster import SubmittedSweep, submission
+from raysent.sweeps import Workers
+from raysent.sweeps.ray_tune import _driver_place
+
+
+@pytest.fixture(autouse=True)
+def space(monkeypatch, tmp_path):
+    """A search space in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    toy_space(tmp_path)
+
+
+@pytest.fixture
+def submitted(monkeypatch):
+    """Cluster file and submission of each sweep on a cluster; nothing is launched."""
+    seen = []
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(submission, "Launcher", lambda file: file)
+
+    def run(file, submitted, **_):
+        seen.append((file, submitted))
+        return SubmittedSweep(0)
+
+    monkeypatch.setattr(cluster, "run_submission", run)
+    return seen
+
+
+def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
+    """List prices by type, unless the space sets a price; a message names their source if AWS is not available."""
+    ran = raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4)
+    assert ran.code == 0, ran.err
+    assert ran.err.startswith("prices on demand: list price of 20")
+    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "b", "--set", "cost.usd_per_hour=0.5").code == 0
+    costs = [submission.space.cost for _, submission in submitted]
+    assert costs[0].machines == {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "g6.xlarge": 0.8048, "m5.xlarge": 0.192}
+    assert (costs[0].region, costs[0].boot_s, costs[0].usd_per_hour) == ("us-east-1", 300, None)
+    assert (costs[1].machines, costs[1].usd_per_hour) == ({}, 0.5)
+    first = submitted[0][1]
+    assert first.options == ["--seed", "4"]
+    assert first.remote.startswith("s3://my-bucket/raysent/a-")
+    assert json.loads(Path("a/remote.json").read_text()) == {"remote": first.remote}
+
+
+@pytest.mark.parametrize(
+    ("options", "num"),
+    [
+        ([], 8),
+        (["--max-hourly", "3.3usd"], 3),
+        (["--max-hourly", "3usd", "--set", "cost.usd_per_hour=0.5"], 5),
+        (["--market", "on-demand"], 2),
+    ],
+)
+def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num):
+    """The most machines that the sweep's process adds; the head counts too, and the cluster file stays as it is."""
+    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", *options).code == 0
+    [(file, submission)] = submitted
+    assert submission.workers == Workers(num, 4, 1.0, ("T4", "A10G", "L4"))
+    assert submission.fleet.max_workers == num
+    assert file.max_workers == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--cluster", "none.yaml"], "error: none.yaml: no such file"),
+        (["--cluster", SHIPPED, "--address", "auto"], "error: --cluster: must not stand beside --address or --dry-run"),
+        (["--cluster", SHIPPED, "--run", "."], "error: .: must be empty; name another --run"),
+        (
+            ["--cluster", SHIPPED, "--max-hourly", "1usd"],
+            "error: --max-hourly 1usd: must allow for the head and one worker, 1.24 usd an hour at most; given 1.00",
+        ),
+    ],
+)
+def test_sweep_on_a_cluster_rejects(raysent, options, error):
+    """Errors of one line with exit code 2, before anything costs money."""
+    ran = raysent("sweep", "toy.yaml", *options)
+    assert (ran.code, ran.out, ran.err.strip()) == (2, "", error)
+
+
+def test_driver_place_prefers_machines_that_are_not_interrupted():
+    """Machines with `raysent_driver`, else the head, else any node."""
+    assert _driver_place({"CPU": 4, "raysent_driver": 64, "node:__internal_head__": 1}) == {"raysent_driver": 1.0}
+    assert _driver_place({"CPU": 4, "node:__internal_head__": 1}) == {"node:__internal_head__": 0.001}
+    assert _driver_place({"CPU": 4}) == {}
