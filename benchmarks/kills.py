@@ -49,11 +49,11 @@ import raysent.cli
 import raysent.pipeline
 import raysent.report
 from raysent.evaluation.tasks import senteval
-from raysent.sweeps import read_events
+from raysent.sweeps import load_record, read_events, replay
 
 LIMIT_S, ORPHANS_S, LOOK_S = 1800.0, 180.0, 0.02
 VIOLATION = "VIOLATION"
-# Files that hold times, or how often a command was started; what they say is compared by `doctor` and `replay`.
+# Files that hold times, or how often a command was started; what they say is compared by `doctor`.
 UNCOMPARED = {"journal.jsonl", "ledger.jsonl", "written.json", "report.html", "sweep.json", "run.lock"}
 # Values that hang on the clock or on kills.
 TIMED = {
@@ -171,7 +171,6 @@ DAMAGED = (
     Command("evaluate model --task reviews.csv --json", ("-",), damages=("model", "cache")),
     Command(DISTILL, ("out",), damages=("cache",)),
     Command("doctor swept --json", ("-",), damages=("swept",)),
-    Command("replay swept --json", ("-",), damages=("swept",)),
     Command("report swept --json", ("-",), damages=("swept",)),
     Command("resume swept --json", ("-",), damages=("swept",)),
     Command("ensemble swept --task reviews.csv --no-baselines -o out", ("out",), damages=("swept",)),
@@ -450,11 +449,12 @@ class Stage:
 
 def check_sweep(folder: Path, sweep: Path) -> str:
     """Return what is wrong with a sweep that has ended; empty if nothing is."""
-    for typed in ("doctor", "replay"):
-        ended = run(f"{typed} {sweep.name}", folder)
-        if ended.code:
-            return f"{typed}: exit code {ended.code}: {ended.out[-300:]}{ended.err[-300:]}"
-    events = list(read_events(sweep))
+    ended = run(f"doctor {sweep.name}", folder)
+    if ended.code:
+        return f"doctor: exit code {ended.code}: {ended.out[-300:]}{ended.err[-300:]}"
+    record, events = load_record(sweep), list(read_events(sweep))
+    if found := replay(record.space, seed=record.seed, events=events).difference:
+        return f"derived again from the journal: {found}"
     reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
     ends = Counter(event["trial"] for event in events if event["event"] == "ended")
     if [*reports.values(), *ends.values()] != [1] * (len(reports) + len(ends)):

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pydantic
-from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -34,69 +33,13 @@ _MAX_BITS = MAX_DIGITS * 10 // 3
 # Files and folders outside the package that the wheel holds inside it: `pyproject.toml` names the same ones.
 SHIPPED = ("cluster.yaml", "examples", "papers", "search_spaces")
 
-# Validation context for files of an earlier version: retired names are replaced by their new names.
-UPGRADE = "upgrade"
-
 
 class StrictModel(pydantic.BaseModel):
-    """A frozen model whose fields are checked and never coerced; an unknown name is an error.
-
-    Attributes:
-        retired_names: Field names of earlier versions and their current names. In a user's file, a retired name is an
-            error that gives the current name; with `UPGRADE` as the validation context it is replaced.
-        retired_values: Field name -> its values in earlier versions -> their current names, for `UPGRADE`.
-    """
-
-    retired_names: ClassVar[Mapping[str, str]] = {}
-    retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """A frozen model whose fields are checked and never coerced; an unknown name is an error."""
 
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
     )
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _replace_retired_names(cls, values: Any, info: pydantic.ValidationInfo) -> Any:
-        """Replace retired names if the context is `UPGRADE`; otherwise reject them."""
-        if not isinstance(values, Mapping):
-            return values
-        if info.context == UPGRADE:
-            renamed = {cls.retired_names.get(name, name): value for name, value in values.items()}
-            return {name: _renamed_value(cls.retired_values.get(name, {}), value) for name, value in renamed.items()}
-        for name in [name for name in values if name in cls.retired_names]:  # in their order, not in that of a set
-            new = cls.retired_names[name]
-            raise PydanticCustomError("retired_name", "is now called '{new}'", {"name": name, "new": new})
-        return values
-
-
-def _renamed_value(new_names: Mapping[str, str], value: Any) -> Any:
-    return new_names.get(value, value) if isinstance(value, str) else value
-
-
-def original_names(model: pydantic.BaseModel, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's dumped values under the names of the first version, so that a key of them outlives renaming.
-
-    Args:
-        model: The model.
-        values: What its `model_dump` returned; some names may be left out.
-    """
-    names = {new: old for old, new in getattr(model, "retired_names", {}).items()}
-    tables = getattr(model, "retired_values", {})
-    return {
-        names.get(name, name): _renamed_value(
-            {new: old for old, new in tables.get(name, {}).items()}, _original_part(getattr(model, name, None), value)
-        )
-        for name, value in values.items()
-    }
-
-
-def _original_part(part: Any, value: Any) -> Any:
-    """Return the dumped value of a field: a model, a mapping of models, or a plain value."""
-    if isinstance(part, pydantic.BaseModel):
-        return original_names(part, value)
-    if isinstance(part, dict):
-        return {key: _original_part(part.get(key), inside) for key, inside in value.items()}
-    return value
 
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -325,20 +268,19 @@ def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any
     return node
 
 
-def validate(kind: type[Model], document: Document, *, at: KeyPath = (), context: str | None = None) -> Model:
+def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Model:
     """Return the document's values as a validated model.
 
     Args:
         kind: Class of the model.
         document: The values and their locations.
         at: Path of the values inside the document, for error messages.
-        context: `UPGRADE` for a file that an earlier version wrote.
 
     Raises:
         ConfigError: With file, line, path and nearest fix of the first error.
     """
     try:
-        return kind.model_validate(document.values, context=context)
+        return kind.model_validate(document.values)
     except pydantic.ValidationError as error:
         path, message = explain(error, document.values, kind)
         raise document.error((*at, *path), message) from None
@@ -354,8 +296,6 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
     match first["type"]:
         case "extra_forbidden":
             message = "unknown name" + did_you_mean(path[-1], _names_beside(kind, values, path))
-        case "retired_name":
-            path, message = (*path, first["ctx"]["name"]), first["msg"]
         case "missing":
             message = "is required and is not given"
         case "union_tag_invalid":

@@ -1,5 +1,6 @@
 """Folders of saved models, written or changed for tests."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,15 @@ import numpy as np
 from safetensors.numpy import save
 
 
-def without_manifest(folder: Path, **changes: Any) -> None:
-    """Turn a model's folder into one of raysent 0.1, which has no manifest, with changed values in `model.json`."""
-    about = json.loads((folder / "model.json").read_text())
-    for name in ("files", "tensors", "sha256"):
-        about.pop(name, None)
-    (folder / "model.json").write_text(json.dumps({**about, "format": 1, **changes}))
+def sign(folder: Path, **changes: Any) -> None:
+    """Write a manifest that fits the changed files of a model's folder, with changed values in `model.json`."""
+    about = {**json.loads((folder / "model.json").read_text()), **changes}
+    del about["sha256"]
+    for name in about["files"]:
+        data = (folder / name).read_bytes()
+        about["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    text = json.dumps(about, sort_keys=True)
+    (folder / "model.json").write_text(json.dumps({**about, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
 
 
 def write_model(folder: Path, values: bytes | None = None) -> Path:

@@ -31,7 +31,7 @@ from raysent.training.loop import fit
 
 SWEEP = "sweep space.yaml --yes --run out"
 TRAIN = "train space.yaml --run out"
-RECORD = (Path(__file__).parent / "data" / "version_1" / "killed" / "sweep.json").read_text()
+RECORD = (Path(__file__).parent / "data" / "version_2" / "killed" / "sweep.json").read_text()
 VECTORS = "--set encoder.embedding.vectors"
 
 

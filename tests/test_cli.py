@@ -189,7 +189,7 @@ def test_sweep_dry_run_names_the_choice_that_cannot_be_replayed(raysent_, place,
     monkeypatch.setattr("raysent.sweeps.samplers.optuna_samplers.takes_seed", lambda *_: False)
     typed = ["sweep", "space.yaml", "--dry-run", "--set", "limits.sampler={type: optuna, name: TPESampler}"]
     reason = "limits.sampler: optuna: TPESampler of Optuna takes no seed"
-    assert f"'raysent replay' will not be possible: {reason}" in raysent_(*typed).out
+    assert f"the same seed would not give the same trials: {reason}" in raysent_(*typed).out
     assert json.loads(raysent_(*typed, "--json").out)["not_replayable"] == reason
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pytest
 
-from raysent.config import UPGRADE, Document, StrictModel, get_dotted, parse_override, parse_yaml, set_dotted, validate
+from raysent.config import Document, StrictModel, get_dotted, parse_override, parse_yaml, set_dotted, validate
 from raysent.errors import ConfigError
 
 
@@ -73,21 +72,3 @@ def test_set_dotted_makes_mappings_and_refuses_single_values():
     assert get_dotted(values, "a.x", "none") == "none"
     with pytest.raises(ConfigError, match=r"a.b.c: 'a.b' must be a mapping; it is a single value"):
         set_dotted(values, "a.b.c", 3)
-
-
-class _Renamed(StrictModel):
-    retired_names: ClassVar[Mapping[str, str]] = {"each": "stratify_by"}
-    stratify_by: str = ""
-
-
-def test_validate_names_the_new_name_of_a_retired_one() -> None:
-    """A retired name in a user's file is an error that gives the new name."""
-    document = parse_yaml("each: encoder.type\n", source="space.yaml")
-    with pytest.raises(ConfigError, match=r"^space.yaml:1: each: is now called 'stratify_by'$"):
-        validate(_Renamed, document)
-
-
-def test_validate_reads_a_retired_name_of_an_earlier_file() -> None:
-    """With the UPGRADE context, a retired name is read as the new name."""
-    document = parse_yaml("each: encoder.type\n")
-    assert validate(_Renamed, document, context=UPGRADE).stratify_by == "encoder.type"

@@ -1,4 +1,4 @@
-"""Append-only files: numbers and hashes of lines, batches, what is torn, what is damaged, what can be repaired."""
+"""Append-only files: numbers and hashes of lines, batches, what is torn, what is damaged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysent.errors import ArtifactError
-from raysent.storage import Lines, check_lines, read_json_lines, repair_lines
+from raysent.storage import Lines, check_lines, read_json_lines
 
 ENTRIES = [{"event": "started", "trial": f"{number:04d}", "text": "é\n{"} for number in range(6)]
 
@@ -37,17 +37,6 @@ def test_lines_are_read_as_they_were_appended(tmp_path, data):
     assert check_lines(path.read_bytes()).lines[-1].seen == {"ledger": [3, 0.5]}
 
 
-def test_lines_of_version_1_are_continued_with_hashes_of_what_was_there(tmp_path):
-    """They have none; a change of them is found by the lines that were added."""
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"a": 1}\n{"a": 2}\n')
-    Lines(path).append({"a": 3})
-    assert read_json_lines(path) == [{"a": 1}, {"a": 2}, {"a": 3}]
-    path.write_bytes(path.read_bytes().replace(b'"a": 1', b'"a": 7'))
-    with pytest.raises(ArtifactError, match=r"a.jsonl:3: its hash is not that of the file up to here"):
-        read_json_lines(path)
-
-
 def test_lines_drop_what_a_killed_writer_left_and_keep_a_line_without_its_newline(tmp_path, data):
     """At every byte of the last line; a writer continues after the last whole line."""
     path = tmp_path / "a.jsonl"
@@ -64,39 +53,37 @@ def test_lines_drop_what_a_killed_writer_left_and_keep_a_line_without_its_newlin
 
 
 @given(st.data())
-def test_lines_find_and_repair_every_flipped_bit(data, drawn):
-    """Whatever bit: it is found, or the line is torn; the repaired file is the one that was written."""
+def test_lines_find_every_flipped_bit(data, drawn):
+    """Whatever bit: it is found, and the lines before it are read."""
     place = drawn.draw(st.integers(0, len(data) - 1))
     bit = drawn.draw(st.integers(0, 7))
     flipped = data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
     checked = check_lines(flipped)
     assert checked.damage is not None
     assert checked.entries == ENTRIES[: len(checked.entries)]
-    assert repair_lines(flipped) == data
 
 
 @pytest.mark.parametrize(
-    ("order", "is_repaired"),
+    "order",
     [
-        ((0, 0, 1, 2, 3, 4, 5), True),
-        ((0, 1, 2, 2, 2, 3, 4, 5), True),
-        ((0, 2, 1, 3, 4, 5), True),
-        ((5, 4, 3, 2, 1, 0), True),
-        ((0, 1, 3, 4, 5), False),
-        ((1, 2, 3, 4, 5), False),
+        (0, 0, 1, 2, 3, 4, 5),
+        (0, 1, 2, 2, 2, 3, 4, 5),
+        (0, 2, 1, 3, 4, 5),
+        (5, 4, 3, 2, 1, 0),
+        (0, 1, 3, 4, 5),
+        (1, 2, 3, 4, 5),
     ],
 )
-def test_lines_find_what_is_doubled_moved_or_removed(data, order, is_repaired):
-    """Doubled and moved lines are repaired; of a removed one nothing is left to repair it from."""
+def test_lines_find_what_is_doubled_moved_or_removed(data, order):
+    """At the first line that is not where it was written."""
     lines = data.splitlines(keepends=True)
     damaged = b"".join(lines[number] for number in order)
     first = next(number for number, line in enumerate(order) if number != line)
     assert check_lines(damaged).damage.line == first + 1
-    assert repair_lines(damaged) == (data if is_repaired else None)
 
 
 def test_line_without_hash_after_one_with_a_hash_is_damage(tmp_path, data):
-    """Version 0.1 may not continue what this version wrote."""
+    """Another program wrote it."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(data + b'{"event": "ended"}\n')
     with pytest.raises(ArtifactError, match=r"a.jsonl:7: has no hash, but earlier lines have; another program changed"):

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from model_folders import without_manifest
+from model_folders import sign
 
 from raysent.config import Document, validate
 from raysent.data.batches import Batch
@@ -259,7 +259,7 @@ def test_tensors_of_another_model_are_refused(tmp_path, encoder):
     build(GRU if encoder is BAG else {**CONCAT, "members": {"gru": GRU}}).save(tmp_path / "one")
     build(encoder).save(tmp_path / "other")
     shutil.copy(tmp_path / "other" / "model.safetensors", tmp_path / "one")
-    without_manifest(tmp_path / "one")
+    sign(tmp_path / "one")
     with pytest.raises(ArtifactError, match=r"model\.safetensors: of another model"):
         load(tmp_path / "one")
 
@@ -277,7 +277,7 @@ def test_json_with_an_unknown_name_is_refused(tmp_path):
     build(BAG).save(tmp_path)
     about = read_json(tmp_path / "model.json")
     about["config"]["encoder"]["pole"] = 1
-    without_manifest(tmp_path, config=about["config"])
+    sign(tmp_path, config=about["config"])
     with pytest.raises(ArtifactError, match=r"model\.json: changed or of another version \(.*encoder\.pole"):
         load(tmp_path)
 
@@ -288,7 +288,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     tensors = load_tensors(tmp_path / "model.safetensors")
     tensors["f.words.weight"][3, 1] = torch.nan
     save_tensors(tmp_path / "model.safetensors", tensors)
-    without_manifest(tmp_path)
+    sign(tmp_path)
     with pytest.raises(ArtifactError, match=r"'f\.words\.weight' holds values that are not finite"):
         load(tmp_path)
 

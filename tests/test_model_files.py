@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from model_folders import without_manifest
+from model_folders import sign
 from safetensors.torch import load_file, save_file
 
 from raysent.config import Document, validate
@@ -47,10 +47,11 @@ def test_manifest_lists_files_and_tensors(saved):
     assert about["tensors"]["f.words.weight"] == {"dtype": "F32", "shape": [22, 3]}
 
 
-def test_folder_of_an_earlier_version_loads(saved, folder):
-    """It has no manifest, and gives the same vectors."""
-    without_manifest(folder)
-    assert (SentenceModel.load(folder).encode(TEXT) == saved[0].encode(TEXT)).all()
+def test_folder_of_an_earlier_version_is_refused(folder):
+    """The command that makes it again is named."""
+    sign(folder, format=1)
+    with pytest.raises(ArtifactError, match="of another version of raysent; make the model again with 'raysent train'"):
+        SentenceModel.load(folder)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.txt", "model.json"])
@@ -98,8 +99,8 @@ def test_initial_encoders_of_a_damaged_model_are_refused(folder):
     ],
 )
 def test_values_out_of_bounds_are_refused(folder, changes, message):
-    """Also in a folder without a manifest."""
-    without_manifest(folder, **changes)
+    """Also where the manifest fits."""
+    sign(folder, **changes)
     with pytest.raises(ArtifactError, match=message):
         SentenceModel.load(folder)
 
@@ -118,7 +119,7 @@ def test_configuration_of_a_huge_model_is_refused_before_it_is_built(folder):
     """Its memory is not allocated first."""
     about = json.loads((folder / "model.json").read_text())
     about["config"]["encoder"]["hidden_size"] = 10**9
-    without_manifest(folder, config=about["config"])
+    sign(folder, config=about["config"])
     with pytest.raises(ArtifactError, match="of another model: must hold"):
         SentenceModel.load(folder)
 
@@ -129,7 +130,7 @@ def test_tensors_of_another_type_are_refused(folder, value):
     tensors = load_file(folder / "model.safetensors")
     tensors["f.words.weight"] = torch.full((22, 3), value, dtype=torch.float64)
     save_file(tensors, folder / "model.safetensors")
-    without_manifest(folder)
+    sign(folder)
     with pytest.raises(ArtifactError, match=r"'f\.words\.weight' must be torch\.float32; given torch\.float64"):
         SentenceModel.load(folder)
 
@@ -138,7 +139,7 @@ def test_doubled_words_are_refused(folder):
     """A vocabulary whose ids are ambiguous is not read."""
     path = folder / "vocabulary.txt"
     path.write_text(path.read_text().replace("w7\n", "w6\n"))
-    without_manifest(folder)
+    sign(folder)
     with pytest.raises(ArtifactError, match="must name each word once; given 2 times 'w6'"):
         SentenceModel.load(folder)
 
@@ -147,7 +148,6 @@ def test_doubled_words_are_refused(folder):
 @pytest.mark.parametrize("name", ["vocabulary.txt", "model.json", "model.safetensors"])
 def test_pipe_is_refused_instead_of_waited_for(folder, name):
     """In place of any file."""
-    without_manifest(folder)
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(ArtifactError, match=r"must be a file|no such file"):
@@ -174,16 +174,13 @@ def test_changed_checkpoint_record_is_refused(tmp_path):
     assert found[1].step == 5
 
 
-def test_checkpoint_of_an_earlier_version_is_read(tmp_path):
-    """Its record has no digest."""
+def test_checkpoint_of_an_earlier_version_is_refused(tmp_path):
+    """It says how to train again."""
     save_checkpoint(tmp_path, {"x": torch.zeros(2)}, Progress(step=5), key="k")
     path = tmp_path / "checkpoint/000000005.json"
-    record = json.loads(path.read_text())
-    del record["digest"]
-    path.write_text(json.dumps({**record, "format": "raysent checkpoint 2"}))
-    found = load_checkpoint(tmp_path, key="k")
-    assert found is not None
-    assert found[1].step == 5
+    path.write_text(path.read_text().replace("raysent checkpoint 3", "raysent checkpoint 2"))
+    with pytest.raises(ArtifactError, match=r"not a checkpoint's record; remove .* to train again from the start"):
+        load_checkpoint(tmp_path, key="k")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from raysent.sweeps.space import Choice, Interval
 from raysent.training.outcome import Outcome, save_outcome
 from raysent.training.run import save_run
 
-VERSION_1 = Path(__file__).parent / "data" / "version_1"
+VERSION_2 = Path(__file__).parent / "data" / "version_2"
 
 
 @pytest.fixture(scope="module")
@@ -318,10 +318,10 @@ def test_write_of_a_running_sweep_drops_the_line_that_is_being_written(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["finished", "killed"])
-def test_write_of_a_sweep_of_version_1(tmp_path: Path, name: str) -> None:
-    """A sweep of version 0.1 and one of its trainings have a page."""
+def test_write_of_a_sweep_of_version_2(tmp_path: Path, name: str) -> None:
+    """A sweep of version 0.2.0 and one of its trainings have a page."""
     folder = tmp_path / name
-    shutil.copytree(VERSION_1 / name, folder)
+    shutil.copytree(VERSION_2 / name, folder)
     text = prose(write(folder).read_text())
     assert f"The best of {6 if name == 'finished' else 2} trials is" in text
     assert "The run reaches context_accuracy" in prose(write(folder / "trials" / "0000").read_text())

@@ -9,7 +9,7 @@ from tiny_run import tiny_run
 
 from raysent.config import parse_yaml, validate
 from raysent.errors import ArtifactError, ConfigError
-from raysent.storage import content_key, write_json
+from raysent.storage import content_key
 from raysent.storage.layout import RUN_FILE
 from raysent.training.run import RunConfig, describe, load_run, save_run
 
@@ -65,8 +65,8 @@ def test_describe_has_the_values_that_differ_from_the_defaults(tmp_path: Path) -
     )
 
 
-def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> None:
-    """Renamed names and values are read; the key is the same, so that its checkpoints are found."""
+def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
+    """So that the checkpoints of version 0.2.0 are found."""
     now = {"type": "relatedness", "num_levels": 5, "penalty_center": "initial"}
     changes = {"objective": now, "pairs": {"path": "pairs.tsv", "score": 2}}
     config = tiny_run(tmp_path, **changes)
@@ -77,16 +77,7 @@ def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> 
         "validation": {"documents"},
     }
     values = config.model_dump(mode="json", exclude=added)
-    for new, old in (("num_levels", "num_marks"), ("penalty_center", "anchor")):
-        values["objective"][old] = values["objective"].pop(new)
-    values["objective"]["anchor"] = "first"
-    write_json(tmp_path / RUN_FILE, {"config": values})
-    assert load_run(tmp_path).model_copy(update={"corpus": config.corpus}) == config
-    assert config.key == load_run(tmp_path).key == content_key(values)
-
-
-def test_retired_name_in_a_users_file_raises_the_new_one(tmp_path: Path) -> None:
-    """Only files of earlier versions are upgraded."""
-    text = "encoder: {type: gru}\npairs: {path: p, score: 1}\nobjective: {type: relatedness, num_marks: 5}\n"
-    with pytest.raises(ConfigError, match=r"x:3: objective\.num_marks: is now called 'num_levels'"):
-        validate(RunConfig, parse_yaml(text, source="x"))
+    objective = values["objective"]
+    objective |= {"num_marks": objective.pop("num_levels"), "anchor": "first"}
+    del objective["penalty_center"]
+    assert config.key == content_key(values)

@@ -19,7 +19,7 @@ from raysent.sweeps.record import save_record, write_trials_table
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import trials_of
 
-DATA = Path(__file__).parent / "data" / "version_1"
+DATA = Path(__file__).parent / "data" / "version_2"
 TEXT = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
 
 

@@ -37,7 +37,7 @@ from raysent.sweeps.trackers import (
     track,
 )
 
-RUN = Path(__file__).parent / "data" / "version_1" / "finished"
+RUN = Path(__file__).parent / "data" / "version_2" / "finished"
 EVENTS = list(read_events(RUN))
 SCORES = {"validation": 70.0, "test": 60.0}
 EVALUATED = evaluated_event(

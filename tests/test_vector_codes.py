@@ -12,7 +12,6 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.kernels.hamming import hamming, unpack_bits
 from raysent.models.codes import known_codes
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
-from raysent.storage import load_tensors, save_tensors
 
 
 def clustered_vectors(rows: int = 400, dim: int = 24) -> np.ndarray:
@@ -83,17 +82,6 @@ def test_code_without_a_number_of_bits_has_one_for_each_number():
     made, _ = make_code(clustered_vectors(), VectorCodeConfig.model_validate({"code": {"type": "autoencoder"}}))
     assert made.num_bits == 24
     assert made.config.code.num_bits(4096) == 2048
-
-
-def test_code_of_version_0_1_encodes_as_before(tmp_path):
-    """A saved autoencoder without mean and spread reads raw vectors."""
-    vectors = clustered_vectors()
-    config = settings("autoencoder", code={"type": "autoencoder", "bits": 20, "variant": "authors"})
-    made, _ = make_code(vectors, config)
-    made.save(tmp_path)
-    tensors = load_tensors(tmp_path / "code.safetensors")
-    save_tensors(tmp_path / "code.safetensors", {name: tensors[name] for name in ("layer.weight", "layer.bias")})
-    np.testing.assert_array_equal(load_code(tmp_path).encode_packed(vectors), made.encode_packed(vectors))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CLI of `raysent plan`, `sweep`, `resume`, `replay`, `train` and `space`."""
+"""CLI of `raysent plan`, `sweep`, `resume`, `train` and `space`."""
 
 from __future__ import annotations
 
@@ -327,26 +327,6 @@ def _working_folder(run: Path) -> Iterator[Path]:
 
 
 @sweep_app.command()
-def replay(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Derive every decision of a sweep again from its journal.
-
-    Proposals, seeds, early stops and the end of the budget must be the same to the last bit. Exit code 1 if one
-    differs.
-    """
-    replayed = raysent.replay(run)
-    if as_json:
-        print_json(asdict(replayed))
-    elif replayed.difference:
-        messages.print(f"{run}: {replayed.difference}", soft_wrap=True)
-    else:
-        sessions = f"{replayed.num_sessions} session" + ("s" if replayed.num_sessions != 1 else "")
-        results.print(
-            f"{replayed.num_derived} events of {sessions} derived again from the journal: all the same", soft_wrap=True
-        )
-    raise typer.Exit(ExitCode.CHECK_FAILED if replayed.difference else 0)
-
-
-@sweep_app.command()
 def track(
     run: RunArgument,
     to: Annotated[
@@ -376,23 +356,16 @@ def track(
 
 
 @sweep_app.command()
-def doctor(
-    run: RunArgument,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired without loss.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+def doctor(run: RunArgument, as_json: JsonOption = False) -> None:
     """Check a sweep's journal and ledger for damage.
 
-    Every line has a hash, and each file records how much of the other existed. --repair restores flipped bits, doubled
-    and moved lines, and recovers a ledger's spending from the journal; damaged files are kept. Exit code 1 if damage
-    is left.
+    Every line has a hash, and each file records how much of the other existed. Nothing is changed. Exit code 1 if a
+    file is damaged.
     """
-    found = raysent.doctor(run, repair=repair)
+    found = raysent.doctor(run)
     if as_json:
         print_json(asdict(found))
     else:
-        for text in found.repaired:
-            results.print(f"repaired {text}", soft_wrap=True)
         for text in found.problems:
             messages.print(text, style="red", soft_wrap=True)
         spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
@@ -584,7 +557,7 @@ def _print_plan(plan: SweepPlan) -> None:
         f"then the best {values['retrain']} are trained on from their weights" if values["retrain"] else "",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
-        f"'raysent replay' will not be possible: {values['not_replayable']}" if values["not_replayable"] else "",
+        f"the same seed would not give the same trials: {values['not_replayable']}" if values["not_replayable"] else "",
     ):
         if line:
             results.print(line, soft_wrap=True)

@@ -1,8 +1,7 @@
 """A saved model's files: reading and writing `model.json`, and setting parameters from tensors by name.
 
 `model.json` holds the parts of the model and a manifest: size and SHA-256 of the other files, type and shape of each
-tensor, and a hash of itself. All are verified when the model is read, so that no damaged model loads. Folders that
-raysent 0.1 wrote (format 1) have no manifest; names, shapes and types of their tensors are compared with the model.
+tensor, and a hash of itself. All are verified when the model is read, so that no damaged model loads.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ TENSORS_FILE = "model.safetensors"
 
 KIND = "raysent model"
 _FORMAT = 2
-_FORMAT_WITHOUT_MANIFEST = 1
 _MAX_LENGTH = 1_000_000
 # A fixed table counts for each tower and each member that reads it.
 _MAX_OVERCOUNT = 100
@@ -80,7 +78,7 @@ def read_record(folder: Path) -> Record:
     about = _read(path)
     try:
         document = configuration.Document(values=about["config"], source=str(path))
-        config = configuration.validate(ModelConfig, document, context=configuration.UPGRADE)
+        config = configuration.validate(ModelConfig, document)
         return Record(
             config,
             max_length=_whole(about, "max_length", at_least=1, at_most=_MAX_LENGTH),
@@ -94,10 +92,11 @@ def read_record(folder: Path) -> Record:
 def _read(path: Path) -> dict[str, Any]:
     """Return the verified content of `model.json`."""
     about = read_json(path)
-    formats = (_FORMAT, _FORMAT_WITHOUT_MANIFEST)
-    if not isinstance(about, dict) or about.get("kind") != KIND or about.get("format") not in formats:
+    if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")
-    if about["format"] == _FORMAT and about.get("sha256") != _digest(about):
+    if about.get("format") != _FORMAT:
+        raise ArtifactError(f"{path}: of another version of raysent; make the model again with 'raysent train'")
+    if about.get("sha256") != _digest(about):
         raise ArtifactError(f"{path}: changed since it was written; restore it or train again")
     return about
 
@@ -115,7 +114,7 @@ def _whole(about: dict[str, Any], name: str, *, at_least: int, at_most: int) -> 
 
 
 def verify_files(folder: Path) -> None:
-    """Compare the files of a model with its manifest; a folder of raysent 0.1 has none.
+    """Compare the files of a model with its manifest.
 
     Raises:
         ArtifactError: If a file is missing or was changed since the model was saved.

@@ -268,9 +268,6 @@ class SentenceModel(nn.Module, SentenceEncoder):
         model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)
         if config.objective.in_saved_model != "absent":
             model._add_objectives(tables.generator)
-        if model.code is not None:
-            saved = {name[5:]: value for name, value in tensors.items() if name.startswith("code.")}
-            tensors |= {f"code.{name}": value for name, value in model.code.upgraded(saved).items()}
         model.load_tensors(tensors, source=source)
         return model.eval()
 

@@ -16,7 +16,7 @@ import pydantic
 import torch
 from torch import Tensor
 
-from raysent.config import UPGRADE, StrictModel
+from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.kernels.hamming import UInt8, pack_bits
 from raysent.models.codes import AnyCode, Code, build_code
@@ -108,9 +108,9 @@ def load_code(folder: Path) -> VectorCode:
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ArtifactError(f"{folder / CODE_FILE}: not a code of this version of raysent; make it again")
     try:
-        config, dim = VectorCodeConfig.model_validate(about["config"], context=UPGRADE), int(about["dim"])
+        config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
         code = build_code(config.code, dim=dim, generator=torch.Generator())
-        code.load_state_dict(code.upgraded(load_tensors(folder / TENSORS_FILE)))
+        code.load_state_dict(load_tensors(folder / TENSORS_FILE))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ArtifactError(f"{folder}: changed or of another version ({reason}); make it again") from None

@@ -8,7 +8,7 @@ value raises a `RaysentError` with one line. Progress goes to standard error; `p
 results.py          what the functions return: a plan, a trained run, a sweep with its trials, models, scores and report
 arguments.py        what the functions are given, read and checked: a space, overrides, tasks, a folder
 loading.py          `load`: what a folder holds. It imports nothing that only training or searching needs
-sweeps.py           sweeps: planned, run, resumed, replayed and checked
+sweeps.py           sweeps: planned, run, resumed and checked
 tracking.py         `track`: the trials and scores of a sweep to trackers
 training.py         training of one run: of a space, or of a finished trial again
 distillation.py     `distill`: one model learns what another, or an ensemble, returns
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         scores_frame,
         write_report,
     )
-    from raysent.pipeline.sweeps import doctor, plan, replay, resume, sweep
+    from raysent.pipeline.sweeps import doctor, plan, resume, sweep
     from raysent.pipeline.tracking import track
     from raysent.pipeline.training import train, train_space, train_trial, trial_of
     from raysent.pipeline.vectors import compose, encode_corpus, encode_file, index_vectors
@@ -72,7 +72,7 @@ _NAMES = {
         "scores_frame",
         "write_report",
     ],
-    "sweeps": ["doctor", "plan", "replay", "resume", "sweep"],
+    "sweeps": ["doctor", "plan", "resume", "sweep"],
     "tracking": ["track"],
     "training": ["train", "train_space", "train_trial", "trial_of"],
     "vectors": ["compose", "encode_corpus", "encode_file", "index_vectors"],
@@ -109,7 +109,6 @@ __all__ = [
     "plan_reproduction",
     "print_remarks",
     "registries",
-    "replay",
     "reproduce",
     "resume",
     "scale_overrides",

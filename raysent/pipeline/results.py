@@ -363,14 +363,12 @@ class RunHealth:
 
     Attributes:
         problems: The first bad line of each damaged file, as ``file:line: reason``; empty if all is well.
-        repaired: What was repaired, in words.
         num_events: Events of the journal that can be read.
         num_entries: Entries of the ledger that can be read.
         spent_usd: What the sweep has spent, or at least has; None if that is unknown.
     """
 
     problems: tuple[str, ...]
-    repaired: tuple[str, ...]
     num_events: int
     num_entries: int
     spent_usd: float | None

@@ -1,4 +1,4 @@
-"""Sweeps: planned, run, resumed, replayed and checked."""
+"""Sweeps: planned, run, resumed and checked."""
 
 from __future__ import annotations
 
@@ -26,15 +26,12 @@ from raysent.simulation.estimate import Estimate, estimate_locally
 from raysent.simulation.forecast import Forecast
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
-from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, read_sweep
+from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
 from raysent.sweeps.driver import EvaluationMachines, check_free, evaluation_machines
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.fitting import fit_to_machine
-from raysent.sweeps.integrity import check_run as check_files
-from raysent.sweeps.integrity import repair as repair_run
-from raysent.sweeps.journal_replay import Replayed
-from raysent.sweeps.journal_replay import replay as replay_sweep
+from raysent.sweeps.integrity import check_run
 from raysent.sweeps.machines import machines_at
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
@@ -363,39 +360,22 @@ def _check_relative_paths(recorded: RecordedSweep) -> None:
         )
 
 
-def doctor(run: str | Path, *, repair: bool = False) -> RunHealth:
-    """Check the journal and the ledger of a sweep, and repair what can be repaired without loss.
+def doctor(run: str | Path) -> RunHealth:
+    """Check the journal and the ledger of a sweep.
 
     Args:
         run: The run folder.
-        repair: Whether to repair. Damaged files are kept beside the repaired ones.
 
     Returns:
-        What is damaged, what was repaired, and what the sweep has spent.
+        What is damaged, and what the sweep has spent.
 
     Raises:
-        RaysentError: If the folder cannot be read; to repair, also if it is in a bucket or in use.
+        RaysentError: If the folder is no sweep's, or cannot be read.
     """
     folder = open_folder(run)
-    repaired = repair_run(folder).repaired if repair else ()
-    found = check_files(folder)
-    return RunHealth(tuple(map(str, found.problems)), repaired, found.num_events, found.num_entries, found.spent_usd)
-
-
-def replay(run: str | Path) -> Replayed:
-    """Derive every decision of a sweep again from its journal, and compare.
-
-    Args:
-        run: The run folder.
-
-    Returns:
-        The comparison; its `difference` is empty if all decisions are the same.
-
-    Raises:
-        ArtifactError: If the folder is no sweep's, or its journal is damaged.
-    """
-    recorded = read_sweep(open_folder(run))
-    return replay_sweep(recorded.space, seed=recorded.record.seed, events=recorded.events)
+    load_record(folder)
+    found = check_run(folder)
+    return RunHealth(tuple(map(str, found.problems)), found.num_events, found.num_entries, found.spent_usd)
 
 
 def _spot_prices(space: SearchSpace) -> SpotUsd | None:

@@ -38,7 +38,6 @@ from raysent.storage.lines import (
     check_lines,
     num_lines,
     read_json_lines,
-    repair_lines,
     write_json_line,
 )
 from raysent.storage.mirror import address_of, open_folder, refresh, remove, remove_folder, to_uri
@@ -79,7 +78,6 @@ __all__ = [
     "remove",
     "remove_folder",
     "remove_shared",
-    "repair_lines",
     "s3_errors",
     "save_arrays",
     "save_tensors",

@@ -7,8 +7,8 @@ A line of a journal or a ledger ends with three keys that readers check and leav
 `line` counts from 0. `hash` is the start of the SHA-256 of all bytes of the file up to it, so that no line can be
 changed, removed, doubled or moved unnoticed. `seen` is how much of another file existed when the line was written;
 `raysent.sweeps.integrity` compares both, which finds lines that are missing at an end. A line may also be a batch,
-`{"entries": [...], "line": ...}`, which readers take apart. Files of version 0.1 have none of this and are read as they
-are; lines that are added to them have hashes of everything before.
+`{"entries": [...], "line": ...}`, which readers take apart. The lines of short files, such as a run's reports, have no
+hashes.
 
 On disk, each line is flushed before the caller acts on it, and a reader drops an incomplete last line, left by a killed
 writer. In a bucket, each line is an object of its own that is only created, never replaced: of two writers of the same
@@ -48,12 +48,10 @@ class Line:
     Attributes:
         entries: Its entries, one unless it is a batch.
         seen: What `seen` of the line says; empty for a line without a hash.
-        is_hashed: Whether it has a number and a hash.
     """
 
     entries: tuple[Any, ...]
     seen: Mapping[str, Any]
-    is_hashed: bool
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,10 @@ class Damage:
     Attributes:
         line: Its number in the file, counted from 1.
         reason: What is wrong with it.
-        start: Where it begins, in bytes.
     """
 
     line: int
     reason: str
-    start: int
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,7 @@ class _Reader:
             raise ValueError(f"not JSON ({error})") from None
         if isinstance(value, dict) and not _FRAME.isdisjoint(value):
             raise ValueError("its hash is not at its end")
-        return Line((value,), {}, is_hashed=False)
+        return Line((value,), {})
 
     def _hashed(self, data: bytes, end: re.Match[bytes]) -> Line:
         digest = self.digest.copy()
@@ -139,7 +135,7 @@ class _Reader:
         if number != len(self.lines):
             raise ValueError(f"its number is {number}, not {len(self.lines)}")
         entries = values["entries"] if values.keys() == {"entries"} else [values]
-        return Line(tuple(entries), seen, is_hashed=True)
+        return Line(tuple(entries), seen)
 
 
 def check_lines(data: bytes) -> Checked:
@@ -147,7 +143,7 @@ def check_lines(data: bytes) -> Checked:
 
     An incomplete last line is dropped. In a file without hashes, a last line that is not JSON is too.
     """
-    reader, start = _Reader(), 0
+    reader = _Reader()
     *complete, last = data.split(b"\n")
     for number, line in enumerate(complete, start=1):
         try:
@@ -155,90 +151,15 @@ def check_lines(data: bytes) -> Checked:
         except ValueError as error:
             if number == len(complete) and not last and not reader.is_hashed and _HAS_END.search(line) is None:
                 return Checked(tuple(reader.lines), num_torn=len(line) + 1)
-            reason = str(error)
-            return Checked(tuple(reader.lines), Damage(number, reason, start))
-        start += len(line) + 1
+            return Checked(tuple(reader.lines), Damage(number, str(error)))
     if _HAS_END.search(last) is None:
         return Checked(tuple(reader.lines), num_torn=len(last))
     # All of the line was written: only its newline may be missing.
     try:
         reader.take(last)
     except ValueError as error:
-        return Checked(tuple(reader.lines), Damage(len(complete) + 1, str(error), start))
+        return Checked(tuple(reader.lines), Damage(len(complete) + 1, str(error)))
     return Checked(tuple(reader.lines))
-
-
-def repair_lines(data: bytes) -> bytes | None:
-    """Return a damaged file's content as it was written, or None if that cannot be found.
-
-    Nothing is lost: a flipped bit is found by the hash, a doubled line is removed, moved lines are put in their order.
-    """
-    for _ in range(len(data.split(b"\n"))):
-        checked = check_lines(data)
-        if checked.damage is None:
-            return data
-        repaired = _in_order(data) or _without_double(data, checked.damage) or _with_bit(data, checked.damage)
-        if repaired is None:
-            return None
-        data = repaired
-    return None
-
-
-def _in_order(data: bytes) -> bytes | None:
-    """Return lines of which each exists once in the order of their numbers, if that makes the file whole."""
-    lines = [line for line in data.split(b"\n") if line]
-    numbers = [re.search(rb'"line": (\d{1,9}), ', line) for line in lines]
-    if not all(numbers):
-        return None
-    ordered = [line for _, line in sorted(zip((int(found[1]) for found in numbers if found), lines, strict=True))]
-    whole = b"\n".join(ordered) + b"\n"
-    return whole if whole != data and check_lines(whole).damage is None else None
-
-
-def _without_double(data: bytes, damage: Damage) -> bytes | None:
-    """Return the content without the damaged line, if the file has the same line elsewhere."""
-    before, bad, rest = _parts(data, damage)
-    has_other = b"\n" + bad in b"\n" + before or b"\n" + bad in b"\n" + rest
-    return before + rest if has_other else None
-
-
-def _with_bit(data: bytes, damage: Damage) -> bytes | None:
-    """Return the content with one bit of the damaged line flipped, so that the line and all before it are whole."""
-    before, bad, rest = _parts(data, damage)
-    digest = hashlib.sha256(before)
-    for place in range(len(bad)):
-        for bit in range(8):
-            tried = bad[:place] + bytes([bad[place] ^ 1 << bit]) + bad[place + 1 :]
-            if _continues(digest, tried):
-                return before + tried + rest
-    # A byte that became a newline cut the line in two.
-    end = rest.find(b"\n") + 1
-    for bit in range(8):
-        tried = bad[:-1] + bytes([bad[-1] ^ 1 << bit]) + rest[:end]
-        if _continues(digest, tried):
-            return before + tried + rest[end:]
-    return None
-
-
-def _continues(digest: Any, data: bytes) -> bool:
-    """Return whether whole lines, each with its hash, continue the content of a digest."""
-    *lines, last = data.split(b"\n")
-    digest = digest.copy()
-    for line in lines:
-        end = _END.search(line)
-        if end is None:
-            return False
-        digest.update(line[: end.start()])
-        if digest.hexdigest()[:_HASH_DIGITS] != end[1].decode():
-            return False
-        digest.update(line[end.start() :] + b"\n")
-    return bool(lines) and not last
-
-
-def _parts(data: bytes, damage: Damage) -> tuple[bytes, bytes, bytes]:
-    """Return the content before the damaged line, the line with its newline, and the rest."""
-    end = data.find(b"\n", damage.start) + 1 or len(data)
-    return data[: damage.start], data[damage.start : end], data[end:]
 
 
 class Lines:
@@ -381,6 +302,5 @@ __all__ = [
     "check_lines",
     "num_lines",
     "read_json_lines",
-    "repair_lines",
     "write_json_line",
 ]

@@ -18,7 +18,6 @@ from typing import Any
 from raysent.config import StrictModel, validate
 from raysent.errors import ConfigError
 from raysent.registry import Registry, by_table
-from raysent.sweeps.journal_v1 import RETIRED_SAMPLERS
 from raysent.sweeps.space.limits import ComponentChoice
 from raysent.sweeps.space.space import SearchSpace
 
@@ -53,10 +52,6 @@ def build(registry: Registry[Any], space: SearchSpace, choice: ComponentChoice, 
         ConfigError: With file, line and path, if there is no such component, or its settings are wrong.
     """
     path = tuple(at.split("."))
-    if choice.type in RETIRED_SAMPLERS and registry is SAMPLERS and choice.type not in registry:
-        raise space.document.error(
-            path, f"{choice.type} is gone since version 0.2; use {RETIRED_SAMPLERS[choice.type]}"
-        )
     try:
         kind = registry.find(choice.type, where=at)
     except ConfigError as error:

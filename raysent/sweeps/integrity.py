@@ -1,4 +1,4 @@
-"""Whether a sweep's journal and ledger are as they were written, agree with each other, and what can be repaired.
+"""Whether a sweep's journal and ledger are as they were written, agree with each other.
 
 Each line has a hash of all before it, so damage is found where it is. Each also records how much of the other file
 existed, and `written.json` how much of both existed at the end of a session, so lines that are missing at an end are
@@ -7,7 +7,7 @@ is in the journal, and makes its next report only once the last one is. Both fil
 if no trial started after it and none reported twice.
 
 What a sweep has spent is the sum of its ledger. If that is damaged, it is at least what the journal recorded last; if
-both are damaged, it is unknown. A sweep with damage is not resumed before `repair` or its owner has restored it.
+both are damaged, it is unknown. A sweep with damage is not resumed before its owner has restored the files.
 """
 
 from __future__ import annotations
@@ -24,17 +24,12 @@ from raysent.reading import read_bytes
 from raysent.storage import (
     Checked,
     Damage,
-    Lines,
     address_of,
     check_lines,
-    is_locked,
-    is_remote,
     num_lines,
     read_json,
-    repair_lines,
     write_json,
 )
-from raysent.storage.files import write_bytes
 from raysent.storage.layout import (
     JOURNAL_FILE,
     LEDGER_FILE,
@@ -44,7 +39,7 @@ from raysent.storage.layout import (
     WRITTEN_FILE,
 )
 
-# The reason of a ledger's line that stands for lines that were lost.
+# The reason of a ledger's line that earlier versions wrote for lines that were lost.
 RECOVERED = "recovered from the journal"
 # The rounding of amounts in the journal.
 _ROUNDING_USD = 1e-5
@@ -84,19 +79,6 @@ class RunCheck:
     num_events: int
     num_entries: int
     spent_usd: float | None
-
-
-@dataclass(frozen=True)
-class Repair:
-    """What `repair` did.
-
-    Attributes:
-        repaired: What was repaired in each file, in words.
-        left: Damage that could not be repaired without loss.
-    """
-
-    repaired: tuple[str, ...]
-    left: tuple[Problem, ...]
 
 
 def check_run(folder: Path) -> RunCheck:
@@ -156,7 +138,7 @@ def verify_run(folder: Path) -> None:
     """Check a run folder before it is continued.
 
     Raises:
-        ArtifactError: With the first bad line, what is known of the spending, and the command that may repair it.
+        ArtifactError: With the first bad line, what is known of the spending, and the command that checks it.
     """
     found = check_run(folder)
     if found.problems:
@@ -172,29 +154,6 @@ def ledger_damage(folder: Path) -> str:
     return (
         "" if found is None else f"{where}/{found}; what was spent is not known from it; see 'raysent doctor {where}'"
     )
-
-
-def repair(folder: Path) -> Repair:
-    """Repair what can be repaired without loss, and keep the damaged files beside the repaired ones.
-
-    A flipped bit is found by the hash, a doubled line is removed, moved lines are put in order. A ledger that lost
-    lines gets one line with what the journal recorded beyond the rest of it.
-
-    Raises:
-        ArtifactError: If the folder is in a bucket, or a driver is at work on it.
-    """
-    where = address_of(folder)
-    if is_remote(where):
-        raise ArtifactError(f"{where}: must be on disk to be repaired; copy it there first")
-    if is_locked(folder):
-        raise ArtifactError(f"{where}: a driver is at work on it; stop that first")
-    done = [text for name in (JOURNAL_FILE, LEDGER_FILE) if (text := _repair_file(folder / name))]
-    found = check_run(folder)
-    if [problem.file for problem in found.problems] == [LEDGER_FILE]:
-        done.append(_recover_ledger(folder, spent_usd=found.spent_usd or 0.0))
-        note_written(folder)
-        found = check_run(folder)
-    return Repair(tuple(done), found.problems)
 
 
 def _content(path: Path) -> bytes:
@@ -229,7 +188,7 @@ def _check_ledger(data: bytes) -> Checked:
     if bad is None:
         return checked
     place = [number for number, line in enumerate(checked.lines) for _ in line.entries][bad[0]]
-    return Checked(checked.lines[:place], Damage(place + 1, bad[1], 0))
+    return Checked(checked.lines[:place], Damage(place + 1, bad[1]))
 
 
 def _ledger_short_of(events: Checked, entries: Checked, written: Mapping[str, Any]) -> Iterator[Problem]:
@@ -278,59 +237,4 @@ def _sum(entries: Sequence[Any]) -> float:
     return float(sum(entry["usd"] for entry in entries if isinstance(entry, dict) and entry.get("entry") == "node"))
 
 
-def _repair_file(path: Path) -> str:
-    """Repair one file; return what was done, empty if nothing was."""
-    data = _content(path)
-    damage = check_lines(data).damage
-    whole = None if damage is None else repair_lines(data)
-    if damage is None or whole is None:
-        return ""
-    _replace(path, whole)
-    return f"{path.name}:{damage.line}: as it was written; the damaged file is {path.name}.damaged"
-
-
-def _recover_ledger(folder: Path, *, spent_usd: float) -> str:
-    """Write a ledger of the good lines and one line with what the journal recorded beyond them."""
-    path = folder / LEDGER_FILE
-    entries = _check_ledger(_content(path)).entries
-    missing_usd = spent_usd - _sum(entries)
-    if path.exists():
-        path.rename(path.with_name(f"{path.name}.damaged"))
-    lines, num_events = Lines(path), num_lines(folder / JOURNAL_FILE)
-    lines.seen = lambda: {"journal": num_events}
-    for entry in entries if missing_usd >= 0 else []:
-        lines.append(entry)
-    usd = missing_usd if missing_usd >= 0 else spent_usd
-    for node in _left_open(entries) if missing_usd >= 0 else []:
-        lines.append({**node, "seconds": 0.0, "usd": 0.0, "is_open": False, "why": RECOVERED})
-    lines.append(
-        {
-            "entry": "node",
-            "node": RECOVERED,
-            "instance_type": "",
-            "market": "own",
-            "source": "journal",
-            "seconds": 0.0,
-            "usd_per_hour": 0.0,
-            "worst_usd_per_hour": 0.0,
-            "usd": usd,
-            "is_open": False,
-            "why": RECOVERED,
-        }
-    )
-    return f"{path.name}: {usd:.6g} usd recovered from the journal; the damaged file is {path.name}.damaged"
-
-
-def _left_open(entries: Sequence[Any]) -> list[Any]:
-    """Return the last entry of each machine that is still charged."""
-    last = {entry["node"]: entry for entry in entries if entry["entry"] == "node"}
-    return [entry for entry in last.values() if entry["is_open"]]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file's repaired content, and keep the damaged file."""
-    write_bytes(path.with_name(f"{path.name}.damaged"), _content(path))
-    write_bytes(path, data)
-
-
-__all__ = ["Problem", "Repair", "RunCheck", "check_contents", "check_run", "note_written", "repair", "verify_run"]
+__all__ = ["Problem", "RunCheck", "check_contents", "check_run", "note_written", "verify_run"]

@@ -29,7 +29,6 @@ from typing import Any
 
 from raysent.storage import Lease, Lines, read_json_lines, refresh
 from raysent.storage.layout import JOURNAL_FILE
-from raysent.sweeps.journal_v1 import upgrade_event
 
 # Set for a sweep that runs as a submitted job: it prints its events as lines, each after a record separator, and the
 # process that submitted it shows them.
@@ -116,7 +115,7 @@ def read_events(folder: Path) -> Iterator[Event]:
     """
     path = folder / JOURNAL_FILE
     if path.exists():
-        yield from map(upgrade_event, read_json_lines(path))
+        yield from read_json_lines(path)
 
 
 def session_lengths(events: Iterable[Event]) -> list[float]:

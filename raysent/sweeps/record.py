@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import platform
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from raysent.config import UPGRADE, Document, Override
+from raysent.config import Document, Override
 from raysent.errors import ArtifactError
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
@@ -21,7 +22,6 @@ from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
 from raysent.sweeps.integrity import ledger_damage
 from raysent.sweeps.journal import Event, read_events, session_lengths
-from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
 from raysent.sweeps.retraining import Retrained, is_better, retrained_folder, retrained_of
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
@@ -64,7 +64,7 @@ class SweepRecord:
         facts: What was found before the first trial: `corpus` and `pool`.
         versions: Package -> version that started it.
         source: The search-space file; empty where the space's own document names it.
-        origin: The folder that relative paths of the space start from; empty in files of version 0.1.
+        origin: The folder that relative paths of the space start from; empty if it is unknown.
     """
 
     space: SearchSpace
@@ -118,9 +118,11 @@ def load_record(folder: Path) -> SweepRecord:
     values = read_json(path)
     if not isinstance(values, dict) or values.get("kind") != "sweep":
         raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
-    values = upgrade_record(values)
+    if "judging" in values:
+        again = shlex.join(values.get("command") or ["raysent", "sweep"])
+        raise ArtifactError(f"{address_of(path)}: raysent 0.1 wrote it; make the sweep again: {again}")
     try:
-        space = parse_space(Document(values["space"], source=str(path)), name=values["name"], context=UPGRADE)
+        space = parse_space(Document(values["space"], source=str(path)), name=values["name"], is_recorded=True)
         return SweepRecord(
             space,
             values["seed"],

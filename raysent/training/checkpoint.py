@@ -41,7 +41,6 @@ from raysent.storage import (
 from raysent.storage.layout import CHECKPOINT_FOLDER
 
 _FORMAT = "raysent checkpoint 3"
-_FORMAT_WITHOUT_DIGEST = "raysent checkpoint 2"  # of raysent 0.1
 _NUM_KEPT = 2
 # Hidden files are not uploaded to a bucket.
 _HEARTBEAT_FILE = ".pulse.json"
@@ -223,11 +222,9 @@ def _steps(place: Path) -> list[int]:
 def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
     """Return a checkpoint's progress and the SHA-256 of its tensors' file."""
     record = read_json(path)
-    formats = (_FORMAT, _FORMAT_WITHOUT_DIGEST)
-    if not isinstance(record, dict) or record.get("format") not in formats:
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
-    digest = record.pop("digest", None)
-    if record["format"] == _FORMAT and digest != content_key(record):
+    if record.pop("digest", None) != content_key(record):
         raise _DamagedError(f"{path}: changed; remove {path.parent} to train again from the start")
     del record["format"]
     if record.pop("run", None) != key:

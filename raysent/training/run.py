@@ -193,12 +193,17 @@ class RunConfig(StrictModel):
     def key(self) -> str:
         """16 hexadecimal digits that identify the configuration, whatever the folder of the corpus' cache is."""
         values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
-        # Settings that version 0.1 does not have leave the key as it was, unless they are used.
+        # Settings that were added or renamed since leave the key of a run as it was.
         for part, names in _ADDED.items():
             for name in names:
                 if values[part][name] == type(getattr(self, part)).model_fields[name].default:
                     del values[part][name]
-        return content_key(configuration.original_names(self, values))
+        objective = values["objective"]
+        if objective["type"] == "relatedness":
+            objective["num_marks"] = objective.pop("num_levels")
+            center = objective.pop("penalty_center")
+            objective["anchor"] = "first" if center == "initial" else center
+        return content_key(values)
 
 
 def save_run(config: RunConfig, folder: Path) -> None:
@@ -223,9 +228,9 @@ def load_run(folder: Path) -> RunConfig:
         raise ArtifactError(f"{path}: not the record of a run; name a folder that 'raysent train' or a sweep wrote")
     document = configuration.Document(values=values["config"], source=str(path))
     try:
-        return configuration.validate(RunConfig, document, context=configuration.UPGRADE)
+        return configuration.validate(RunConfig, document)
     except ConfigError as error:
-        raise ArtifactError(f"{error}; the file was written by another version") from None
+        raise ArtifactError(f"{error}; another version of raysent wrote it; train again") from None
 
 
 def describe(config: RunConfig) -> str:

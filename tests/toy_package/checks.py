@@ -18,6 +18,7 @@ from tiny_run import tiny_run, write_corpus
 
 import raysent
 from raysent.models import SentenceModel
+from raysent.sweeps import read_sweep, replay
 from raysent.sweeps.gpu_sharing import trial_bytes
 from raysent.training.loop import fit
 
@@ -129,6 +130,7 @@ def test_sweep_uses_every_component(tmp_path):
     assert list(trials["encoder.width"]) == [4, 8]
     assert list(trials["status"]) == ["finished", "stopped"]
     assert sweep.ensemble.tasks == ["toy-lengths"]
+    recorded = read_sweep(tmp_path / "run")
     assert "completed" in (tmp_path / "run" / "toy_events.txt").read_text().splitlines()
-    assert raysent.replay(tmp_path / "run").difference == ""
+    assert replay(recorded.space, seed=0, events=recorded.events).difference == ""
     assert isinstance(sweep.scores, pd.DataFrame)

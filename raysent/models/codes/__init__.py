@@ -70,10 +70,6 @@ class Code(nn.Module):
         """
         del vectors
 
-    def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return saved parameters by name, with those that files of earlier versions do not have."""
-        return tensors
-
     def binarize(self, vectors: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return bits, 0 or 1, whose gradient is that of the logits [batch, bits].
 

@@ -75,10 +75,6 @@ class Code(BaseCode):
             self.center.data.copy_(vectors.mean(dim=0))
             self.scale.data.copy_(spread(vectors))
 
-    def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return saved parameters; files of version 0.1 have no m and v."""
-        return {"center": torch.zeros_like(self.center), "scale": torch.ones_like(self.scale), **tensors}
-
     def binarize(self, vectors: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return bits with the gradient of z [batch, bits]."""
         logits = self.logits(vectors)

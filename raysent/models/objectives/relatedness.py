@@ -13,7 +13,6 @@ Source: Tai et al., 2015, section 4.2; Jiao, Wang and Feng, 2018, section 4.3, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import pydantic
@@ -50,8 +49,6 @@ class Config(ObjectiveConfig):
         penalty_center: Whether `lambda_c` penalizes the distance from the initial values (L2-SP) or from zero (L2).
     """
 
-    retired_names: ClassVar[Mapping[str, str]] = {"num_marks": "num_levels", "anchor": "penalty_center"}
-    retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {"penalty_center": {"first": "initial"}}
     num_towers: ClassVar[Literal[1, 2]] = 1
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "kept"
 

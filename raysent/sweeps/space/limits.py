@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.cost import Duration, parse_duration
-from raysent.sweeps.journal_v1 import RETIRED_KEYS
 
 _MAX_TRIALS = 1_000_000
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -173,8 +171,6 @@ class EvaluationConfig(StrictModel):
             the budget. A trial that gets better is replaced by the result as a member.
         retrain_epochs: Passes over the text of these trainings; None for as many as the trial's.
     """
-
-    retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS["evaluation"]
 
     tasks: list[str] | None = None
     members: int = pydantic.Field(default=6, ge=1)

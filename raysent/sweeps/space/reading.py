@@ -16,12 +16,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pydantic
 
 from raysent.config import (
-    UPGRADE,
     Document,
     KeyPath,
     Override,
@@ -39,7 +38,6 @@ from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.task_files.settings import split_task_name
 from raysent.reading import parse_json
 from raysent.sweeps.components import check_components
-from raysent.sweeps.journal_v1 import RETIRED_KEYS
 from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, FittedName, Limits, PublishedModel
 from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
@@ -72,8 +70,6 @@ class SpaceFile(StrictModel):
         published: The paper and the model whose settings `--scale paper` uses.
     """
 
-    retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS[""]
-
     name: str | None = None
     description: str = ""
     metric: Metric = "context_accuracy"
@@ -98,18 +94,18 @@ class SpaceFile(StrictModel):
         return name
 
 
-def parse_space(document: Document, *, name: str, context: str | None = None) -> SearchSpace:
+def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> SearchSpace:
     """Check a document that has been read.
 
     Args:
         document: The document.
         name: The space's name, unless the document gives another one.
-        context: `config.UPGRADE` for a document of an earlier version.
+        is_recorded: Whether a sweep has begun with it: its components were checked then, and reports do without them.
 
     Raises:
         ConfigError: With file, line, path and nearest fix.
     """
-    sections = validate_document(SpaceFile, document, context=context)
+    sections = validate_document(SpaceFile, document)
     space = SearchSpace(
         name=sections.name or name,
         document=document,
@@ -125,7 +121,7 @@ def parse_space(document: Document, *, name: str, context: str | None = None) ->
         fit=sections.fit,
         fitted=sections.fitted,
         published=sections.published,
-        context=context,
+        is_recorded=is_recorded,
     )
     stratum = space.evaluation.stratify_by
     if stratum is not None and stratum not in space.domains:
@@ -141,7 +137,7 @@ def parse_space(document: Document, *, name: str, context: str | None = None) ->
             "name a task with --metric, or whiten the best trial with 'raysent whiten'",
         )
     _check_edges(space)
-    if context != UPGRADE:  # a recorded space was checked when its sweep started, and reports do without the components
+    if not is_recorded:
         check_components(space)
     return space
 
@@ -207,9 +203,7 @@ def schema() -> dict[str, Any]:
 
 FOLDER = "search_spaces"
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset(
-    {"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", *RETIRED_KEYS[""]}
-)
+_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted"})
 
 
 def find_space(name: str) -> Path:
@@ -290,7 +284,7 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> S
     Raises:
         ConfigError: As `read_space`.
     """
-    return parse_space(apply_overrides(space.document, overrides), name=space.name, context=space.context)
+    return parse_space(apply_overrides(space.document, overrides), name=space.name, is_recorded=space.is_recorded)
 
 
 def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
@@ -437,4 +431,4 @@ def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
 def with_absolute_paths(space: SearchSpace) -> SearchSpace:
     """Return a space that names its files so that processes elsewhere find them where they stand here."""
     values = absolute_paths(space.document.values)
-    return parse_space(replace(space.document, values=values), name=space.name, context=space.context)
+    return parse_space(replace(space.document, values=values), name=space.name, is_recorded=space.is_recorded)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from raysent.config import UPGRADE, Document, KeyPath, explain, original_names, set_dotted
+from raysent.config import Document, KeyPath, explain, set_dotted
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.sweeps.space.constraints import evaluate_constraint, parse_constraint
@@ -150,7 +150,7 @@ class SearchSpace:
         fit: Names whose values are chosen for the text, the machine and the time before the sweep starts.
         fitted: Names whose values were chosen so, and why.
         published: Where the published settings are; None where the space has none.
-        context: `config.UPGRADE` for a space of an earlier version: its runs may have retired names.
+        is_recorded: Whether a sweep has begun with it.
     """
 
     name: str
@@ -167,7 +167,7 @@ class SearchSpace:
     fit: Sequence[str] = ()
     fitted: Mapping[str, str] = field(default_factory=dict)
     published: PublishedModel | None = None
-    context: str | None = None
+    is_recorded: bool = False
 
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
@@ -244,7 +244,7 @@ class SearchSpace:
         except ConfigError as error:
             raise _unreachable(self, error) from None
         try:
-            return RunConfig.model_validate(values, context=self.context)
+            return RunConfig.model_validate(values)
         except pydantic.ValidationError as error:
             path, message = explain(error, values, RunConfig)
             raise self.document.error(_origin(self, params, path), message) from None
@@ -257,10 +257,7 @@ class SearchSpace:
         """
         if not self.constraints:
             return None
-        config = self.config(params)
-        values = config.model_dump()
-        if self.context == UPGRADE:
-            values = original_names(config, values)
+        values = self.config(params).model_dump()
         for index, expression in enumerate(self.constraints):
             if not _holds(self, index, expression, values):
                 return expression
