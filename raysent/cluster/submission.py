@@ -211,7 +211,7 @@ def _with_checked_tasks(
         except RaysentError as error:
             raise space.document.error(tuple(place.split(".")), str(error).removeprefix("--tasks ")) from None
     document = replace(space.document, values=values)
-    return parse_space(document, name=space.name, context=space.context), tasks
+    return parse_space(document, name=space.name, is_recorded=space.is_recorded), tasks
 
 
 def run_submission(

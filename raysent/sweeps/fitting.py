@@ -317,7 +317,7 @@ class _Fitting:
 
     def _parsed(self, values: dict[str, Any]) -> SearchSpace:
         document = replace(self._space.document, values=values)
-        return parse_space(document, name=self._space.name, context=self._space.context)
+        return parse_space(document, name=self._space.name, is_recorded=self._space.is_recorded)
 
     def change(self, name: str, new: Callable[[Mapping[str, Any], Any], Any], why: str) -> None:
         """Replace every value of a name, in `base` and in what is searched.
