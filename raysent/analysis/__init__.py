@@ -13,7 +13,6 @@ predictions.py       examples of predictions, and rows on which two models diffe
 neighbours.py        nearest sentences of a corpus
 vector_search.py     nearest sentences of a folder of vectors, and its index of FAISS
 analogies.py         sentence analogies
-image_ranking.py     ranking of images by sentences
 reported/            scores that papers report
 """
 
@@ -25,7 +24,6 @@ from raysent.analysis.analogies import Analogies, AnalogyScore, read_analogies, 
 from raysent.analysis.efficiency import Efficiency, compare_efficiency
 from raysent.analysis.files import Analysis, write_analysis
 from raysent.analysis.files import read_kind as _read_kind
-from raysent.analysis.image_ranking import RankingScore, rank_images, read_ranking_data
 from raysent.analysis.neighbours import Comparison, Neighbour, find_neighbours, read_comparison, save_comparison
 from raysent.analysis.parameter_effect import ParameterEffect, compare_values
 from raysent.analysis.predictions import Disagreements, Examples, find_disagreements, pick_examples
@@ -47,7 +45,6 @@ __all__ = [
     "Neighbour",
     "ParameterEffect",
     "Projection",
-    "RankingScore",
     "ReportedModel",
     "ReportedTable",
     "build_index",
@@ -58,11 +55,9 @@ __all__ = [
     "notes_on",
     "pick_examples",
     "project",
-    "rank_images",
     "read_analogies",
     "read_analyses",
     "read_comparison",
-    "read_ranking_data",
     "reported_for",
     "reported_tables",
     "save_comparison",

@@ -1,4 +1,4 @@
-"""CLI of `raysent neighbours`, `index`, `analogies` and `rank`."""
+"""CLI of `raysent neighbours`, `index` and `analogies`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysent.cli.options import ColumnOption, JsonOption, ModelsArgument
 from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raysent.analysis import AnalogyScore, Comparison, Neighbour, RankingScore
+    from raysent.analysis import AnalogyScore, Comparison, Neighbour
     from raysent.data.corpus import CorpusConfig
 
 search_app = typer.Typer()
@@ -176,50 +176,6 @@ def analogies(
         _print_analogies(scores)
 
 
-@search_app.command()
-def rank(
-    models: ModelsArgument,
-    images: Annotated[Path, typer.Argument(metavar="IMAGES.npy", help="Features of images, one row each.")],
-    captions: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CAPTIONS.tsv", help="Columns image (its row, from 0), split (train, dev, test), caption."
-        ),
-    ],
-    protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help="How the maps are trained: kiros or senteval.")
-    ] = "kiros",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.")] = 1234,
-    fold_size: Annotated[
-        int, typer.Option("--fold-size", metavar="N", min=1, help="Images ranked together; up to five such folds.")
-    ] = 1000,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Save each model with its map of sentences here."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Rank images by captions and captions by images.
-
-    Trains linear maps of sentence vectors and image features on train, selects the best on dev, and prints the recall
-    at 1, 5 and 10 and the median rank on test, means of up to five folds. A model saved with --output gives its own
-    vector and beside it the one in the common space, as features.
-    """
-    from raysent.analysis import rank_images, read_ranking_data
-    from raysent.evaluation import expand
-
-    expand(models)  # reports a wrong name before any file is read
-    data = read_ranking_data(images, captions)
-    with ProgressLines(is_quiet=as_json) as progress:
-        scores = rank_images(
-            models, data, protocol=protocol, seed=seed, fold_size=fold_size, output=output, progress=progress
-        )
-    if as_json:
-        print_json({"results": [asdict(score) for score in scores]})
-    else:
-        _print_ranking(scores)
-
-
 def _print_notes(config: CorpusConfig, *, is_quiet: bool) -> None:
     """Print which columns of tables are read."""
     from raysent.data.corpus import corpus_notes
@@ -255,22 +211,6 @@ def _print_analogies(scores: Sequence[AnalogyScore]) -> None:
     print_table(headings, rows)
     inputs = "are left out" if scores[0].excludes_inputs else "are candidates, as in the paper"
     results.print(f"percent of questions; {scores[0].num_candidates:,} candidates; A, B and C {inputs}", soft_wrap=True)
-
-
-def _print_ranking(scores: Sequence[RankingScore]) -> None:
-    """Print both directions, one row per model."""
-    one_way = ["R@1", "R@5", "R@10", "median"]
-    rows = []
-    for score in scores:
-        ways = (score.test.captions_of_image, score.test.images_of_caption)
-        values = [f"{value:.1f}" for way in ways for value in (way.r1, way.r5, way.r10, way.median_rank)]
-        rows.append((score.model, *values))
-    headings = [f"test, protocol {scores[0].protocol}", "captions: R@1", *one_way[1:], "images: R@1", *one_way[1:]]
-    print_table(headings, rows)
-    what = f"one fold of {scores[0].num_images:,} images"
-    if scores[0].num_folds > 1:
-        what = f"mean of {scores[0].num_folds} folds of {scores[0].num_images:,} images"
-    results.print(f"{what}; captions of an image, then images of a caption", soft_wrap=True)
 
 
 def _print_comparison(found: Comparison) -> None:

@@ -33,7 +33,6 @@ from raysent.storage import (
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,
-    MAP_FILE,
     MODEL_FILE,
     OUTCOME_FILE,
     SEED_FOLDER,
@@ -119,8 +118,6 @@ def model_key(path: str) -> str:
     if folder is None:
         return content_key([model_key(member) for member in part_paths(Path(path))])
     files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
-    if (folder / MAP_FILE).is_file():
-        files.append(folder / MAP_FILE)
     return content_key(*map(_digest, files))
 
 

@@ -17,10 +17,8 @@
 
 from raysent.models.composition import (
     Composition,
-    LinearMap,
     check_new,
     compose,
-    compose_with_map,
     member_folders,
 )
 from raysent.models.config import ModelConfig
@@ -38,7 +36,6 @@ __all__ = [
     "TENSORS_FILE",
     "Composition",
     "KnownVectors",
-    "LinearMap",
     "ModelConfig",
     "SentenceModel",
     "VectorCode",
@@ -49,7 +46,6 @@ __all__ = [
     "check_new",
     "check_weighting",
     "compose",
-    "compose_with_map",
     "encoder_tensors",
     "expand",
     "is_vector_folder",

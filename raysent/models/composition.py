@@ -4,18 +4,13 @@ A vector is the members' vectors one after another, each of unit length, as the 
 Skip-Thoughts are. Every member keeps its own vocabulary, its own clipping of gradients in training, and any size, which
 one run of the encoder `concat` cannot give them. The folder holds `composition.json` and a copy of each member.
 
-A member may have a linear map, such as one into a common space with images. What it gives, of unit length, stands
-beside the member's own vector (`compose_with_map`).
-
-Source: Kiros et al., 2015, section 3 (combine-skip) and 3.2 (features of a model of images and sentences); Logeswaran
-and Lee, 2018, section 4.2 (combine and MC).
+Source: Kiros et al., 2015, section 3 (combine-skip); Logeswaran and Lee, 2018, section 4.2 (combine and MC).
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,29 +19,14 @@ import torch
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.files import TENSORS_FILE
 from raysent.models.model import SentenceModel
-from raysent.models.sentence_encoder import Float32, SentenceEncoder, normalize_rows
-from raysent.storage import address_of, load_tensors, read_json, save_tensors, storage_errors, write_json
-from raysent.storage.layout import COMPOSITION_FILE, MAP_FILE, MEMBERS_FOLDER, MODEL_FILE, OUTCOME_FILE, VOCABULARY_FILE
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import address_of, read_json, storage_errors, write_json
+from raysent.storage.layout import COMPOSITION_FILE, MEMBERS_FOLDER, MODEL_FILE, OUTCOME_FILE, VOCABULARY_FILE
 
 KIND = "raysent composition"
+# Beside a member's files: the linear map that `raysent rank --output` of 0.2 saved.
+_RETIRED_MAP = "map.safetensors"
 _FILES = (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)
-
-
-@dataclass(frozen=True)
-class LinearMap:
-    """A linear map of vectors, whose results have unit length.
-
-    Attributes:
-        weight: float32 [results, dim].
-        bias: float32 [results].
-    """
-
-    weight: Float32
-    bias: Float32
-
-    def __call__(self, vectors: Float32) -> Float32:
-        """Return the mapped vectors, float32 [rows, results]."""
-        return normalize_rows(vectors @ self.weight.T + self.bias)
 
 
 class Composition(SentenceEncoder):
@@ -54,18 +34,15 @@ class Composition(SentenceEncoder):
 
     Attributes:
         members: The models by name, in the order of their blocks.
-        maps: Linear maps of some of their vectors.
     """
 
-    def __init__(self, members: Mapping[str, SentenceModel], maps: Mapping[str, LinearMap] | None = None) -> None:
+    def __init__(self, members: Mapping[str, SentenceModel]) -> None:
         """Hold the members, at least one."""
         self.members = dict(members)
-        self.maps = dict(maps or {})
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the sum of the sizes of the members and of what their maps give."""
-        own = sum(member.get_sentence_embedding_dimension() for member in self.members.values())
-        return own + sum(len(one.bias) for one in self.maps.values())
+        """Return the sum of the sizes of the members."""
+        return sum(member.get_sentence_embedding_dimension() for member in self.members.values())
 
     @property
     def max_seq_length(self) -> int | None:
@@ -77,12 +54,7 @@ class Composition(SentenceEncoder):
 
         A member's own blocks keep their lengths: two towers are two blocks of unit length.
         """
-        blocks = []
-        for name, member in self.members.items():
-            vectors = member.encode_texts(sentences, batch_size=batch_size)
-            blocks.append(vectors)
-            if name in self.maps:
-                blocks.append(self.maps[name](vectors))
+        blocks = [member.encode_texts(sentences, batch_size=batch_size) for member in self.members.values()]
         return np.concatenate(blocks, axis=1)
 
     def use_device(self, device: torch.device) -> None:
@@ -109,24 +81,8 @@ def compose(models: Mapping[str, Path], output: Path) -> Composition:
     for name, member in members.items():
         if member.code is not None:
             raise ConfigError(f"{name}: its vectors are bits, which do not compose; name the model that it was made of")
-    _save(models, output, {})
+    _save(models, output)
     return Composition(members)
-
-
-def compose_with_map(model: Path, linear: LinearMap, output: Path) -> None:
-    """Save a trained model with a linear map of its vectors, as one model of both vectors.
-
-    Args:
-        model: Folder of the model, a run's or a trial's.
-        linear: The map.
-        output: Folder of the composition; must not hold one yet.
-
-    Raises:
-        ConfigError: If `output` is not empty.
-        ArtifactError: If the folder holds no model, or `output` cannot be written.
-    """
-    check_new(output)
-    _save({"model": model}, output, {"model": linear})
 
 
 def check_new(output: Path) -> None:
@@ -139,7 +95,7 @@ def check_new(output: Path) -> None:
         raise ConfigError(f"--output {address_of(output)}: must be a new or an empty folder; name another")
 
 
-def _save(models: Mapping[str, Path], output: Path, maps: Mapping[str, LinearMap]) -> None:
+def _save(models: Mapping[str, Path], output: Path) -> None:
     with storage_errors(output):
         for name, folder in models.items():
             place = output / MEMBERS_FOLDER / name
@@ -148,9 +104,6 @@ def _save(models: Mapping[str, Path], output: Path, maps: Mapping[str, LinearMap
                 shutil.copyfile(folder / file, place / file)
             if (folder / OUTCOME_FILE).is_file():  # how long it trained
                 shutil.copyfile(folder / OUTCOME_FILE, place / OUTCOME_FILE)
-            if name in maps:
-                tensors = {"weight": torch.from_numpy(maps[name].weight), "bias": torch.from_numpy(maps[name].bias)}
-                save_tensors(place / MAP_FILE, tensors)
     # Last, because it marks the members as complete.
     write_json(output / COMPOSITION_FILE, {"kind": KIND, "members": list(models)})
 
@@ -174,12 +127,6 @@ def load_composition(folder: Path) -> Composition:
         ArtifactError: If a file is missing, truncated or of another kind.
     """
     folders = member_folders(folder)
-    maps = {name: _load_map(path / MAP_FILE) for name, path in folders.items() if (path / MAP_FILE).is_file()}
-    return Composition({name: SentenceModel.load(path) for name, path in folders.items()}, maps)
-
-
-def _load_map(path: Path) -> LinearMap:
-    tensors = load_tensors(path)
-    if set(tensors) != {"weight", "bias"}:
-        raise ArtifactError(f"{address_of(path)}: not a linear map; save the model with its map again")
-    return LinearMap(tensors["weight"].numpy(), tensors["bias"].numpy())
+    if any((path / _RETIRED_MAP).is_file() for path in folders.values()):
+        raise ArtifactError(f"{address_of(folder)}: holds a map of sentences, which is read no longer; name the model")
+    return Composition({name: SentenceModel.load(path) for name, path in folders.items()})

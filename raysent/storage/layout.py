@@ -30,8 +30,6 @@ CODE_FILE = "code.json"
 # In the folder of trainings that differ in their seed alone: this and the seed.
 SEED_FOLDER = "seed-"
 COMPOSITION_FILE = "composition.json"
-# A linear map of a member's vectors, in its folder.
-MAP_FILE = "map.safetensors"
 
 SWEEP_FILE = "sweep.json"
 JOURNAL_FILE = "journal.jsonl"
