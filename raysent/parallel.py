@@ -27,6 +27,9 @@ import psutil
 from raysent.errors import WorkerError
 from raysent.platforms import num_cores
 
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is done, how much of it is done, and how much there is, None where that is not known."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -7,12 +7,13 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from installed import build, install
+from object_store import CREDENTIALS, empty_bucket, moto_server
 
 if TYPE_CHECKING:
     from command import CommandLine
@@ -54,6 +55,22 @@ def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFa
     folder = _of_all_processes(tmp_path_factory) / "environment"
     with FileLock(folder.with_suffix(".lock")):
         return folder if folder.exists() else install(archives[1], folder)
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[str]:
+    """Run a local object store, and return its URL."""
+    with moto_server() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(object_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a client of an empty bucket, which `s3://` addresses name."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": object_store}.items():
+        monkeypatch.setenv(name, value)
+    with empty_bucket(object_store) as client:
+        yield client
 
 
 @pytest.fixture

@@ -8,15 +8,14 @@ import pickle
 import tracemalloc
 from pathlib import Path
 
-import boto3
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moto.server import ThreadedMotoServer
-from pyarrow import ipc, parquet
+from object_store import BUCKET
+from pyarrow import parquet
+from tables import save_dataset, write_table
 
 from raysent.data.corpus import CorpusConfig, cache_folder, corpus_notes, docs_documents, prepare
 from raysent.data.corpus import documents as documents_module
@@ -262,38 +261,25 @@ def test_globs_and_lists_of_files(tmp_path):
     assert [s.path[-5] for s in find_sources([str(tmp_path / "c.tsv"), str(tmp_path / "a.tsv")])] == ["c", "a"]
 
 
-def test_remote_objects_are_read_like_files(tmp_path, monkeypatch):
+def test_remote_objects_are_read_like_files(tmp_path, bucket):
     """An ``s3://`` prefix gives the same corpus as the folder; a missing one raises one clear error."""
-    for name, value in (("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x"), ("DEFAULT_REGION", "us-east-1")):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="texts")
-        text = write(tmp_path / "a.txt").read_bytes()
-        client.put_object(Bucket="texts", Key="in/a.txt.gz", Body=gzip.compress(text))
-        client.put_object(Bucket="texts", Key="in/index.tsv", Body=b"x")
-        remote, local = build("s3://texts/in", tmp_path), build(tmp_path / "a.txt", tmp_path)
+    text = write(tmp_path / "a.txt").read_bytes()
+    bucket.put_object(Bucket=BUCKET, Key="in/a.txt.gz", Body=gzip.compress(text))
+    bucket.put_object(Bucket=BUCKET, Key="in/index.tsv", Body=b"x")
+    remote, local = build(f"s3://{BUCKET}/in", tmp_path), build(tmp_path / "a.txt", tmp_path)
+    assert text_of(remote.train) == text_of(local.train)
+    for name in ("table.parquet", "table.csv.gz", "dataset"):
+        write_table(tmp_path / name, ROWS)
+    for file in (*tmp_path.glob("table*"), *(tmp_path / "dataset").iterdir()):
+        bucket.upload_file(str(file), BUCKET, file.relative_to(tmp_path).as_posix())
+    for name in ("table.parquet", "table.csv.gz", "dataset"):
+        remote = build(f"s3://{BUCKET}/{name}", tmp_path, text_field="body", document_field="doc")
         assert text_of(remote.train) == text_of(local.train)
-        write_table(tmp_path / "table.parquet")
-        write_table(tmp_path / "table.csv.gz")
-        write_table(tmp_path / "dataset")
-        for file in (*tmp_path.glob("table*"), *(tmp_path / "dataset").iterdir()):
-            client.upload_file(str(file), "texts", file.relative_to(tmp_path).as_posix())
-        for name in ("table.parquet", "table.csv.gz", "dataset"):
-            remote = build(f"s3://texts/{name}", tmp_path, text_field="body", document_field="doc")
-            assert text_of(remote.train) == text_of(local.train)
-        assert read_texts("s3://texts/table.parquet", column="body").texts == ROWS["body"]
-        with pytest.raises(DataError, match="s3://texts/no: no such object"):
-            build("s3://texts/no", tmp_path)
-        with pytest.raises(DataError, match="s3://nowhere/in: no such bucket; create it first or name another"):
-            build("s3://nowhere/in", tmp_path)
-        client.close()
-    finally:
-        server.stop()
+    assert read_texts(f"s3://{BUCKET}/table.parquet", column="body").texts == ROWS["body"]
+    with pytest.raises(DataError, match=f"s3://{BUCKET}/no: no such object"):
+        build(f"s3://{BUCKET}/no", tmp_path)
+    with pytest.raises(DataError, match="s3://nowhere/in: no such bucket; create it first or name another"):
+        build("s3://nowhere/in", tmp_path)
 
 
 # Tables, Markdown and HTML
@@ -302,35 +288,11 @@ ROWS = {"doc": [document for document in range(30) for _ in DOCUMENTS[document]]
         "body": [sentence for document in DOCUMENTS for sentence in document]}  # fmt: skip
 
 
-def write_table(path: Path, columns=ROWS) -> str:
-    """Write columns in the form that the name ends in, and return the path."""
-    frame = pd.DataFrame(columns)
-    if path.suffix == ".parquet":
-        frame.to_parquet(path, row_group_size=7)
-    elif path.suffix == ".jsonl":
-        frame.to_json(path, orient="records", lines=True)
-    elif path.suffix:
-        frame.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
-    else:
-        save_dataset(path, pa.Table.from_pandas(frame))
-    return str(path)
-
-
-def save_dataset(folder: Path, table: pa.Table) -> None:
-    """Write a folder as `datasets.Dataset.save_to_disk` does, in two files."""
-    folder.mkdir(parents=True)
-    for name, part in (("a.arrow", table.slice(0, 9)), ("b.arrow", table.slice(9))):
-        with ipc.new_stream(str(folder / name), table.schema) as stream:
-            stream.write_table(part, max_chunksize=5)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a.arrow"}, {"filename": "b.arrow"}]}))
-    (folder / "dataset_info.json").write_text("{}")
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.jsonl", "folder"])
 def test_column_of_a_table_is_a_corpus(tmp_path, monkeypatch, name):
     """Rows of one identifier are a document, whatever the form and the sizes of blocks; as lines of text would be."""
     monkeypatch.setattr(documents_module, "_PASSAGE_CHARACTERS", 60)
-    path = write_table(tmp_path / name)
+    path = write_table(tmp_path / name, ROWS)
     found = build(path, tmp_path, text_field="body", document_field="doc")
     expected = build(write(tmp_path / "a.txt"), tmp_path)
     assert text_of(found.train) == text_of(expected.train)
@@ -377,7 +339,7 @@ def test_splits_of_a_datasets_folder_are_read_in_order(tmp_path):
 def test_rows_without_document_are_documents_if_they_are_running_text(tmp_path, texts, options, expected):
     """Rows of one sentence are one document, as lines are; empty rows are left out; "NA" is text."""
     path = tmp_path / "a.csv"
-    pd.DataFrame({"id": range(len(texts)), "sentence": texts}).to_csv(path, index=False)
+    write_table(path, {"id": range(len(texts)), "sentence": texts})
     assert read(Source(str(path)), **options) == expected
 
 

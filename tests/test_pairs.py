@@ -4,7 +4,10 @@ import gzip
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from object_store import BUCKET
+from tables import save_dataset, write_table
 
 from raysent.data.batches import PairStream
 from raysent.data.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, select_rows
@@ -56,6 +59,41 @@ def test_pairs_are_read_as_other_text_is(tmp_path):
         read_pairs(PairsConfig(path=str(path)))
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "folder", "a.jsonl"])
+def test_pairs_are_tables(tmp_path, bucket, name):
+    """In every form of a table, on disk and in a bucket: the same pairs as in TSV; columns by name or by index."""
+    columns = dict(zip(("s1", "s2", "rating"), zip(*LINES, strict=True), strict=True))
+    columns["s1"] = ['a "cat", an\nother', *columns["s1"][1:]]
+    path = write_table(tmp_path / name, columns)
+    found = read_pairs(PairsConfig(path=path, first="s1", second="s2", score="rating"))
+    assert (found.first, found.second) == (columns["s1"], list(columns["s2"]))
+    assert found.scores.tolist() == [0.5, 1.0, 2.0, 3.0]
+    if name in ("a.parquet", "folder"):
+        assert read_pairs(PairsConfig(path=path)).key == read_pairs(PairsConfig(path=path, first="s1", second="s2")).key
+    if name != "folder":
+        bucket.upload_file(path, BUCKET, name)
+        remote = PairsConfig(path=f"s3://{BUCKET}/{name}", first="s1", second="s2", score="rating")
+        assert read_pairs(remote).key == found.key
+
+
+def test_csv_without_a_header_and_tabs_in_its_place(tmp_path):
+    """Indices alone: the first line is a pair. A `.csv` with tabs is TSV as published, quotes and longer lines too."""
+    path = write(tmp_path / "a.csv", 'a cat,"the cat, too",1\n' * 4)
+    assert read_pairs(PairsConfig(path=path, score=2)).second == ["the cat, too"] * 4
+    path = write(tmp_path / "b.csv", 'x\t"so\tit"\n' + 'y\tz\t"\tmore\n' * 3)
+    assert read_pairs(PairsConfig(path=path)).second == ['"so', "z", "z", "z"]
+
+
+def test_classes_of_a_dataset_have_their_names(tmp_path):
+    """Numbers of classes stand for names; -1 is a pair without a label."""
+    table = pa.table({"a": [f"w{n}" for n in range(6)], "b": ["v"] * 6, "label": [0, 1, 2, -1, 1, 0]})
+    save_dataset(tmp_path / "nli", table, ["entailment", "neutral", "contradiction"])
+    pairs = read_pairs(PairsConfig(path=str(tmp_path / "nli"), label="label", first="a", second="b"))
+    assert [pairs.classes[label] for label in pairs.labels] == [
+        "entailment", "neutral", "contradiction", "neutral", "entailment",
+    ]  # fmt: skip
+
+
 def test_ppdb_pairs_are_columns_1_and_2(tmp_path):
     """PPDB separates its fields by |||."""
     rows = "\n".join(f"[X] ||| {one} ||| {other} ||| PPDB2.0Score={score}" for one, other, score in LINES)
@@ -82,14 +120,15 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
     ("settings", "text", "message"),
     [
         ({}, None, r"^pairs\.path: .*a\.tsv: no such file$"),
-        ({}, "one column\n" * 5, r"a\.tsv:1: must have column 1, counted from 0; given 1 columns"),
-        ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: the score must be a finite number; given 'much'"),
+        ({}, "one column\n" * 5, r"a\.tsv: must have column 1, counted from 0; given 1 columns"),
+        ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv: row 1: the score must be a finite number; given 'much'"),
         ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
         ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be one JSON object a line"),
-        (JSON, '{"a": "x", "b": null, "c": "y"}\n' * 5, r"a\.tsv:1: 'b' must be text; given null$"),
-        (JSON, '{"a": "x", "b": 3, "c": "y"}\n' * 5, r"a\.tsv:1: 'b' must be text; given int$"),
-        (JSON, '{"a": "x", "b": "z", "c": null}\n' * 5, r"a\.tsv:1: 'c' must be text or a number; given null$"),
-        (JSON, '{"a": "x", "b": "z", "c": [1]}\n' * 5, r"a\.tsv:1: 'c' must be text or a number; given list$"),
+        ({}, "a\tb\na\n" * 5, r"a\.tsv: row 2: must have 2 values; given 1$"),
+        (JSON, '{"a": "x", "b": null, "c": "y"}\n' * 5, r"a\.tsv: row 1: 'b' must be text; given nothing$"),
+        (JSON, '{"a": "x", "b": 3, "c": "y"}\n' * 5, r"a\.tsv: row 1: 'b' must be text; given int$"),
+        (JSON, '{"a": "x", "b": "z", "c": null}\n' * 5, r"a\.tsv: must contain at least 4 pairs; given 0$"),
+        (JSON, '{"a": "x", "b": "z", "c": [1]}\n' * 5, r"a\.tsv: row 1: 'c' must be text or a number; given list$"),
         ({}, "a\tb\n", r"a\.tsv: must contain at least 4 pairs; given 1"),
         ({"label": 2, "classes": ["yes"]}, "a\tb\tno\n" * 5, r"pairs\.classes: must name every class .*given 'no'"),
     ],

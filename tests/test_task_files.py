@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import ipc
+from tables import save_dataset, write_table
 
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.evaluate import Evaluator
@@ -34,44 +32,6 @@ def rows(number: int = 60, seed: int = 0) -> list[dict[str, str]]:
     return found
 
 
-def write_csv(path: Path, found: list[dict[str, str]]) -> Path:
-    """Write rows as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
-    return path
-
-
-def write(path: Path, found: list[dict[str, str]]) -> str:
-    """Write rows in the form that the name ends in, and return the path."""
-    frame = pd.DataFrame(found)
-    if path.suffix == ".csv":
-        write_csv(path, found)
-    elif path.suffix == ".tsv":
-        frame.to_csv(path, sep="\t", index=False)
-    elif path.suffix == ".jsonl":
-        frame.to_json(path, orient="records", lines=True, double_precision=15)
-    elif path.suffix == ".parquet":
-        frame.to_parquet(path)
-    else:
-        save_dataset(path, frame)
-    return str(path)
-
-
-def save_dataset(folder: Path, frame: pd.DataFrame, class_names: list[str] | None = None) -> None:
-    """Write a folder as `datasets.Dataset.save_to_disk` does."""
-    folder.mkdir(parents=True)
-    table = pa.Table.from_pandas(frame)
-    if class_names is not None:
-        features = {"label": {"names": class_names, "_type": "ClassLabel"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    with ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), table.schema) as stream:
-        stream.write_table(table)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
-    (folder / "dataset_info.json").write_text("{}")
-
-
 def load(name: str, **columns: object) -> TaskData:
     """Return the rows of an own task."""
     data = (OwnTask(name, **columns) if columns else find_task(name)).load()
@@ -83,7 +43,7 @@ def load(name: str, **columns: object) -> TaskData:
 def test_own_task_is_the_same_in_every_form(tmp_path, name):
     """Texts, classes and their order do not depend on the form of the file, nor do the test rows."""
     found = [*rows(), {"text": 'it said "no,\tnever" ; NA', "label": "bad"}]
-    data = load(write(tmp_path / name, found))
+    data = load(write_table(tmp_path / name, found))
     assert data.sentences == ([row["text"] for row in found],)
     assert data.label_names == ("bad", "good")
     assert [data.label_names[label] for label in data.labels] == [row["label"] for row in found]
@@ -141,7 +101,7 @@ def test_table_without_a_header_loses_no_row(tmp_path, suffix):
     with pytest.raises(ConfigError, match="header"):
         load(f"{path}:header=maybe")
     with pytest.raises(DataError, match=r"own.jsonl: only .csv and .tsv may be read without a line of names"):
-        load(f"{write(tmp_path / 'own.jsonl', rows(20))}:header=no")
+        load(f"{write_table(tmp_path / 'own.jsonl', rows(20))}:header=no")
 
 
 def test_ragged_row_of_a_table_without_a_header_is_counted_from_the_first(tmp_path):
@@ -155,7 +115,7 @@ def test_ragged_row_of_a_table_without_a_header_is_counted_from_the_first(tmp_pa
 def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_path):
     """Names of other tools are known; the only other column of two is the label."""
     found = [{"Review": row["text"], "stars": "5" if row["label"] == "good" else "10"} for row in rows(20)]
-    task = find_task(write(tmp_path / "reviews.csv", found))
+    task = find_task(write_table(tmp_path / "reviews.csv", found))
     assert task.remarks.notes[0].startswith(
         "reviews: text = 'Review' (found by name), label = 'stars' (found by name); 20 rows"
     )
@@ -175,15 +135,15 @@ def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_
 def test_own_task_takes_the_splits_of_a_column(tmp_path, parts, split, sizes):
     """Common names of splits are known; validation rows alone are the test rows."""
     found = [{**row, "split": parts[number // 2 % len(parts)]} for number, row in enumerate(rows(60))]
-    data = load(write(tmp_path / "own.csv", found))
+    data = load(write_table(tmp_path / "own.csv", found))
     assert data.split == split
     assert tuple(map(len, (data.train, data.validation, data.test))) == sizes
 
 
 def test_own_task_takes_a_file_for_each_split(tmp_path):
     """A task file names them, relative to itself."""
-    write(tmp_path / "a.csv", rows(40))
-    write(tmp_path / "b.csv", rows(20, seed=1))
+    write_table(tmp_path / "a.csv", rows(40))
+    write_table(tmp_path / "b.csv", rows(20, seed=1))
     (tmp_path / "own.yaml").write_text("path: {train: a.csv, test: b.csv}\ntext: text\nlabel: label\n")
     data = load(str(tmp_path / "own.yaml"))
     assert (data.task, data.split, len(data.train), len(data.test)) == ("own", "train-test", 40, 20)
@@ -191,7 +151,7 @@ def test_own_task_takes_a_file_for_each_split(tmp_path):
 
 def test_own_task_draws_stratified_fractions(tmp_path):
     """Each class has its fraction in each split, and the seed decides the rows."""
-    path = write(tmp_path / "own.csv", rows(100))
+    path = write_table(tmp_path / "own.csv", rows(100))
     first, second = (load(path, split={"validation": 0.1, "test": 0.2, "seed": seed}) for seed in (0, 1))
     assert tuple(map(len, (first.train, first.validation, first.test))) == (70, 10, 20)
     assert np.bincount(first.labels[first.test]).tolist() == [10, 10]
@@ -201,7 +161,7 @@ def test_own_task_draws_stratified_fractions(tmp_path):
 def test_own_task_keeps_groups_in_one_fold(tmp_path):
     """No document is on both sides of the test or of a fold; the probe uses these folds."""
     found = [{**row, "doc_id": str(number // 6)} for number, row in enumerate(rows(120))]
-    data = load(write(tmp_path / "own.csv", found))
+    data = load(write_table(tmp_path / "own.csv", found))
     documents = np.arange(120) // 6
     assert not set(documents[data.train]) & set(documents[data.test])
     assert all(len(set(data.folds[data.train][documents[data.train] == one])) <= 1 for one in range(20))
@@ -218,7 +178,7 @@ def test_own_task_with_scores_is_two_tasks(tmp_path):
         {"sentence1": f"a {row}", "sentence2": f"b {row}", "score": f"{generator.uniform(-1, 1):.3f}"}
         for row in range(80)
     ]
-    probe, similarity = resolve_tasks([write(tmp_path / "own.csv", found)])
+    probe, similarity = resolve_tasks([write_table(tmp_path / "own.csv", found)])
     data, pairs = probe.load(), similarity.load()
     assert (probe.name, probe.scoring, similarity.name, similarity.scoring) == (
         "own", "correlation", "own-similarity", "similarity",
@@ -236,7 +196,7 @@ def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
     """Lists of labels, and values with a separator, become yes/no tasks, the most frequent label first."""
     found = [{"text": f"t {row}", "label": "joy" if row % 3 else "joy|fear"} for row in range(30)]
     found += [{"text": f"u {row}", "label": ""} for row in range(30)]
-    tasks = resolve_tasks([write(tmp_path / "own.csv", found) + ":separator=|"])
+    tasks = resolve_tasks([write_table(tmp_path / "own.csv", found) + ":separator=|"])
     assert [task.name for task in tasks] == ["own.joy", "own.fear"]
     data = tasks[1].load()
     assert isinstance(data, TaskData)
@@ -250,14 +210,14 @@ def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
 def test_own_task_takes_class_names_of_datasets(tmp_path):
     """Numbers of classes are named as the schema names them, in its order."""
     frame = pd.DataFrame({"text": [f"t {row}" for row in range(30)], "label": [row % 2 for row in range(30)]})
-    save_dataset(tmp_path / "own", frame, ["zebra", "ape"])
+    save_dataset(tmp_path / "own", pa.Table.from_pandas(frame), ["zebra", "ape"])
     assert load(str(tmp_path / "own")).label_names == ("zebra", "ape")
 
 
 def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
     """The scores are macro F1, and accuracy is a further measure."""
     found = [{"text": f"t {row}", "label": "rare" if row % 10 == 0 else "common"} for row in range(100)]
-    data = load(write(tmp_path / "own.csv", found), metric="macro_f1")
+    data = load(write_table(tmp_path / "own.csv", found), metric="macro_f1")
     result = fit_probe(np.zeros((100, 2), dtype=np.float32), data)
     assert np.bincount(data.labels[data.test]).tolist() == [30, 3]
     assert result.measures["accuracy"] == pytest.approx(100 * 30 / 33)
@@ -271,7 +231,7 @@ def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
 
 def test_own_task_is_evaluated_as_any_other(tmp_path):
     """A table, a task file with several tasks, and a data frame are scored, and records are kept by name."""
-    path = write(tmp_path / "own.csv", rows(60))
+    path = write_table(tmp_path / "own.csv", rows(60))
     (tmp_path / "two.yaml").write_text(f"tasks:\n  one: {{path: own.csv}}\n  two: {{path: {path}, folds: 5}}\n")
     frame = OwnTask(pd.DataFrame(rows(60)), name="frame")
     scores = Evaluator(tmp_path / "out").evaluate(["hash:20"], [path, str(tmp_path / "two.yaml"), frame])
@@ -296,7 +256,7 @@ def test_own_task_equals_the_built_in_one(tmp_path, task, form):
     else:
         frame["label"] = [str(label) for label in data.labels]
     frame["split"] = split
-    own = load(write(tmp_path / f"own{form}", frame.to_dict("records")))
+    own = load(write_table(tmp_path / f"own{form}", frame.to_dict("records")))
     assert own.sentences == data.sentences
     assert np.array_equal(own.labels, data.labels)
     assert np.array_equal(own.scores, data.scores)

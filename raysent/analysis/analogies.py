@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysent.analysis.neighbours import index_rows, nearest_vectors, open_index
-from raysent.data.corpus import Progress
 from raysent.data.corpus.distinct import DistinctSentences, normalize_whitespace
 from raysent.errors import DataError
 from raysent.evaluation.members import Member
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
+from raysent.parallel import Progress
 
 # Positions in a line A B C D of: the subtracted sentence, the first added, the second added, the answer.
 _ONE = ((0, 1, 2, 3),)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from raysent.data.corpus import CorpusConfig, Progress
+from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences, distinct_sentences, normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError
@@ -37,6 +37,7 @@ from raysent.kernels.devices import set_matmul_precision
 from raysent.kernels.hamming import hamming, pack_bits
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
+from raysent.parallel import Progress
 from raysent.storage import address_of, cache_folder, content_key, read_json, storage_errors, write_json
 from raysent.storage.layout import NEIGHBOURS_FILE
 

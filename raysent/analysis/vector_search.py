@@ -32,7 +32,6 @@ from raysent.analysis.neighbours import (
     nearest_codes,
     nearest_vectors,
 )
-from raysent.data.corpus import Progress
 from raysent.data.corpus.distinct import normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import Member, Model, expand
@@ -41,6 +40,7 @@ from raysent.kernels.hamming import pack_bits
 from raysent.models import load
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.models.vector_folder import VectorBatch, VectorFile, VectorFolder, VectorFormat
+from raysent.parallel import Progress
 from raysent.storage import atomic_write, content_key, file_sha256, read_json, remove, write_json
 
 _KIND = "raysent-faiss"

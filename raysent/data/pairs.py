@@ -1,7 +1,7 @@
-"""Sentence pairs, optionally labelled or scored: files -> text -> ids.
+"""Sentence pairs, optionally labelled or scored: tables -> text -> ids; also the STS folders of SentEval.
 
-Formats: tab-separated values, PPDB (fields separated by ``|||``) and JSON lines, each also gzipped; and the STS folders
-of SentEval.
+Pairs are read as `raysent.data.tables` reads rows. Files of lines are read as they are published, since tools that
+write them do not quote: a value is what stands between two tabs, or between ``|||`` in PPDB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.data.text_files import iterate_lines, parse_object
+from raysent.data.tables import TableBlocks, as_labels, check_texts, is_table, open_lines, open_table
+from raysent.data.text_files import iterate_lines
 from raysent.data.vocabulary import (
     PAD_WORD,
     UNK_WORD,
@@ -37,10 +38,12 @@ class PairsConfig(StrictModel):
     """Files of sentence pairs and how to read them.
 
     Attributes:
-        path: One file or several; may be gzipped.
+        path: One file or several, on disk or in ``s3://``; may be gzipped.
         format: `tsv`; `ppdb` (fields separated by ``|||``, pairs in columns 1 and 2); `jsonl`. `auto` decides by the
-            file name and by ``|||`` in the first line.
-        first: Column of the first sentence: index from 0, or name in the header line or JSON key.
+            file name, which may also end in ``.csv`` or ``.parquet`` or be a folder that `datasets` saved; and for
+            files of lines by ``|||`` in the first one.
+        first: Column of the first sentence: index from 0, or name in the header line or JSON key. With an index for
+            each column, a file of lines has no header.
         second: Column of the second sentence. For PPDB, the defaults of `first` and `second` are 1 and 2.
         label: Column of the class of a pair, or None.
         score: Column of the similarity score of a pair, or None.
@@ -138,7 +141,7 @@ def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
 
 # SNLI's label of a pair whose annotators did not agree.
 _NO_LABEL = "-"
-_NUM_SENTENCES = 2
+_KINDS: dict[str, tuple[type, ...]] = {"first": (str,), "second": (str,), "label": (str, int, float, type(None))}
 _MIN_PAIRS = 4  # two for training, two for validation
 
 
@@ -162,13 +165,13 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
         raise DataError(
             f"{name}.{path_name}: {', '.join(paths)}: must contain at least {_MIN_PAIRS} pairs; given {len(kept)}"
         )
-    names = [row[2] for row in kept]
-    classes = tuple(config.classes or sorted({name for name in names if name is not None}))
+    first, second, names, scores = (list(column) for column in zip(*kept, strict=True))
+    classes = tuple(config.classes or sorted(set(filter(None, names))))
     return PairTexts(
-        [row[0] for row in kept],
-        [row[1] for row in kept],
+        first,
+        second,
         None if config.label is None else _class_numbers(names, classes, name=name),
-        None if config.score is None else np.array([row[3] for row in kept], dtype=np.float64),
+        None if config.score is None else np.array(scores, dtype=np.float64),
         classes if config.label is not None else (),
     )
 
@@ -186,89 +189,65 @@ def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, nam
 
 def _read_file(path: str, config: PairsConfig) -> Iterator[tuple[str, str, str | None, float | None]]:
     """Yield the pairs of one file that have two sentences and, if required, a label."""
-    columns: list[Column | None] = [config.first, config.second, config.label, config.score]
-    for where, fields in _fields(path, config, columns):
-        first, second, label, score = fields
-        if label == _NO_LABEL or not first.strip() or not second.strip():
-            continue
-        yield first.strip(), second.strip(), label, None if score is None else _number(where, score)
+    table, columns = _open(path, config)
+    positions = [_position(table, column) for column in columns.values()]
+    label_names = None if config.label is None else table.class_names.get(table.names[positions[2]])
+    num_rows = 0
+    for block in table.read(positions):
+        values = dict(zip(columns, block, strict=True))
+        for name, kinds in _KINDS.items():
+            if name in values:
+                check_texts(values[name], source=path, column=f"'{columns[name]}'", first_row=num_rows + 1, kinds=kinds)
+        missing = [None] * len(block[0])
+        labels = as_labels(values.get("label", missing), label_names)
+        rows = zip(values["first"], values["second"], labels, values.get("score", missing), strict=True)
+        for row, (first, second, label, score) in enumerate(rows, start=num_rows + 1):
+            if first.strip() and second.strip() and not ("label" in values and label in (None, _NO_LABEL)):
+                number = None if "score" not in values else _number(f"{path}: row {row}", score)
+                yield first.strip(), second.strip(), label, number
+        num_rows += len(missing)
 
 
-def _number(where: str, text: str) -> float:
-    """Return a score.
+def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column]]:
+    """Open a file; return it, and the columns by what they hold."""
+    columns: dict[str, Column] = {
+        name: column for name in (*_KINDS, "score") if (column := getattr(config, name)) is not None
+    }
+    has_header = any(isinstance(column, str) for column in columns.values())
+    name, kind = path.removesuffix(".gz").lower(), config.format
+    if kind == "jsonl" or (kind == "auto" and name.endswith((".jsonl", ".json"))):
+        return open_table(path, kind=".jsonl"), {role: str(column) for role, column in columns.items()}
+    if kind == "auto" and is_table(path) and not name.endswith((".csv", ".tsv")):
+        return open_table(path), columns
+    line = next(filter(str.strip, iterate_lines(path)), "")
+    is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
+    if kind == "auto" and name.endswith(".csv") and "\t" not in line and not is_ppdb:
+        return open_table(path, has_header=has_header), columns
+    if is_ppdb and not {"first", "second"} & config.model_fields_set:
+        columns |= {"first": 1, "second": 2}
+    return open_lines(path, "|||" if is_ppdb else "\t", has_header=has_header), columns
 
-    Raises:
-        DataError: If it is not a finite number.
-    """
+
+def _position(table: TableBlocks, column: Column) -> int:
+    if isinstance(column, str):
+        if column in table.names:
+            return table.names.index(column)
+        raise DataError(f"{table.source}: no such column: '{column}'{did_you_mean(column, table.names)}")
+    if 0 <= column < len(table.names):
+        return column
+    raise DataError(f"{table.source}: must have column {column}, counted from 0; given {len(table.names)} columns")
+
+
+def _number(where: str, value: Any) -> float:
     try:
-        number = float(text)
-    except ValueError:
+        number = float(value)
+    except (TypeError, ValueError):
         number = float("nan")
     if not np.isfinite(number):
-        raise DataError(f"{where}: the score must be a finite number; given '{text}'")
+        raise DataError(
+            f"{where}: the score must be a finite number; given {'nothing' if value is None else repr(value)}"
+        )
     return number
-
-
-def _fields(path: str, config: PairsConfig, columns: list[Column | None]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield ``file:line`` and the fields of `columns` of every line that is not blank."""
-    kind = config.format
-    if kind == "auto" and path.removesuffix(".gz").endswith((".jsonl", ".json")):
-        kind = "jsonl"
-    indices: list[int | None] | None = None
-    separator = "\t"
-    for number, line in enumerate(iterate_lines(path), start=1):
-        where = f"{path}:{number}"
-        if not line.strip():
-            continue
-        if kind == "jsonl":
-            yield where, _json_fields(where, line, columns)
-            continue
-        if indices is None:
-            is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
-            separator = "|||" if is_ppdb else "\t"
-            if is_ppdb and not {"first", "second"} & config.model_fields_set:
-                columns = [1, 2, *columns[2:]]
-        fields = line.split(separator)
-        if indices is None:
-            indices = [_column_index(where, column, fields) for column in columns]
-            if any(isinstance(column, str) for column in columns):
-                continue  # the header line
-        yield where, [_field(where, index, fields) for index in indices]
-
-
-def _json_fields(where: str, line: str, columns: list[Column | None]) -> list[str | None]:
-    """Return the fields of one JSON object."""
-    values = parse_object(where, line)
-    for place, column in enumerate(columns):
-        if column is None:
-            continue
-        if str(column) not in values:
-            raise DataError(f"{where}: no such key: '{column}'{did_you_mean(str(column), map(str, values))}")
-        is_sentence, value = place < _NUM_SENTENCES, values[str(column)]
-        if not isinstance(value, str if is_sentence else str | int | float):
-            wanted = "text" if is_sentence else "text or a number"
-            given = "null" if value is None else type(value).__name__
-            raise DataError(f"{where}: '{column}' must be {wanted}; given {given}")
-    return [None if column is None else str(values[str(column)]) for column in columns]
-
-
-def _column_index(where: str, column: Column | None, header: list[str]) -> int | None:
-    """Return the index of a column."""
-    if column is None or isinstance(column, int):
-        return column
-    names = [name.strip() for name in header]
-    if column not in names:
-        raise DataError(f"{where}: no such column: '{column}'{did_you_mean(column, names)}")
-    return names.index(column)
-
-
-def _field(where: str, index: int | None, fields: list[str]) -> str | None:
-    """Return one field of a line."""
-    if index is None:
-        return None
-    if not 0 <= index < len(fields):
-        raise DataError(f"{where}: must have column {index}, counted from 0; given {len(fields)} columns")
-    return fields[index]
 
 
 def read_sts(folder: str | Path) -> dict[str, PairTexts]:

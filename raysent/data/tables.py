@@ -21,7 +21,8 @@ import io
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,9 @@ from pyarrow import ipc, parquet
 from raysent.data.text_files import (
     Utf8Stream,
     batched,
-    decode,
     iterate_lines,
     open_bytes,
     parse_object,
-    read_bytes,
     reading_errors,
 )
 from raysent.errors import DataError, did_you_mean
@@ -110,11 +109,30 @@ class Table:
             DataError: If there is no such column, or a value is not text.
         """
         values = self.column(name, key=key)
-        wrong = next((row for row, value in enumerate(values) if not isinstance(value, str)), None)
-        if wrong is not None:
-            given = "nothing" if values[wrong] is None else type(values[wrong]).__name__
-            raise DataError(f"{self.where(wrong)}: {key} '{name}' must be text; given {given}")
+        check_texts(values, source=self.source, column=f"{key} '{name}'")
         return values
+
+
+def check_texts(
+    values: Sequence[Any], *, source: str, column: str, first_row: int = 1, kinds: tuple[type, ...] = (str,)
+) -> None:
+    """Refuse values of a column that are not text.
+
+    Args:
+        values: Some rows.
+        source: The table, for the message.
+        column: The column, for the message.
+        first_row: Number of the first of them in the table.
+        kinds: What they may be; labels may also be numbers, or missing.
+
+    Raises:
+        DataError: With the row of the first value that is not.
+    """
+    wrong = next((row for row, value in enumerate(values) if not isinstance(value, kinds)), None)
+    if wrong is not None:
+        wanted = "text" if kinds == (str,) else "text or a number"
+        given = "nothing" if values[wrong] is None else type(values[wrong]).__name__
+        raise DataError(f"{source}: row {first_row + wrong}: {column} must be {wanted}; given {given}")
 
 
 def is_table(path: str | Path) -> bool:
@@ -130,20 +148,24 @@ def is_dataset_folder(path: Path) -> bool:
     return any((path / name).is_file() for name in (DATASET_FILE, SPLITS_FILE))
 
 
-def open_table(path: str | Path, *, has_header: bool = True) -> TableBlocks:
-    """Open a CSV, TSV or Parquet file or the folder of one `datasets` dataset, on disk or in ``s3://``, for reading.
+def open_table(path: str | Path, *, kind: str | None = None, has_header: bool = True) -> TableBlocks:
+    """Open a file of rows or the folder of one `datasets` dataset, on disk or in ``s3://``, for reading.
 
     Args:
         path: The file or folder.
-        has_header: Whether the first line of CSV and TSV names the columns; others name them always.
+        kind: One of `TABLE_SUFFIXES`; by default the end of its name.
+        has_header: Whether the first line of CSV and TSV names the columns; others name them always. The columns of
+            JSON lines are the keys of the first object.
 
     Raises:
         DataError: If there is no such file, or its columns cannot be read.
     """
-    name, kind = str(path), _kind(path)
-    check_header(name, has_header=has_header)
+    name, kind = str(path), kind or _kind(path)
     if kind in _DELIMITED:
         return (_open_csv if kind == ".csv" else _open_tsv)(name, has_header)
+    check_header(name, has_header=has_header)
+    if kind == ".jsonl":
+        return _open_json_lines(name, list(next(_json_objects(name), {})))
     return _open_parquet(name) if kind == ".parquet" else _open_dataset(name)
 
 
@@ -170,15 +192,27 @@ def read_table(path: str | Path, *, has_header: bool = True) -> Table:
     name, kind = str(path), _kind(path)
     check_header(name, has_header=has_header)
     if kind == ".jsonl":
-        return _from_json_lines(name, decode(read_bytes(name), source=name))
-    if kind not in TABLE_SUFFIXES:
-        return _read_dataset(open_folder(path) if is_remote(name) else Path(name).expanduser())
-    opened = open_table(name, has_header=has_header)
-    columns: dict[str, list[Any]] = {column: [] for column in opened.names}
-    for block in opened.blocks(opened.names):
-        for column, values in zip(opened.names, block, strict=True):
-            columns[column] += values
-    return Table(name, columns, {}, opened.class_names, opened.has_header)
+        names = list(dict.fromkeys(key for value in _json_objects(name) for key in value))
+        opened = {"": _open_json_lines(name, names)}
+    elif kind in TABLE_SUFFIXES:
+        opened = {"": open_table(name, has_header=has_header)}
+    else:
+        folder = open_folder(path) if is_remote(name) else Path(name).expanduser()
+        name, opened = address_of(folder), _open_splits(folder)
+    first = next(iter(opened.values()))
+    columns: dict[str, list[Any]] = {column: [] for column in first.names}
+    starts = [0]
+    for split, one in opened.items():
+        if set(one.names) != set(first.names):
+            raise DataError(f"{name}: splits must have the same columns; '{split}' has {', '.join(one.names)}")
+        for block in one.blocks(first.names):
+            for column, values in zip(first.names, block, strict=True):
+                columns[column] += values
+        starts.append(len(next(iter(columns.values()), [])))
+    parts = {
+        split: np.arange(start, stop) for split, start, stop in zip(opened, starts, starts[1:], strict=False) if split
+    }
+    return Table(name, columns, parts, first.class_names, first.has_header)
 
 
 @dataclass(frozen=True)
@@ -391,26 +425,44 @@ def _opened_at(line: str, number: int, delimiter: str, opened: int) -> tuple[int
 
 def _open_tsv(name: str, has_header: bool) -> TableBlocks:
     """Open TSV without quotes if all lines have equally many values; otherwise with quotes, as CSV."""
-    if len({line.count("\t") for line in _tsv_lines(name)}) > 1:
+    if len({line.count("\t") for line in _full_lines(name)}) > 1:
         return _open_delimited(name, "\t", has_header)
-    header = next(_tsv_lines(name), "")
+    opened = open_lines(name, "\t", has_header=has_header, convert=_unquoted)
+    return replace(opened, names=tuple(_checked_names(name, list(opened.names))))
+
+
+def open_lines(name: str, separator: str, *, has_header: bool, convert: Callable[[str], str] = str) -> TableBlocks:
+    """Open lines of values, of which each has as many as are read, or more.
+
+    Args:
+        name: The file.
+        separator: Between values; quotes have no meaning.
+        has_header: Whether the first line names the columns.
+        convert: Value as it is written -> value.
+
+    Raises:
+        DataError: If the file cannot be read, or is empty.
+    """
+    header = next(_full_lines(name), "")
     if not header:
         raise DataError(_NO_HEADER.format(name=name))
-    first = [_unquoted(value) for value in header.split("\t")]
-    names = _checked_names(name, first) if has_header else _numbered(first)
+    first = [convert(value) for value in header.split(separator)]
 
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        lines = _tsv_lines(name)
-        if has_header:
-            next(lines)
-        for block in batched(lines, _BATCH_ROWS):
-            rows = [line.split("\t") for line in block]
-            yield [[_unquoted(row[column]) for row in rows] for column in columns]
+        num_rows = 0
+        for block in batched(islice(_full_lines(name), int(has_header), None), _BATCH_ROWS):
+            rows = [line.split(separator) for line in block]
+            for number, row in enumerate(rows, start=num_rows + 1):
+                if len(row) <= max(columns):
+                    raise DataError(f"{name}: row {number}: must have {max(columns) + 1} values; given {len(row)}")
+            yield [[convert(row[column]) for row in rows] for column in columns]
+            num_rows += len(rows)
 
+    names = [name.strip() for name in first] if has_header else _numbered(first)
     return TableBlocks(name, tuple(names), read, has_header=has_header)
 
 
-def _tsv_lines(name: str) -> Iterator[str]:
+def _full_lines(name: str) -> Iterator[str]:
     """Yield the lines of a file that are not blank; a tab separates two empty values."""
     return (line for line in iterate_lines(name) if line.strip(" "))
 
@@ -448,13 +500,18 @@ def _checked_names(source: str, names: list[str]) -> list[str]:
     return names
 
 
-def _from_json_lines(name: str, text: str) -> Table:
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+def _json_objects(name: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(iterate_lines(name), start=1):
         if line.strip():
-            rows.append(parse_object(f"{name}:{number}", line))
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    return Table(name, {key: [row.get(key) for row in rows] for key in names}, {}, {})
+            yield parse_object(f"{name}:{number}", line)
+
+
+def _open_json_lines(name: str, names: Sequence[str]) -> TableBlocks:
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        for block in batched(_json_objects(name), _BATCH_ROWS):
+            yield [[value.get(names[column]) for value in block] for column in columns]
+
+    return TableBlocks(name, tuple(names), read)
 
 
 def _open_parquet(name: str) -> TableBlocks:
@@ -489,9 +546,10 @@ def _values(column: Any, name: str) -> list[Any]:
         raise DataError(f"{name}: text must be UTF-8; given byte 0x{error.object[error.start]:02x}") from None
 
 
-def _open_dataset(name: str) -> TableBlocks:
+def _open_dataset(folder: str, name: str = "") -> TableBlocks:
     """Open the folder of one dataset, with a file for each of its shards."""
-    files = arrow_files(name)
+    name = name or folder
+    files = arrow_files(folder, name=name)
     with _arrow_reader(files[0], name) as reader:
         schema = reader.schema
 
@@ -540,41 +598,30 @@ def _arrow_reader(file: str, folder: str) -> Iterator[Any]:
         yield ipc.open_stream(stream if is_remote(file) else pa.memory_map(file))
 
 
-def _read_dataset(folder: Path) -> Table:
-    """Read a folder of `datasets`: one dataset, or one below the name of each split."""
+def _open_splits(folder: Path) -> dict[str, TableBlocks]:
+    """Open a folder of `datasets`: one dataset, named "", or one below the name of each split."""
     name = address_of(folder)
     if not folder.exists():
         raise DataError(f"{name}: no such file or folder")
     if not is_dataset_folder(folder):
         raise DataError(f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
                         "save it with save_to_disk or to_parquet")  # fmt: skip
-    if (folder / SPLITS_FILE).is_file():
-        with _dataset_errors(name):
-            splits = [str(split) for split in parse_json((folder / SPLITS_FILE).read_bytes())["splits"]]
-        return _from_arrow(name, {split: _arrow_table(folder / split) for split in splits})
-    return _from_arrow(name, {"": _arrow_table(folder)})
+    splits = split_names(str(folder)) if (folder / SPLITS_FILE).is_file() else [""]
+    return {split: _open_dataset(str(folder / split), address_of(folder / split)) for split in splits}
 
 
-def _arrow_table(folder: Path) -> pa.Table:
-    name = address_of(folder)
-    files = arrow_files(str(folder), name=name)
-    with _dataset_errors(name):
-        return pa.concat_tables([ipc.open_stream(pa.memory_map(file)).read_all() for file in files])
+def split_names(folder: str) -> list[str]:
+    """Return the names of the splits of a folder that `datasets` saved, on disk or in ``s3://``.
 
-
-def _from_arrow(name: str, tables: Mapping[str, pa.Table]) -> Table:
-    """Join the tables of splits; columns must be those of the first."""
-    ends = np.cumsum([0, *(table.num_rows for table in tables.values())])
-    parts = {
-        split: np.arange(start, stop) for split, start, stop in zip(tables, ends[:-1], ends[1:], strict=True) if split
-    }
-    first = next(iter(tables.values()))
-    names = _checked_names(name, list(first.column_names))
-    for split, table in tables.items():
-        if set(table.column_names) != set(first.column_names):
-            raise DataError(f"{name}: splits must have the same columns; '{split}' has {', '.join(table.column_names)}")
-    columns = {column: [value for table in tables.values() for value in table[column].to_pylist()] for column in names}
-    return Table(name, columns, parts, _class_names(first.schema))
+    Raises:
+        DataError: If its list of splits is damaged.
+    """
+    path = f"{folder.rstrip('/')}/{SPLITS_FILE}"
+    try:
+        with reading_errors(path), open_bytes(path) as stream:
+            return [str(split) for split in parse_json(stream.read())["splits"]]
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{path}: must list the splits of a dataset; save it again") from None
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:

@@ -79,101 +79,42 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         yield raw
 
 
-def read_bytes(name: str) -> bytes:
-    """Return the content of a local or remote file, decompressed if its name ends in ``.gz``.
-
-    Raises:
-        DataError: If it cannot be read.
-    """
-    with reading_errors(name), open_bytes(name) as stream:
-        return bytes(stream.read())
-
-
-def decode(data: bytes, *, source: str) -> str:
-    """Return text as a file stores it: UTF-8, or UTF-16 with a BOM.
-
-    Raises:
-        DataError: If it is neither, or holds NUL characters.
-    """
-    encoding = next((name for bom, name in _BOMS.items() if data.startswith(bom)), "utf-8")
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise _not_text(source, line, encoding, data[error.start : error.start + 1]) from None
-    if (nul := text.find("\0")) >= 0:
-        raise _has_nul(source, text.count("\n", 0, nul) + 1)
-    return text
-
-
-def _not_text(source: str, line: int, encoding: str, byte: bytes) -> DataError:
-    given = f"byte 0x{byte[0]:02x}" if byte else "no more bytes"
-    required = encoding.removesuffix("-sig").upper()
-    return DataError(f"{source}:{line}: must be {required}; given {given}; convert it with iconv")
-
-
-def _has_nul(source: str, line: int) -> DataError:
-    return DataError(f"{source}:{line}: must be plain text; given a NUL byte: is this a binary file?")
-
-
-def check_utf8(data: bytes, *, source: str, line: int) -> str:
-    """Return the text of a part of a file in UTF-8.
+def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
+    """Yield a file's text in blocks of about a megabyte.
 
     Args:
-        data: Whole characters.
-        source: The file, for messages.
-        line: Number of the first line in the file.
+        stream: The file.
+        source: Its name, for messages.
 
     Raises:
-        DataError: If it is not UTF-8, or holds NUL bytes.
+        DataError: If it is neither UTF-8 nor UTF-16 with a BOM, or holds NUL characters.
     """
-    if (nul := data.find(b"\0")) >= 0:
-        raise _has_nul(source, line + data.count(b"\n", 0, nul))
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = line + data.count(b"\n", 0, error.start)
-        raise _not_text(source, place, "utf-8", data[error.start : error.start + 1]) from None
-
-
-def utf8_blocks(stream: IO[bytes], *, source: str) -> Iterator[bytes]:
-    """Yield a stream in blocks of about a megabyte, in UTF-8; UTF-16 with a BOM is converted, other bytes are kept.
-
-    Raises:
-        DataError: If a file that begins with the BOM of UTF-16 is not UTF-16.
-    """
-    data = stream.read(_BLOCK_BYTES)
-    if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        while data:
-            yield data
-            data = stream.read(_BLOCK_BYTES)
-        return
-    decoder = codecs.getincrementaldecoder("utf-16")()
-    line = 1
-    while True:
+    data, line, is_read = stream.read(_BLOCK_BYTES), 1, False
+    encoding = next((name for bom, name in _BOMS.items() if data.startswith(bom)), "utf-8")
+    decoder = codecs.getincrementaldecoder(encoding)()
+    while not is_read:
+        is_read = not data
         try:
-            text = decoder.decode(data, final=not data)
+            text = decoder.decode(data, final=is_read)
         except UnicodeDecodeError as error:
-            raise _not_text(source, line, "utf-16", error.object[error.start : error.start + 1]) from None
+            place = line + error.object.count(b"\n", 0, error.start)
+            byte = f"byte 0x{error.object[error.start]:02x}"
+            required = encoding.removesuffix("-sig").upper()
+            raise DataError(f"{source}:{place}: must be {required}; given {byte}; convert it with iconv") from None
+        if (nul := text.find("\0")) >= 0:
+            place = line + text.count("\n", 0, nul)
+            raise DataError(f"{source}:{place}: must be plain text; given a NUL byte: is this a binary file?")
         line += text.count("\n")
         if text:
-            yield text.encode("utf-8")
-        if not data:
-            return
+            yield text
         data = stream.read(_BLOCK_BYTES)
 
 
 class Utf8Stream(io.RawIOBase):
-    """A file of text as a stream of UTF-8 without a BOM, for libraries that read streams.
-
-    Reading raises `DataError` where the text is not what `check_utf8` accepts.
-    """
+    """A file of text as a stream of UTF-8 without a BOM, for libraries that read streams; raises as `text_blocks`."""
 
     def __init__(self, stream: IO[bytes], *, source: str) -> None:
-        self._blocks = utf8_blocks(stream, source=source)
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._source = source
-        self._line = 1
+        self._blocks = text_blocks(stream, source=source)
         self._rest = b""
 
     def readable(self) -> bool:
@@ -184,8 +125,8 @@ class Utf8Stream(io.RawIOBase):
         """Return at most `size` bytes, all of them if it is negative; none at the end."""
         parts, num_bytes = [self._rest], len(self._rest)
         while size < 0 or num_bytes < size:
-            block = self._next_block()
-            if block is None:
+            block = next(self._blocks, "").encode("utf-8")
+            if not block:
                 break
             parts.append(block)
             num_bytes += len(block)
@@ -193,18 +134,6 @@ class Utf8Stream(io.RawIOBase):
         cut = len(data) if size < 0 else size
         self._rest = data[cut:]
         return data[:cut]
-
-    def _next_block(self) -> bytes | None:
-        block = next(self._blocks, None)
-        try:
-            text = self._decoder.decode(block or b"", final=block is None)
-        except UnicodeDecodeError as error:
-            line = self._line + error.object.count(b"\n", 0, error.start)
-            raise _not_text(self._source, line, "utf-8", error.object[error.start : error.start + 1]) from None
-        if (nul := text.find("\0")) >= 0:
-            raise _has_nul(self._source, self._line + text.count("\n", 0, nul))
-        self._line += text.count("\n")
-        return None if block is None else text.encode("utf-8")
 
 
 def iterate_lines(name: str) -> Iterator[str]:
@@ -214,13 +143,16 @@ def iterate_lines(name: str) -> Iterator[str]:
         DataError: If the file is missing, unreadable or not text.
     """
     with reading_errors(name), open_bytes(name) as stream:
-        text, rest = Utf8Stream(stream, source=name), b""
-        while data := text.read(_BLOCK_BYTES):
-            complete, end, rest = (rest + data).rpartition(b"\n")
-            if end:
-                yield from (line.removesuffix("\r") for line in complete.decode("utf-8").split("\n"))
-        if rest:
-            yield rest.decode("utf-8").removesuffix("\r")
+        yield from _split_lines(stream, name)
+
+
+def _split_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+    rest = ""
+    for text in text_blocks(stream, source=name):
+        *complete, rest = (rest + text).split("\n")
+        yield from (line.removesuffix("\r") for line in complete)
+    if rest:
+        yield rest.removesuffix("\r")
 
 
 def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -242,12 +174,10 @@ def read_lines(file: Path | str | None) -> list[str]:
         DataError: If the file is missing, unreadable or not text.
     """
     name = "standard input" if file is None else str(file)
-    lines = decode(sys.stdin.buffer.read() if file is None else read_bytes(name), source=name).split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
+    lines = list(_split_lines(sys.stdin.buffer, name) if file is None else iterate_lines(name))
     if not lines:
         raise DataError(f"{name}: must hold one sentence a line; it is empty")
-    return [line.rstrip("\r") for line in lines]
+    return lines
 
 
 def read_counts(file: Path) -> dict[str, int]:

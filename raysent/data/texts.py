@@ -13,17 +13,16 @@ from raysent.data.tables import (
     TEXT_COLUMNS,
     Table,
     check_header,
+    check_texts,
     find_text_column,
     is_dataset_folder,
     is_table,
     open_table,
     read_table,
 )
-from raysent.data.text_files import batched, parse_object, read_lines
-from raysent.errors import ConfigError, DataError
+from raysent.data.text_files import read_lines
+from raysent.errors import ConfigError
 from raysent.storage import is_remote
-
-_BLOCK_ROWS = 1024
 
 
 class Texts(NamedTuple):
@@ -90,24 +89,13 @@ def open_texts(
         return TextBlocks(piece.sentences for passage in found for piece in read_passage(passage))
     if source.kind == "text":
         return TextBlocks(source.blocks(keeps_lines=True))
-    if source.kind == "table":
-        table = open_table(source.path, has_header=has_header)
-        is_only = not has_header and column is None and len(table.names) == 1
-        otherwise = " or, if the first line is a row, --no-header" if table.has_header else ""
-        name = (
-            table.names[0]
-            if is_only
-            else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
-        )
-        rows = (block for (block,) in table.blocks([name]))
-        return TextBlocks(_checked(rows, source.path, name), name)
-    objects = _objects(source)
-    first = next(objects, None)
-    if first is None:
+    table = open_table(source.path, has_header=has_header)
+    if not table.names:  # JSON lines without an object
         return TextBlocks(iter(()), column or "")
-    name = find_text_column(list(first), wanted=wanted, where=where)
-    values = (value.get(name) for value in chain([first], objects))
-    return TextBlocks(_checked(batched(values, _BLOCK_ROWS), source.path, name), name)
+    is_only = not has_header and column is None and len(table.names) == 1
+    otherwise = " or, if the first line is a row, --no-header" if table.has_header else ""
+    name = table.names[0] if is_only else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
+    return TextBlocks(_checked((block for (block,) in table.blocks([name])), source.path, name), name)
 
 
 def _check_no_column(column: str | None, name: str) -> None:
@@ -115,21 +103,10 @@ def _check_no_column(column: str | None, name: str) -> None:
         raise ConfigError(f"--column {column}: must be left out for {name}, which has no columns")
 
 
-def _objects(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines."""
-    for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
-        if line.strip():
-            yield parse_object(f"{source.path}:{number}", line)
-
-
 def _checked(blocks: Iterable[list[Any]], name: str, column: str) -> Iterator[list[str]]:
-    """Yield blocks of a column whose values must be text."""
     num_rows = 0
     for block in blocks:
-        wrong = next((row for row, value in enumerate(block) if not isinstance(value, str)), None)
-        if wrong is not None:
-            given = "nothing" if block[wrong] is None else type(block[wrong]).__name__
-            raise DataError(f"{name}: row {num_rows + wrong + 1}: --column '{column}' must be text; given {given}")
+        check_texts(block, source=name, column=f"--column '{column}'", first_row=num_rows + 1)
         yield block
         num_rows += len(block)
 

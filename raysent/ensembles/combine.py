@@ -30,12 +30,13 @@ from raysent.ensembles.task_ensemble import (
 )
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
-from raysent.evaluation.evaluate import Evaluator, Load, MapJobs, Progress
+from raysent.evaluation.evaluate import Evaluator, Load, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
+from raysent.parallel import Progress
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, SWEEP_FILE, TRIALS_FOLDER
 

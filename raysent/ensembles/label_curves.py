@@ -11,7 +11,7 @@ paired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -41,6 +41,7 @@ from raysent.evaluation.task import Metric, TaskData
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.parallel import Progress
 from raysent.storage import read_json, write_json
 
 LABELS_FOLDER = "label_curves"
@@ -52,7 +53,6 @@ NUM_RESAMPLES = 1000
 SEED = 7
 
 Kind = Literal["baseline", "member", "ensemble"]
-Progress = Callable[[str, int, int], None]
 
 
 class Point(StrictModel):

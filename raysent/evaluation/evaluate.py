@@ -45,12 +45,12 @@ from raysent.models import load as load_model
 from raysent.models.schemes import split_path
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.parallel import Progress
 from raysent.storage import cache_folder, content_key
 
 # Path -> encoder.
 Load = Callable[[str], SentenceEncoder]
 # What is evaluated, the number of evaluations done, and of all.
-Progress = Callable[[str, int, int], None]
 Result = Record | SimilarityScore
 
 _TIMED_SENTENCES = 256

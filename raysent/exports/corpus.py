@@ -24,7 +24,6 @@ import torch
 
 from raysent.config import Document, validate
 from raysent.cost import Budget, CostConfig, Prices, SpotUsd, parse_duration
-from raysent.data.corpus import Progress
 from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
@@ -36,7 +35,7 @@ from raysent.models import SentenceModel, load
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
-from raysent.parallel import num_processes_for
+from raysent.parallel import Progress, num_processes_for
 from raysent.storage import Lease, content_key, is_remote, open_folder
 from raysent.storage.layout import COST_FOLDER
 from raysent.sweeps.cost_tracker import metered

@@ -6,7 +6,7 @@ code is a folder of `code.json` and `code.safetensors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from raysent.kernels.hamming import UInt8, pack_bits
 from raysent.models.codes import AnyCode, Code, build_code
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
+from raysent.parallel import Progress
 from raysent.storage import atomic_write, load_tensors, read_json, save_tensors, storage_errors, write_json
 from raysent.storage.layout import CODE_FILE
 
@@ -122,7 +123,7 @@ def make_code(
     config: VectorCodeConfig,
     *,
     related: np.ndarray | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[VectorCode, dict[str, float]]:
     """Make a code for vectors.
 
@@ -208,7 +209,7 @@ def _train(
     vectors: np.ndarray,
     examples: np.ndarray,
     *,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
 ) -> None:
     """Train the decoder on the given rows or pairs of rows, and the method where it is trained by steps."""
     config = made.config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
+from raysent.parallel import Progress
 from raysent.progress import ProgressLines, messages
 from raysent.simulation.estimate import Estimate, estimate_locally
 from raysent.simulation.forecast import Forecast
@@ -499,7 +500,7 @@ def _write_label_curves(
     ended: Sweep,
     result: EnsembleResult,
     options: Mapping[str, Any],
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
     run: MapJobs,
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""

@@ -16,6 +16,7 @@ from raysent.config import Override
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
 from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
+from raysent.parallel import Progress
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import (
     JOURNAL_FILE,
@@ -35,7 +36,7 @@ from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
-from raysent.sweeps.preparation import Progress, prepare_space
+from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ray_tune import check_callbacks, retrain_trials, run_trials
 from raysent.sweeps.record import (
     SweepRecord,

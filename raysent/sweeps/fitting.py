@@ -22,9 +22,9 @@ from raysent.config import get_dotted, set_dotted
 from raysent.errors import RaysentError
 from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
+from raysent.parallel import Progress
 from raysent.progress import format_duration
 from raysent.sweeps.machines import Layout, Machines, layout, machines_at
-from raysent.sweeps.preparation import Progress
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.space import FORMS

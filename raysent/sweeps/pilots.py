@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from raysent.errors import TrainingError
+from raysent.parallel import Progress
 from raysent.storage.layout import CHECKPOINT_FOLDER, PILOTS_FOLDER
 from raysent.sweeps.machines import layout, this_machine
-from raysent.sweeps.preparation import Progress
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import Choice, Params, SearchSpace
 from raysent.sweeps.space.space import FAMILY

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from raysent.errors import RaysentError
 from raysent.evaluation.tasks import PROBED, find_task
+from raysent.parallel import Progress
 from raysent.sweeps.space import Params, SearchSpace
 from raysent.training.data import TrainingData, open_training_data, source_key
 from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes, machine_bytes
 from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
 from raysent.training.validation import BASELINES, Validator, baseline_scores
-
-Progress = Callable[[str, int, int | None], None]
-
 
 # More than any machine has; where trials run on machines that are not known yet.
 _LARGEST_BYTES = 64 << 40

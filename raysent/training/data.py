@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
 from raysent.models.objectives import TargetBatches
+from raysent.parallel import Progress
 from raysent.storage import open_folder
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 from raysent.training.run import RunConfig
@@ -23,8 +23,6 @@ from raysent.training.targets import open_targets
 
 _SAMPLE_BLOCKS = 100
 _COUNTED_SENTENCES = 200_000
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ students share them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from raysent.models.objectives import TargetBatches
 from raysent.models.schemes import is_scheme_name
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.parallel import Progress
 from raysent.storage import cache_folder, content_key, open_folder, read_json
 from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE
 from raysent.training.validation.config import DownstreamConfig
@@ -50,8 +51,6 @@ _SAMPLED_NUMBERS = 40_000_000
 _BLOCK = 4096
 _LEAST_LOG = -30.0
 _SUMMARY = "corpus.json"
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from raysent.data.corpus.distinct import distinct_sentences
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import SentenceTexts, corpus_notes, count_text, prepare, sentence_texts
 from raysent.data.corpus.sources import CorpusConfig
-from raysent.data.corpus.store import Corpus, CorpusSplit, Progress
+from raysent.data.corpus.store import Corpus, CorpusSplit
 from raysent.data.corpus.word_vectors import corpus_word_vectors
 from raysent.storage import cache_folder
 
@@ -29,7 +29,6 @@ __all__ = [
     "CorpusConfig",
     "CorpusSplit",
     "DocsDocument",
-    "Progress",
     "SentenceTexts",
     "cache_folder",
     "corpus_notes",

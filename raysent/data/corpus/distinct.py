@@ -22,8 +22,8 @@ from raysent.data.corpus.cache import build_once
 from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, describe_reading, map_passages, read_passage
 from raysent.data.corpus.embedded import docs_source
 from raysent.data.corpus.sources import CorpusConfig, find_sources
-from raysent.data.corpus.store import Progress
 from raysent.errors import DataError
+from raysent.parallel import Progress
 from raysent.storage import cache_folder
 
 _FORMAT_VERSION = 1

@@ -31,9 +31,8 @@ from raysent import storage
 from raysent.data.corpus.cache import locked
 from raysent.data.corpus.documents import SPLITTING_VERSION, split_sentences
 from raysent.data.corpus.sources import Source
-from raysent.data.corpus.store import Progress
 from raysent.errors import DataError, did_you_mean
-from raysent.parallel import map_in_processes, num_processes_for
+from raysent.parallel import Progress, map_in_processes, num_processes_for
 from raysent.reading import parse_json
 from raysent.storage import cache_folder
 

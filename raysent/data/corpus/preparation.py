@@ -20,7 +20,7 @@ from raysent.data.corpus.cache import build_once
 from raysent.data.corpus.documents import SPLITTING_VERSION, describe_reading, map_passages, table_notes
 from raysent.data.corpus.embedded import docs_source
 from raysent.data.corpus.sources import CorpusConfig, Source, find_sources
-from raysent.data.corpus.store import Corpus, Progress
+from raysent.data.corpus.store import Corpus
 from raysent.data.corpus.text_store import PassageReader, TextStore, TextWriter
 from raysent.data.vocabulary import (
     TOKENIZER_VERSION,
@@ -31,6 +31,7 @@ from raysent.data.vocabulary import (
 )
 from raysent.errors import DataError
 from raysent.kernels.ragged import ragged_indices, ragged_sums
+from raysent.parallel import Progress
 from raysent.storage import cache_folder
 
 FORMAT_VERSION = 1

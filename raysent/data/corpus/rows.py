@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from raysent.data.corpus.sources import Source
-from raysent.data.tables import TableBlocks, find_text_column, open_table
+from raysent.data.tables import TableBlocks, check_texts, find_text_column, open_table
 from raysent.errors import DataError, did_you_mean
 
 
@@ -74,15 +74,14 @@ class TableRows:
         documents = None if self.document_field is None else DocumentOrder(self.document_field)
         number = 1
         for texts, *identifiers in self.table.blocks(self.columns):
-            rows = []
-            for place, text in enumerate(texts):
-                if not isinstance(text, str):
-                    given = "nothing" if text is None else type(text).__name__
-                    raise DataError(f"{self._where(number + place)}: '{self.columns[0]}' must be text; given {given}")
-                begins = documents is not None and documents.begins(identifiers[0][place], self._where, number + place)
-                rows.append(Row(text, begins))
-            yield rows
-            number += len(rows)
+            check_texts(texts, source=self.source.path, column=f"'{self.columns[0]}'", first_row=number)
+            begins = [False] * len(texts)
+            if documents is not None:
+                begins = [
+                    documents.begins(one, self._where, row) for row, one in enumerate(identifiers[0], start=number)
+                ]
+            yield list(map(Row, texts, begins))
+            number += len(texts)
 
     def _where(self, row: int) -> str:
         return f"{self.source.path}: row {row}"

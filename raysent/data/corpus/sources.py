@@ -16,10 +16,9 @@ from pydantic import Field
 
 from raysent import storage
 from raysent.config import StrictModel
-from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_dataset_folder
-from raysent.data.text_files import check_utf8, open_bytes, read_bytes, reading_errors, utf8_blocks
+from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_dataset_folder, split_names
+from raysent.data.text_files import open_bytes, reading_errors, text_blocks
 from raysent.errors import DataError
-from raysent.reading import parse_json
 
 # Suffixes of the files that a folder contributes: those of the first group that it has any of. A file that is named or
 # matched by a glob may have any suffix.
@@ -147,27 +146,20 @@ class Source:
         Raises:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
         """
-        is_split = self.kind != "json" and not keeps_lines
-        number, rest = 1, b""
+        is_split, rest = self.kind != "json" and not keeps_lines, ""
         with reading_errors(self.path), open_bytes(self.path) as stream:
-            for data in utf8_blocks(stream, source=self.path):
-                data = rest + data  # noqa: PLW2901
-                cut = data.rfind(b"\n") + 1 or (data.rfind(b" ") + 1 if is_split else 0)
-                complete, rest = data[:cut], data[cut:]
+            for text in text_blocks(stream, source=self.path):
+                text = rest + text  # noqa: PLW2901
+                cut = text.rfind("\n") + 1 or (text.rfind(" ") + 1 if is_split else 0)
+                complete, rest = text[:cut], text[cut:]
                 if complete:
-                    yield self._lines(complete, number)
-                    number += complete.count(b"\n")
-            if rest:
-                yield self._lines(rest, number)
+                    yield _lines(complete)
+        if rest:
+            yield _lines(rest)
 
-    def _lines(self, data: bytes, number: int) -> list[str]:
-        """Return the decoded lines of a block whose first line is line `number` of the file."""
-        if number == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
-        lines = check_utf8(data, source=self.path, line=number).split("\n")
-        if lines[-1] == "":
-            lines.pop()
-        return [line.removesuffix("\r") for line in lines]
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def find_sources(path: str | list[str]) -> list[Source]:
@@ -221,16 +213,7 @@ def _find_datasets(folder: Path) -> list[Source]:
     """Return the dataset in a folder, or one for each of its splits."""
     if not (folder / SPLITS_FILE).is_file():
         return [Source(str(folder), is_dataset=True)]
-    return [Source(str(folder / split), is_dataset=True) for split in _splits(str(folder))]
-
-
-def _splits(folder: str) -> list[str]:
-    """Return the names of the splits of a folder that `datasets` saved, on disk or in ``s3://``."""
-    path = f"{folder.rstrip('/')}/{SPLITS_FILE}"
-    try:
-        return [str(split) for split in parse_json(read_bytes(path))["splits"]]
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path}: must list the splits of a dataset; save it again") from None
+    return [Source(str(folder / split), is_dataset=True) for split in split_names(str(folder))]
 
 
 def _find_in_folder(folder: Path) -> list[Source]:
@@ -267,7 +250,7 @@ def _find_remote(address: str) -> list[Source]:
     place = address.rstrip("/")
     names = {item.address.removeprefix(f"{place}/"): f"{item.etag}-{item.num_bytes}" for item in objects}
     if SPLITS_FILE in names:
-        return [_remote_dataset(f"{place}/{split}", names, prefix=f"{split}/") for split in _splits(place)]
+        return [_remote_dataset(f"{place}/{split}", names, prefix=f"{split}/") for split in split_names(place)]
     if DATASET_FILE in names:
         return [_remote_dataset(place, names, prefix="")]
     sources = [(item.address, Source(item.address, etag=f"{item.etag}-{item.num_bytes}")) for item in objects]

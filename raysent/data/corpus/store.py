@@ -19,9 +19,6 @@ from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
 from raysent.kernels.ragged import ragged_indices
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with the name of a stage, the number of sentences done, and the total or None."""
-
 
 class Corpus:
     """A prepared corpus. Files are opened on first use; it pickles as the path of its folder.

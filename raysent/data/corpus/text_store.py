@@ -21,8 +21,8 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from raysent.data.corpus.documents import Passage, read_passage
-from raysent.data.corpus.store import Progress
 from raysent.data.vocabulary import ChunkTable, Numbering, Sentences
+from raysent.parallel import Progress
 
 _NOT_NUMBERED = -1
 
