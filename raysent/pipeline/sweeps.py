@@ -470,7 +470,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
         check_divisions(ended.folder, load_divided(options.get("tasks"), data))
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
 
-            def on_progress(what: str, done: int, total: int) -> None:
+            def on_progress(what: str, done: int, total: int | None) -> None:
                 machines.check_budget()
                 bar(what, done, total)
 
