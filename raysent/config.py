@@ -5,9 +5,10 @@ A `Document` keeps the line of every key, so that an error found long after pars
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -91,6 +92,21 @@ class Document:
             return ConfigError(f"{self.where(path)}{message}")
         name = ".".join(path)
         return ConfigError(f"{self.where(path)}{name + ': ' if name else ''}{message}")
+
+    def with_overrides(self, overrides: Iterable[Override]) -> Document:
+        """Return the document with values of the command line, each with the option that set it.
+
+        Raises:
+            ConfigError: With the option, if a name reaches inside a single value.
+        """
+        values, options = copy.deepcopy(self.values), dict(self.options)
+        for override in overrides:
+            try:
+                set_dotted(values, override.name, override.value)
+            except ConfigError as error:
+                raise ConfigError(f"{override.option}: {error}") from None
+            options[tuple(override.name.split("."))] = override.option
+        return replace(self, values=values, options=options)
 
 
 def shipped_path(name: str) -> Path:
@@ -243,19 +259,6 @@ def set_dotted(values: dict[str, Any], name: str, value: Any) -> None:
             raise ConfigError(f"{name}: '{here}' must be a mapping; it is a single value")
         values = child
     values[last] = value
-
-
-def set_override(values: dict[str, Any], options: dict[KeyPath, str], override: Override) -> None:
-    """Set a value of the command line, and note the option that set it.
-
-    Raises:
-        ConfigError: With the option, if a parent is not a mapping.
-    """
-    try:
-        set_dotted(values, override.name, override.value)
-    except ConfigError as error:
-        raise ConfigError(f"{override.option}: {error}") from None
-    options[tuple(override.name.split("."))] = override.option
 
 
 def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any:

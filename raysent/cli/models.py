@@ -343,7 +343,7 @@ def binarize(
     """
     import numpy as np
 
-    from raysent.config import Document, set_override, validate
+    from raysent.config import Document, validate
     from raysent.models import VectorCodeConfig, load_code, make_code, read_vectors
     from raysent.storage import atomic_write, storage_errors
 
@@ -352,11 +352,8 @@ def binarize(
     if use is not None:
         code = load_code(use)
     else:
-        values: dict[str, Any] = {"code": {"type": "autoencoder"}}
-        typed: dict[tuple[str, ...], str] = {}
-        for override in collect_overrides(options, overrides or []):
-            set_override(values, typed, override)
-        config = validate(VectorCodeConfig, Document(values=values, options=typed))
+        document = Document({"code": {"type": "autoencoder"}})
+        config = validate(VectorCodeConfig, document.with_overrides(collect_overrides(options, overrides or [])))
         with ProgressLines(is_quiet=as_json) as progress:
             code, found = make_code(given, config, progress=progress)
     codes = code.encode_packed(given)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from raysent.config import Document, KeyPath, StrictModel, set_override, validate
+from raysent.config import Document, StrictModel, validate
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import ConfigError
@@ -124,10 +124,8 @@ def _whitening_sources(
     if run is None and corpus is None and "corpus.path" not in values:
         raise ConfigError("corpus: must name text, because the model's folder has no run.json; use --corpus PATH")
     own: dict[str, Any] = {} if run is None else {"validation": run.validation.model_dump(exclude_none=True)}
-    options: dict[KeyPath, str] = {}
-    for override in overrides_of({"corpus": None if corpus is None else str(corpus)}, values):
-        set_override(own, options, override)
-    return validate(_WhiteningSources, Document(values=own, options=options))
+    overrides = overrides_of({"corpus": None if corpus is None else str(corpus)}, values)
+    return validate(_WhiteningSources, Document(own).with_overrides(overrides))
 
 
 def _whitening_metric(metric: str | Task | None, validation: ValidationConfig) -> str:

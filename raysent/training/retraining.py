@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raysent import config as configuration
-from raysent.config import Document, KeyPath, Override, set_dotted, set_override
+from raysent.config import Document, Override, set_dotted
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import address_of, to_uri
 from raysent.storage.layout import (
@@ -80,7 +80,6 @@ def retrained_config(
         ConfigError: With the option, if a value is wrong, or changes what the weights fix.
     """
     values = config.model_dump(mode="json")
-    options: dict[KeyPath, str] = {}
     names = {override.name for override in overrides}
     if "training.epochs" in names and "training.max_steps" not in names:
         set_dotted(values, "training.max_steps", None)
@@ -90,11 +89,11 @@ def retrained_config(
                 f"{override.option}: must be as in {address_of(folder)}, whose weights the run starts with; "
                 "leave it out or train from scratch"
             )
-        set_override(values, options, override)
-    values["seed"] = seed
+    document = Document(values).with_overrides(overrides)
+    document.values["seed"] = seed
     if not from_scratch:
-        values["initial"] = to_uri(folder)
-    return configuration.validate(RunConfig, Document(values, options=options))
+        document.values["initial"] = to_uri(folder)
+    return configuration.validate(RunConfig, document)
 
 
 def check_weights(finished: RecordedTraining) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent import config as configuration
-from raysent.config import Document, KeyPath, Override, set_override
+from raysent.config import Document, Override
 from raysent.errors import ConfigError
 from raysent.evaluation.members import model_folder, part_paths
 from raysent.models.loading import missing_model
@@ -61,15 +61,13 @@ def student_config(
     if corpus is not None:
         found["corpus"] = {"path": corpus, "cache_dir": found.get("corpus", {}).get("cache_dir")}
     chosen = {**found, **values, "objective": {"type": "distillation", "teacher": teacher, **values["objective"]}}
-    options: dict[KeyPath, str] = {}
-    for override in overrides:
-        set_override(chosen, options, override)
-    if "corpus" not in chosen:
+    document = Document(chosen).with_overrides(overrides)
+    if "corpus" not in document.values:
         raise ConfigError(
             f"corpus.path: must be set; no member of {teacher} records the text that it was trained on; "
             "name one with --corpus"
         )
-    return configuration.validate(RunConfig, Document(chosen, options=options))
+    return configuration.validate(RunConfig, document)
 
 
 def _recorded(teacher: str) -> Iterator[RunConfig]:

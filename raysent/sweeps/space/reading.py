@@ -9,7 +9,6 @@ Also the files of this machine that a space names, wherever in it they are named
 from __future__ import annotations
 
 import contextlib
-import copy
 import glob
 import json
 import re
@@ -29,7 +28,6 @@ from raysent.config import (
     parse_override,
     read_yaml,
     set_dotted,
-    set_override,
     shipped_path,
 )
 from raysent.config import validate as validate_document
@@ -257,25 +255,24 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     Raises:
         ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
     """
-    values = copy.deepcopy(document.values)
-    options: dict[KeyPath, str] = {}
+    document = replace(document, options={}).with_overrides([])  # what follows changes the copy
     for given in overrides:
         override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
         if override.name.startswith("search."):
-            searched = override.name.removeprefix("search.")
+            values, searched = document.values, override.name.removeprefix("search.")
             if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
                 values["search"][searched] = _restricted(values, searched, override.value)
-            options["search", searched] = override.option
+            document = replace(document, options={**document.options, ("search", searched): override.option})
             _end_fitting(values, searched)
             continue
         is_section = override.name.split(".")[0] in _SECTIONS
         name = override.name if is_section else f"base.{override.name}"
-        set_override(values, options, override._replace(name=name))
+        document = document.with_overrides([override._replace(name=name)])
         if name.startswith("base."):
-            _end_searches(values, name.removeprefix("base."), override.value)
-        _end_fitting(values, name.removeprefix("base."))
-    _check_not_lost(values.get("search"), options)
-    return Document(values=values, source=document.source, lines=document.lines, options=options)
+            _end_searches(document.values, name.removeprefix("base."), override.value)
+        _end_fitting(document.values, name.removeprefix("base."))
+    _check_not_lost(document.values.get("search"), document.options)
+    return document
 
 
 def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> SearchSpace:
