@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,16 @@ from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps import read_events, read_sweep
-from raysent.sweeps.journal import Journal
 from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.ray_tune import check_callbacks
 from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.space.limits import ComponentChoice
 from raysent.sweeps.trackers import (
     TRACKERS,
     FollowedTrials,
-    Trackers,
     TrackingThread,
+    check_targets,
     evaluated_event,
-    make_trackers,
     track,
 )
 
@@ -75,10 +75,9 @@ def test_tracker_takes_every_event_of_a_sweep(name, tmp_path):
 
 def test_tensorboard_has_a_folder_for_each_trial(tmp_path):
     """One file of events for each trial that reported; one for the scores of each member, baseline and ensemble."""
-    trackers = make_trackers(_space("[tensorboard]"), tmp_path)
-    for event in [*EVENTS, EVALUATED]:
-        trackers(event)
-    trackers.close()
+    with TrackingThread(_space("[tensorboard]"), tmp_path, warn=pytest.fail) as tracking:
+        for event in [*EVENTS, EVALUATED]:
+            tracking(event)
     trials = [f"{number:04d}" for number in range(6)]
     found = sorted(path.parent.name for path in (tmp_path / TENSORBOARD_FOLDER).glob("*/events*"))
     assert found == sorted([*trials, "0001", "0002", "ensemble", "tfidf-chars"])
@@ -125,39 +124,6 @@ def _records(path: Path) -> Iterator[Any]:
         data = data[16 + length :]
 
 
-class Listening:
-    """Keeps the events that it gets; `fails` makes it fail at a report."""
-
-    def __init__(self, *, fails: bool = False) -> None:
-        self.events, self.is_closed, self._fails = [], False, fails
-
-    def on_event(self, event: dict) -> None:
-        """Keep the event's name, change the event, and fail at a report."""
-        self.events.append(event["event"])
-        event["event"] = "changed"
-        if self._fails and self.events[-1] == "report":
-            raise OSError("no space left")
-
-    def close(self) -> None:
-        """Note the call."""
-        self.is_closed = True
-
-
-def test_trackers_get_the_journal_as_it_is_written_and_one_that_breaks_gets_no_more(tmp_path):
-    """The others, the journal and the sweep go their way; the failure is a warning."""
-    good, bad = Listening(), Listening(fails=True)
-    trackers = Trackers([bad, good])
-    journal = Journal(tmp_path, listeners=[trackers])
-    with pytest.warns(UserWarning, match="tracker Listening: OSError: no space left; it receives no more events"):
-        _write_all(journal, EVENTS[:9])
-    trackers.close()
-    journal.close()
-    written = [event["event"] for event in EVENTS[:9]]
-    assert good.events == written == [event["event"] for event in read_events(tmp_path)]
-    assert bad.events == written[: written.index("report") + 1]
-    assert (good.is_closed, bad.is_closed) == (True, False)
-
-
 class Recording:
     """A tracker of targets: keeps what it receives; `fails` and `blocks` are places where it does."""
 
@@ -190,18 +156,22 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> type[Recording]:
 
 
 def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording, tmp_path):
-    """Each has its own copies, in order; one line says what failed and how to send the rest."""
+    """Each has its own copies, in order, named by a space or not; one line says what failed and how to send the rest."""
     lines = []
-    with TrackingThread(["x:fails", "x:works"], SPACE, tmp_path / "run", warn=lines.append) as tracking:
+    space = replace(SPACE, trackers=[ComponentChoice.model_validate({"type": "x", "folder": "fails"})])
+    folder = tmp_path / "run"
+    with TrackingThread(space, folder, targets=["x:works", "x:fails"], warn=lines.append) as tracking:
         for event in EVENTS:
             tracking(event)
-    bad, good = recording.made
-    assert len(good.events) == len(EVENTS)
+    bad, good, worse = recording.made
     assert [event["time"] for event in good.events] == [event["time"] for event in EVENTS]
-    assert (good.is_closed, bad.is_closed) == (True, False)
+    before = [event["event"] for event in EVENTS].index("report")
+    assert [len(one.events) for one in (bad, worse)] == [before, before]
+    assert (good.is_closed, bad.is_closed, worse.is_closed) == (True, False, False)
     assert lines == [
-        f"--track x:fails: OSError: no space left; the sweep continues; 'raysent track {tmp_path}/run --to x:fails' "
-        "sends what is missing"
+        f"{name}: OSError: no space left; the sweep continues; 'raysent track {folder} --to {target}' sends what is "
+        "missing"
+        for name, target in (("trackers.0: x", "TRACKER:TARGET"), ("--track x:fails", "x:fails"))
     ]
 
 
@@ -221,7 +191,7 @@ def test_tracking_thread_waits_for_no_tracker(recording, tmp_path, monkeypatch):
     """One that blocks delays neither an event nor, for long, the end."""
     monkeypatch.setattr("raysent.sweeps.trackers._CLOSE_S", 0.5)
     lines = []
-    with TrackingThread(["x:blocks"], SPACE, tmp_path, warn=lines.append) as tracking:
+    with TrackingThread(SPACE, tmp_path, targets=["x:blocks"], warn=lines.append) as tracking:
         for event in EVENTS:
             tracking(event)
     assert [line.partition(";")[0] for line in lines] == ["--track x:blocks: does not keep up"]
@@ -231,10 +201,10 @@ def test_tracking_thread_waits_for_no_tracker(recording, tmp_path, monkeypatch):
     ("target", "message"),
     [("tensorbord:tb", "did you mean 'tensorboard'"), ("tensorboard", "must be a tracker and where it writes")],
 )
-def test_tracking_thread_refuses_a_wrong_target_before_the_sweep(target, message, tmp_path):
+def test_targets_refuse_a_wrong_one_before_the_sweep(target, message, tmp_path):
     """In one line that names the option."""
     with pytest.raises(ConfigError, match=f"--track {target}: .*{message}"):
-        TrackingThread([target], SPACE, tmp_path, warn=pytest.fail)
+        check_targets([target], SPACE, tmp_path)
 
 
 def test_callbacks_that_fail_are_not_called_again():
@@ -255,11 +225,6 @@ def test_callbacks_that_fail_are_not_called_again():
     assert callback.calls == 1
     with pytest.raises(ConfigError, match=r"callbacks\[0\]: must be a ray.tune.Callback; given function"):
         check_callbacks([lambda: None])
-
-
-def _write_all(journal, events):
-    for event in events:
-        journal.write(event["event"], **{key: value for key, value in event.items() if key not in ("event", "time")})
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from raysent.sweeps.machines import machines_at
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
-from raysent.sweeps.trackers import TrackingThread, check_targets, make_trackers
+from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trial import ENDED
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
                 ]
             )
 
-    with TrackingThread(track, checked, folder, warn=print_warning) as tracking:
+    with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
         with (
             _stopped_at_once(folder),
             ProgressLines(is_quiet=not progress) as bar,
@@ -324,7 +324,7 @@ def resume(  # noqa: PLR0913 - the options of the command
         print_lines(
             [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
         )
-    with TrackingThread(track, recorded.space, folder, warn=print_warning) as tracking:
+    with TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking:
         with (
             _stopped_at_once(folder),
             ProgressLines(is_quiet=not progress) as bar,
@@ -445,9 +445,6 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     scores = None if evaluation.result is None else read_scores(folder)
     if scores is not None:
         tracking(scores)
-        named = make_trackers(record.space, folder)
-        named(scores)
-        named.close()
     return Sweep(folder, evaluation=evaluation)
 
 

@@ -49,7 +49,6 @@ from raysent.sweeps.record import (
 )
 from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import SearchSpace
-from raysent.sweeps.trackers import make_trackers
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.checkpoint import drop_checkpoints
 from raysent.training.outcome import load_model_report
@@ -390,8 +389,7 @@ def _sweep(
     space = record.space
     budget, prices = _budget(record), Prices(space.cost, spot=spot)
     workers = contextlib.ExitStack()
-    trackers = make_trackers(space, folder)
-    journal = Journal(folder, listeners=[*([] if listener is None else [listener]), trackers])
+    journal = Journal(folder, listeners=[] if listener is None else [listener])
     try:
         verify_run(folder)
         controller = SweepController(
@@ -434,7 +432,6 @@ def _sweep(
         return SweepResult(folder, trials, controller.best, interrupted, controller.why_ended, spent_usd(folder))
     finally:
         workers.close()
-        trackers.close()
         journal.close()
 
 

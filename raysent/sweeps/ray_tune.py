@@ -191,18 +191,12 @@ class _Interrupt(Stopper):
         return {}
 
 
-_CALLBACK_METHODS = (
-    "setup", "on_step_begin", "on_step_end", "on_trial_start", "on_trial_restore", "on_trial_save", "on_trial_result",
-    "on_trial_complete", "on_trial_recover", "on_trial_error", "on_checkpoint", "on_experiment_end",
-)  # fmt: skip
-
-
 class _Guarded(tune.Callback):
     """A user's callback; one that raises is reported in a warning and is not called again."""
 
     def __init__(self, callback: tune.Callback) -> None:
         self._callback: tune.Callback | None = callback
-        for name in _CALLBACK_METHODS:
+        for name in (name for name in vars(tune.Callback) if name == "setup" or name.startswith("on_")):
             setattr(self, name, partial(self._call, name))
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> None:

@@ -2,9 +2,9 @@
 
     trackers: [tensorboard, {type: my_tracker, project: encoders}]
 
-`TrackingThread` passes the events to trackers that are named as ``tensorboard:DIR``, in a thread beside the sweep, and
-`track` passes those of a recorded sweep to one of them. Another package adds a tracker by an entry point
-`raysent.trackers` whose value is such a module.
+`TrackingThread` passes the events to those trackers, and to others that are named as ``tensorboard:DIR``, in a thread
+beside the sweep; `track` passes those of a recorded sweep to one of them. Another package adds a tracker by an entry
+point `raysent.trackers` whose value is such a module.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import queue
 import shlex
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,11 +40,11 @@ _CLOSE_S = 30.0
 class Tracker(Protocol):
     """Receives the events of a sweep's journal as they are written.
 
-    Calls: `on_event` for each event of `raysent.sweeps.journal`, in the driver's process; `close` once, at the end of
-    the session. A resumed sweep makes a new tracker, which receives the events of its own session, and so does the
-    evaluation of the best trials: its one event, which `evaluated_event` describes, is not in the journal. So add to
-    files, do not replace them. A tracker that raises is reported in a warning and receives no more events; the sweep
-    continues.
+    Calls, in a thread of the driver's process: `on_event` for each event of `raysent.sweeps.journal`, then for that of
+    the evaluation, which `evaluated_event` describes and the journal does not have; `close` once, at the end of the
+    session. A resumed sweep makes a new tracker, which receives the events of its own session: so add to files, do not
+    replace them. Write nothing before the first event. A tracker that raises is reported in one line and receives no
+    more events; the sweep continues.
     """
 
     def on_event(self, event: Event) -> None:
@@ -70,57 +69,33 @@ class TrackerType(Protocol):
         """Return a tracker of a sweep in a run folder, where it may write; raise `ConfigError` for wrong settings."""
 
 
-class Trackers:
-    """The trackers of a sweep as one listener of its journal."""
-
-    def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = list(trackers)
-
-    def close(self) -> None:
-        """Close every tracker, at the end of a session."""
-        for tracker in list(self._trackers):
-            self._call(tracker, "close")
-
-    def __call__(self, event: Event) -> None:
-        """Pass an event to every tracker."""
-        for tracker in list(self._trackers):
-            self._call(tracker, "on_event", dict(event))
-
-    def _call(self, tracker: Tracker, method: str, *arguments: Any) -> None:
-        """Call a tracker; one that raises is not called again."""
-        try:
-            getattr(tracker, method)(*arguments)
-        except Exception as error:  # a broken tracker must not end a sweep
-            self._trackers.remove(tracker)
-            text = " ".join(str(error).split())
-            warnings.warn(
-                f"tracker {type(tracker).__name__}: {type(error).__name__}: {text}; it receives no more events",
-                stacklevel=2,
-            )
-
-
 class TrackingThread:
-    """Passes the events of a running sweep to trackers, in a thread of its own. Use as a context manager.
+    """Passes the events of a sweep to its trackers, in a thread of its own. Use as a context manager.
 
     The sweep waits neither for a slow tracker nor for its library. A tracker that raises is reported in one line and
     receives no more events; `track` sends the rest afterwards.
     """
 
     def __init__(
-        self, targets: Sequence[str], space: SearchSpace, folder: Path, *, warn: Callable[[str], object]
+        self, space: SearchSpace, folder: Path, *, targets: Sequence[str] = (), warn: Callable[[str], object]
     ) -> None:
-        """Make the trackers.
+        """Make the trackers that a space names, and others.
 
         Args:
-            targets: Each tracker's name and where it writes, such as ``tensorboard:DIR``.
             space: The space that is swept.
             folder: The run folder.
+            targets: Other trackers by name and where they write, such as ``tensorboard:DIR``.
             warn: Called with a line on what failed.
 
         Raises:
-            ConfigError: If there is no such tracker, or it is not installed.
+            ConfigError: If there is no such tracker, its settings are wrong, or it is not installed.
         """
-        self._trackers = {target: _make(target, space, folder, option="--track") for target in targets}
+        self._trackers: dict[str, Tracker] = {}
+        for place, choice in enumerate(space.trackers):
+            at = f"trackers.{place}"
+            self._trackers[f"{at}: {choice.type}"] = build(TRACKERS, space, choice, at=at, folder=folder)
+        for target in targets:
+            self._trackers[f"--track {target}"] = _of_target(target, space, folder, option="--track")
         self._folder, self._warn = folder, warn
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -132,8 +107,8 @@ class TrackingThread:
     def __exit__(self, *_: object) -> None:
         self._events.put(None)
         self._thread.join(_CLOSE_S)
-        for target in self._trackers if self._thread.is_alive() else ():
-            self._warn(f"--track {target}: does not keep up; {self._rest(target)}")
+        for name in self._trackers if self._thread.is_alive() else ():
+            self._warn(f"{name}: does not keep up; {self._rest(name)}")
 
     def __call__(self, event: Event) -> None:
         """Note an event."""
@@ -142,22 +117,22 @@ class TrackingThread:
 
     def _run(self) -> None:
         while (event := self._events.get()) is not None:
-            for target in list(self._trackers):
-                self._call(target, "on_event", dict(event))
-        for target in list(self._trackers):
-            self._call(target, "close")
+            for name, tracker in list(self._trackers.items()):
+                self._call(name, partial(tracker.on_event, dict(event)))
+        for name, tracker in list(self._trackers.items()):
+            self._call(name, tracker.close)
 
-    def _call(self, target: str, method: str, *arguments: Any) -> None:
+    def _call(self, name: str, call: Callable[[], object]) -> None:
         try:
-            getattr(self._trackers[target], method)(*arguments)
+            call()
         except Exception as error:  # whatever the tracker's library raises
-            del self._trackers[target]
+            del self._trackers[name]
             reason = " ".join(str(error).split())
-            self._warn(f"--track {target}: {type(error).__name__}: {reason}; {self._rest(target)}")
+            self._warn(f"{name}: {type(error).__name__}: {reason}; {self._rest(name)}")
 
-    def _rest(self, target: str) -> str:
-        run, quoted = shlex.quote(address_of(self._folder)), shlex.quote(target)
-        return f"the sweep continues; 'raysent track {run} --to {quoted}' sends what is missing"
+    def _rest(self, name: str) -> str:
+        run, target = shlex.quote(address_of(self._folder)), name.partition("--track ")[2] or "TRACKER:TARGET"
+        return f"the sweep continues; 'raysent track {run} --to {shlex.quote(target)}' sends what is missing"
 
 
 def sweep_title(space: SearchSpace, folder: Path) -> str:
@@ -273,7 +248,7 @@ def track(
         ConfigError: If there is no such tracker, or it refuses an event.
         ArtifactError: If the folder is no sweep's, or its journal is damaged.
     """
-    tracker = _make(target, load_record(folder).space, folder, option="--to")
+    tracker = _of_target(target, load_record(folder).space, folder, option="--to")
     num_events = 0
     try:
         for event in _recorded(folder, follow=follow, poll_s=poll_s):
@@ -298,24 +273,20 @@ def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> N
         ConfigError: If there is no such tracker, where it writes is not named, or it is not installed.
     """
     for target in targets:
-        _make(target, space, folder, option="--track")
+        _of_target(target, space, folder, option="--track")
 
 
-def _make(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
+def _of_target(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
     """Return the tracker that a target names."""
-    kind, config = _kind(target, option=option)
-    made: Tracker = kind(space, config, folder=folder)
-    return made
-
-
-def _kind(target: str, *, option: str) -> tuple[Any, Any]:
-    """Return the class of the tracker that a target names, and its settings."""
     name, _, place = target.partition(":")
     kind = TRACKERS.find(name, where=f"{option} {target}")
     setting = getattr(kind, "TARGET", None)
     if setting is None or not place:
         raise ConfigError(f"{option} {target}: must be a tracker and where it writes; such as tensorboard:DIR")
-    return kind, validate(kind.Config, Document({setting: place}, source=f"{option} {target}"))
+    tracker: Tracker = kind(
+        space, validate(kind.Config, Document({setting: place}, source=f"{option} {target}")), folder=folder
+    )
+    return tracker
 
 
 def _until(events: Iterable[Event], last: Event) -> Iterator[Event]:
@@ -339,32 +310,16 @@ def _recorded(folder: Path, *, follow: bool, poll_s: float) -> Iterator[Event]:
         refresh(folder)
 
 
-def make_trackers(space: SearchSpace, folder: Path) -> Trackers:
-    """Return the trackers that a space names.
-
-    Args:
-        space: The space.
-        folder: The run folder.
-
-    Raises:
-        ConfigError: With file and line, if there is none of a name, or its settings are wrong.
-    """
-    named = enumerate(space.trackers)
-    return Trackers([build(TRACKERS, space, one, at=f"trackers.{place}", folder=folder) for place, one in named])
-
-
 __all__ = [
     "EVALUATED",
     "TRACKERS",
     "FollowedTrials",
     "Tracker",
     "TrackerType",
-    "Trackers",
     "TrackingThread",
     "check_targets",
     "evaluated_event",
     "flat_scores",
     "known_values",
-    "make_trackers",
     "track",
 ]

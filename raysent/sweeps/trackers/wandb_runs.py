@@ -145,8 +145,8 @@ class _Written:
     """What was written into offline runs: the project and id of a run, and which of its events."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(exist_ok=True)
-        self._lines = Lines(path)
+        self._path = path
+        self._lines: Lines | None = None
         self._known = {(line["run"], line["what"]) for line in (read_json_lines(path) if path.is_file() else ())}
 
     def has(self, run: str, what: str) -> bool:
@@ -155,6 +155,9 @@ class _Written:
 
     def add(self, run: str, what: str) -> None:
         """Note that an event has been written."""
+        if self._lines is None:
+            self._path.parent.mkdir(exist_ok=True)
+            self._lines = Lines(self._path)
         self._lines.append({"run": run, "what": what})
         self._known.add((run, what))
 
