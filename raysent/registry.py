@@ -200,19 +200,3 @@ def union(registry: Registry[Any]) -> Any:
     configs = tuple(module.Config for module in registry.values())
     kind = Annotated[Union[configs], pydantic.Field(discriminator="type")] if len(configs) > 1 else configs[0]  # noqa: UP007
     return Annotated[kind, pydantic.BeforeValidator(refuse_broken)]
-
-
-def import_name(package: str, module_of: Mapping[str, str], name: str) -> Any:
-    """Return a public name of a package from its submodule; for a package's `__getattr__`, so that it imports late.
-
-    Args:
-        package: The package's dotted name.
-        module_of: Public name -> submodule that defines it.
-        name: The name that is asked for.
-
-    Raises:
-        AttributeError: If the package has no such name.
-    """
-    if name not in module_of:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)

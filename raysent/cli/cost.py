@@ -74,7 +74,8 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     from raysent.pipeline import Sweep
     from raysent.simulation import compare_estimate
     from raysent.storage import address_of
-    from raysent.sweeps import LEDGER_FILE, load_record, read_events, read_ledger
+    from raysent.storage.layout import LEDGER_FILE
+    from raysent.sweeps import load_record, read_events, read_ledger
 
     sweep, record, entries = Sweep(run), load_record(run), read_ledger(run)
     if not entries:

@@ -19,12 +19,12 @@ from raysent.ensembles import (
     Ensemble,
     LabelCurve,
     Selection,
-    combine,
     label_curve,
     load_ensemble,
     write_curves,
 )
 from raysent.ensembles import default_folder as ensemble_folder
+from raysent.ensembles.combine import combine
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.division import divided, is_ranked_by_other_rows

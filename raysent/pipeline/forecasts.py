@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from raysent.cost import parse_duration, parse_money
-from raysent.ensembles import combine
+from raysent.ensembles.combine import combine
 from raysent.ensembles.result import ENSEMBLE
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raysent.config import Override
-from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, combine, label_curve, read_curves, write_curves
+from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, label_curve, read_curves, write_curves
+from raysent.ensembles.combine import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.division import check_divisions, save_divisions

@@ -81,7 +81,7 @@ class Priors:
 
 
 # What three corpora of finished trials say; see `benchmarks/results/forecast.md`.
-PRIORS = Priors(
+PRIORS: Priors = Priors(
     metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.2, level=0.2),
     score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.1, level=0.2),
     gain=1.1,

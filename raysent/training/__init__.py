@@ -19,47 +19,7 @@
 - `ray_session`: a connection to Ray, and independent jobs on a cluster
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING, Any
-
-from raysent.registry import import_name
-
-if TYPE_CHECKING:
-    from raysent.training.loop import fit
-    from raysent.training.memory import show_bytes
-    from raysent.training.outcome import Outcome, Report, load_outcome, load_reports
-    from raysent.training.ray_train import train
-    from raysent.training.run import RunConfig, describe, load_run
-
-# Imported at the first use: some of these need libraries that readers of others do not wait for.
-_MODULE_OF = {
-    "Outcome": "outcome",
-    "Report": "outcome",
-    "RunConfig": "run",
-    "describe": "run",
-    "fit": "loop",
-    "load_outcome": "outcome",
-    "load_reports": "outcome",
-    "load_run": "run",
-    "show_bytes": "memory",
-    "train": "ray_train",
-}
-
-__all__ = [
-    "Outcome",
-    "Report",
-    "RunConfig",
-    "describe",
-    "fit",
-    "load_outcome",
-    "load_reports",
-    "load_run",
-    "show_bytes",
-    "train",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use."""
-    return import_name(__name__, _MODULE_OF, name)
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

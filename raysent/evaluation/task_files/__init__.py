@@ -31,9 +31,9 @@ from raysent.evaluation.task import (
     ScoredSet,
     Scoring,
     SimilarityData,
-    Task,
     TaskData,
 )
+from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets, strata_of
 from raysent.evaluation.task_files.division import (
     SPLIT_NAMES,
@@ -49,7 +49,7 @@ from raysent.storage import is_remote
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OwnTask", "TaskSettings", "is_task_file", "open_tasks"]
+__all__ = ["OwnTask", "Task", "TaskSettings", "is_task_file", "open_tasks"]
 
 SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
@@ -70,7 +70,7 @@ def open_tasks(name: str) -> list[OwnTask]:
 
 
 @dataclass(frozen=True, init=False)
-class OwnTask(Task):
+class OwnTask(AnyTask):
     """A task of a user's own table: `raysent.Task`.
 
     Attributes:
@@ -168,7 +168,7 @@ class OwnTask(Task):
         # A path alone stays readable, and is found by whatever copies the files of a search space.
         return paths if set(values) == {"path"} and isinstance(paths, str) else json.dumps(values)
 
-    def variants(self, scorings: Collection[Scoring]) -> Sequence[Task]:
+    def variants(self, scorings: Collection[Scoring]) -> Sequence[AnyTask]:
         """Return one task for each of several labels, and a second task of similarities for scores."""
         columns = self._columns
         if columns.is_multilabel and not self.only:
@@ -206,6 +206,10 @@ class OwnTask(Task):
 
     def __hash__(self) -> int:
         return hash((self.name, str(self.settings.path), self.only))
+
+
+# As the public API names it.
+Task = OwnTask
 
 
 def replace_task(task: OwnTask, *, only: str = "", is_similarity: bool = False) -> OwnTask:

@@ -1,0 +1,33 @@
+from .ensembles import Ensemble as Ensemble
+from .errors import ArtifactError as ArtifactError
+from .errors import ConfigError as ConfigError
+from .errors import DataError as DataError
+from .errors import RaysentError as RaysentError
+from .errors import TrainingError as TrainingError
+from .evaluation.task_files import Task as Task
+from .exports import export as export
+from .models import SentenceModel as SentenceModel
+from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
+from .models.vector_codes import VectorCode as VectorCode
+from .pipeline import Sweep as Sweep
+from .pipeline import SweepPlan as SweepPlan
+from .pipeline import components as components
+from .pipeline import compose as compose
+from .pipeline import distill as distill
+from .pipeline import doctor as doctor
+from .pipeline import encode_corpus as encode_corpus
+from .pipeline import ensemble as ensemble
+from .pipeline import evaluate as evaluate
+from .pipeline import index_vectors as index_vectors
+from .pipeline import load as load
+from .pipeline import plan as plan
+from .pipeline import reproduce as reproduce
+from .pipeline import resume as resume
+from .pipeline import sweep as sweep
+from .pipeline import track as track
+from .pipeline import train as train
+from .pipeline import whiten as whiten
+from .pipeline import write_report as write_report
+from .sweeps.space import SearchSpace as SearchSpace
+
+__version__: str

@@ -1,0 +1,10 @@
+from .loop import fit as fit
+from .memory import show_bytes as show_bytes
+from .outcome import Outcome as Outcome
+from .outcome import Report as Report
+from .outcome import load_outcome as load_outcome
+from .outcome import load_reports as load_reports
+from .ray_train import train as train
+from .run import RunConfig as RunConfig
+from .run import describe as describe
+from .run import load_run as load_run
