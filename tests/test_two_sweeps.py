@@ -14,8 +14,9 @@ from object_store import CREDENTIALS, empty_bucket, moto_server
 
 import raysent.cluster.launcher as launcher_module
 from raysent import cluster
-from raysent.cluster import ConnectionLostError, SubmittedSweep, following, submission
+from raysent.cluster import Account, ConnectionLostError, SubmittedSweep, following, submission
 from raysent.cluster.policies import input_policy
+from raysent.cluster.stored import JobRecord, write_record
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
 from raysent.sweeps import SweepRecord
@@ -167,6 +168,19 @@ def test_a_second_sweep_leaves_what_the_first_may_read(raysent, machines, monkey
     assert any(name.startswith("raysent-inputs-second-") for name in during)
     assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-first"]
     assert _running() == set(machines)
+
+
+@pytest.mark.usefixtures("launched_here")
+def test_stop_takes_away_what_the_sweep_may_read(raysent):
+    """Also of a sweep that has ended by itself; what another one may read stays."""
+    iam, role, run = boto3.client("iam"), "raysent-raysent-worker", "s3://runs/raysent/first"
+    for sweep in ("first", "second"):
+        Account("us-east-1").allow_inputs("raysent", sweep, ["s3://runs/texts"])
+    assert len(iam.list_role_policies(RoleName=role)["PolicyNames"]) == 3
+    space = {"name": "toy", "values": parse_yaml(SPACE).values}
+    write_record(run, JobRecord("job", cluster="raysent", region="us-east-1", space=space, code=130))
+    assert raysent("stop", run).code == 0
+    assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-second"]
 
 
 # -- tasks and files, before a machine is paid for --------------------------------------------------------------------

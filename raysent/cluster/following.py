@@ -201,7 +201,7 @@ def follow_run(
     Raises:
         CloudError: If the cluster ended before the sweep did.
     """
-    head = cluster or Head(run.record.cluster, run.record.region or "us-east-1")
+    head = cluster or _head_of(run)
     sorter = LineSorter(on_event)
     try:
         ended = _followed(run, sorter, head, say=say, wait=wait)
@@ -271,25 +271,38 @@ def follow_stored(
         wait(POLL_S)
 
 
-def stop_run(run: StoredRun, *, say: Say, wait: Callable[[float], object] = time.sleep) -> int | None:
-    """Ask a submitted sweep to stop, and wait until it has stopped.
+def stop_run(
+    run: StoredRun,
+    *,
+    say: Say,
+    cluster: ReachableCluster | None = None,
+    wait: Callable[[float], object] = time.sleep,
+) -> int | None:
+    """Ask a submitted sweep to stop, wait until it has stopped, and take away what it may read.
 
     Args:
         run: The sweep.
         say: Called with lines about the progress.
+        cluster: The head of its cluster; None for the one that its record names.
         wait: Waits for a number of seconds.
 
     Returns:
         Its exit code; None if it has not stopped after five minutes.
     """
-    if run.record.code is not None:
-        return run.record.code
-    ask_to_stop(run.remote)
-    say("asked the sweep to stop; it saves its trials first")
+    code = run.record.code
+    if code is None:
+        ask_to_stop(run.remote)
+        say("asked the sweep to stop; it saves its trials first")
     for _ in range(int(STOP_WAIT_S / POLL_S)):
-        wait(POLL_S)
-        with contextlib.suppress(ArtifactError):  # read again at the next look
-            code = read_record(run.remote).code
-            if code is not None:
-                return code
+        if code is None:
+            wait(POLL_S)
+            with contextlib.suppress(ArtifactError):  # read again at the next look
+                code = read_record(run.remote).code
+        if code is not None:
+            (cluster or _head_of(run)).forget_inputs(Path(run.remote).name)
+            return code
     return None
+
+
+def _head_of(run: StoredRun) -> Head:
+    return Head(run.record.cluster, run.record.region or "us-east-1")

@@ -33,9 +33,10 @@ _FILE = """#!/bin/bash
 # {unit}
 set -u
 run={run}
-pid="$run.pid"
+pid="$run.pid" exit_code="$run.code"
 mkdir -p "$(dirname "$run")"
-rm -f "$pid"
+rm -f "$pid" "$exit_code"
+export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600  # seconds; shared disks are slow, and Ray's own 30 are short
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address="$(getent hosts "$head" | awk '{{ print $1; exit }}'):{port}"
 
@@ -52,7 +53,8 @@ else
   command={command}" --run $(printf %q "$run")"
 fi
 srun ray symmetric-run --address "$address" --min-nodes {num_nodes} -- \\
-  env RAY_ADDRESS="$address" bash -c "echo \\$\\$ > $(printf %q "$pid"); exec $command" &
+  env RAY_ADDRESS="$address" bash -c \\
+  "(echo \\$BASHPID > $(printf %q "$pid"); exec $command); echo \\$? > $(printf %q "$exit_code")" &
 job=$!
 wait "$job"
 code=$?
@@ -63,6 +65,8 @@ done
 if [ -n "$is_over" ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
+# symmetric-run itself fails at its end: it is connected to the Ray that it stops.
+[ ! -e "$exit_code" ] || code=$(cat "$exit_code")
 exit "$code"
 """
 

@@ -68,24 +68,31 @@ def go_on_to_the_end(stage: Stage, ending: Ending) -> Found:
 def look(stage: Stage, *, before: list[dict[str, Any]] | None = None) -> Found:
     """Check a finished sweep, seen from a machine that never saw it; `before`: events that there were already."""
     folder = open_folder(stage.run)
-    events = list(read_events(folder))
-    if before is not None:
-        assert events[: len(before)] == before, "events were lost"
-    ended = [event for event in events if event["event"] == "ended"]
-    assert Counter(event["trial"] for event in ended) == {f"{number:04d}": 1 for number in range(NUM_TRIALS)}
-    reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
-    assert set(reports.values()) == {1}
-    replayed = replay(load_record(folder).space, seed=0, events=events)
-    assert replayed.difference == ""
+    events = check_events(folder, before=before)
     _check_shares(folder, events)
     assert (folder / "report.html").is_file()
     ensemble = read_json(folder / "ensemble.json")
     return Found(
-        trials={event["trial"]: (event["status"], event["metrics"]) for event in ended},
+        trials={e["trial"]: (e["status"], e["metrics"]) for e in events if e["event"] == "ended"},
         decisions={(e["trial"], e["index"]): e["decision"] for e in events if e["event"] == "decision"},
         members=_told(ensemble),
         ledger=read_ledger(folder),
     )
+
+
+def check_events(
+    folder: Path, *, before: list[dict[str, Any]] | None = None, num_trials: int = NUM_TRIALS
+) -> list[dict[str, Any]]:
+    """Check that nothing of a finished sweep is lost or there twice, and that it can be replayed; returns its events."""
+    events = list(read_events(folder))
+    if before is not None:
+        assert events[: len(before)] == before, "events were lost"
+    ended = Counter(event["trial"] for event in events if event["event"] == "ended")
+    assert ended == {f"{number:04d}": 1 for number in range(num_trials)}
+    reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
+    assert set(reports.values()) == {1}
+    assert replay(load_record(folder).space, seed=0, events=events).difference == ""
+    return events
 
 
 def check_same(found: Found, undisturbed: Found) -> None:
@@ -117,4 +124,15 @@ def _told(ensemble: dict[str, Any]) -> Any:
     return {key: value for key, value in ensemble.items() if key in ("members", "weights", "scores", "tasks")}
 
 
-__all__ = ["HOW", "KILLED", "MISTAKE", "NUM_REPORTS", "Found", "check_ending", "check_ledger", "check_same", "look"]
+__all__ = [
+    "HOW",
+    "KILLED",
+    "MISTAKE",
+    "NUM_REPORTS",
+    "Found",
+    "check_ending",
+    "check_events",
+    "check_ledger",
+    "check_same",
+    "look",
+]
