@@ -4,7 +4,7 @@ Random codes and random unit vectors, memory-mapped as in an index. Every method
 and many at once, on one thread, alternating with the others; the median of the rounds is reported. Times are processor
 times, so other work on the machine has little effect; it still shares memory and cache. The bandwidth is that of
 reading the same bytes once in the same rounds. FAISS and usearch are included if they are installed (`pip install
-raysent[bench]`). raysent is measured with its compiled kernel, if there is a compiler, and with NumPy alone. The
+raysent[bench]`). raysent searches codes by its compiled kernel, if there is a compiler, else by FAISS as vectors. The
 corpora use 2.3 GB of the temporary folder, and FAISS' copies as much memory.
 
     python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--json]
@@ -25,15 +25,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from unittest import mock
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from raysent.analysis import neighbours
-from raysent.analysis.neighbours import nearest_codes, nearest_vectors
-from raysent.kernels.compiled import try_load
+from raysent.analysis.nearest import nearest_codes, nearest_vectors
 from raysent.kernels.devices import set_matmul_precision
 
 K = 10
@@ -63,14 +60,9 @@ def optional(name: str) -> ModuleType | None:
         return None
 
 
-def ours_codes(kernel: object, codes: np.ndarray) -> Search:
-    """Return raysent's search, by the compiled kernel or by NumPy."""
-
-    def answer(queries: np.ndarray) -> np.ndarray:
-        with mock.patch.object(neighbours, "try_load", return_value=kernel):
-            return nearest_codes(codes, queries, k=K).scores
-
-    return answer
+def ours_codes(codes: np.ndarray) -> Search:
+    """Return raysent's search of codes."""
+    return lambda queries: nearest_codes(codes, queries, k=K).scores
 
 
 def plain_codes(codes: np.ndarray) -> Search:
@@ -137,13 +129,7 @@ def usearch_vectors(vectors: np.ndarray) -> Search:
 
 def code_methods() -> list[Method]:
     """Return the available methods to search codes."""
-    methods = [
-        Method("raysent, NumPy", partial(ours_codes, None)),
-        Method("plain NumPy", plain_codes, is_batched=False),
-    ]
-    kernel = try_load("hamming")
-    if kernel is not None:
-        methods.insert(0, Method("raysent, compiled", partial(ours_codes, kernel)))
+    methods = [Method("raysent", ours_codes), Method("plain NumPy", plain_codes, is_batched=False)]
     if optional("faiss") is not None:
         methods.append(Method("FAISS IndexBinaryFlat", faiss_codes))
     if optional("usearch") is not None:

@@ -10,8 +10,10 @@ import pytest
 import reference
 from command import CommandLine
 
+from raysent.analysis import nearest
 from raysent.analysis import neighbours as module
-from raysent.analysis.neighbours import find_neighbours, nearest_codes, nearest_vectors, open_index, read_comparison
+from raysent.analysis.nearest import nearest_codes, nearest_vectors
+from raysent.analysis.neighbours import find_neighbours, open_index, read_comparison
 from raysent.data.corpus import CorpusConfig, distinct
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -67,49 +69,38 @@ class Counting(HashEncoder):
         return super().encode_texts(sentences)
 
 
-@pytest.mark.parametrize("num_bits", [8, 20, 64, 200])
-@pytest.mark.parametrize("block_bytes", [64, 1 << 21])
-def test_nearest_codes_equals_a_plain_search(monkeypatch, num_bits, block_bytes) -> None:
-    """Rows and distances are those of comparing bit by bit, for any block size; equal ones are in order of rows."""
-    monkeypatch.setattr(module, "_BLOCK_BYTES", block_bytes)
-    generator = np.random.default_rng(num_bits)
-    bits, queries = generator.integers(0, 2, (300, num_bits)), generator.integers(0, 2, (70, num_bits))
-    hits = nearest_codes(pack_bits(bits), pack_bits(queries), k=7)
-    for number, query in enumerate(queries[::10]):
-        expected = reference.nearest_by_bits(bits, query, 7)
-        assert list(zip(hits.rows[number * 10].tolist(), hits.scores[number * 10].tolist(), strict=True)) == expected
-
-
-@pytest.mark.parametrize("num_bytes", [1, 8, 37, 64, 100, 128, 256, 320, 512])
-@pytest.mark.parametrize("num_rows", [5, 8, 333])
-def test_nearest_codes_finds_the_same_with_and_without_the_kernel(monkeypatch, num_bytes, num_rows) -> None:
-    """The kernel finds the same rows in the same order for any width; few bits differ, so many codes are equal."""
-    if try_load("hamming") is None:
+@pytest.mark.parametrize("num_bytes", [1, 3, 8, 25, 37, 64, 100, 128, 256, 320, 512])
+@pytest.mark.parametrize("num_rows", [5, 333])
+@pytest.mark.parametrize("has_kernel", [True, False])
+def test_nearest_codes_equals_a_plain_search(monkeypatch, num_bytes, num_rows, has_kernel) -> None:
+    """Bit by bit, by the kernel and by FAISS; few bits differ, so many codes are equal, and these are in order of rows."""
+    if not has_kernel:
+        monkeypatch.setattr(nearest, "try_load", lambda _: None)
+    elif try_load("hamming") is None:
         pytest.skip("no C++ compiler")
     generator = np.random.default_rng(num_bytes)
     codes = np.zeros((num_rows, num_bytes), np.uint8)
     codes[:, [0, -1]] = generator.integers(0, 4, (num_rows, 2))
     queries = codes[generator.integers(0, num_rows, 70)] ^ generator.integers(0, 2, (70, num_bytes), np.uint8)
-    expected = nearest_codes(codes, queries, k=9)
-    monkeypatch.setattr(module, "_COMPILED_BYTES", 0)
-    found = nearest_codes(codes, queries, k=9)
-    assert np.array_equal(found.rows, expected.rows)
-    assert np.array_equal(found.scores, expected.scores)
-    assert (found.rows.dtype, found.scores.dtype) == (expected.rows.dtype, expected.scores.dtype)
+    hits = nearest_codes(codes, queries, k=9)
+    bits = np.unpackbits(codes, axis=1)
+    for number in range(0, 70, 30):
+        expected = reference.nearest_by_bits(bits, np.unpackbits(queries[number]), 9)
+        assert list(zip(hits.rows[number].tolist(), hits.scores[number].tolist(), strict=True)) == expected
+    assert (hits.rows.dtype, hits.scores.dtype) == (np.int64, np.int64)
 
 
-def test_nearest_codes_needs_no_compiler(monkeypatch) -> None:
-    """Without the kernel, NumPy searches."""
-    monkeypatch.setattr(module, "_COMPILED_BYTES", 0)
-    monkeypatch.setattr(module, "try_load", lambda name: None)
-    codes = np.arange(10, dtype=np.uint8)[:, None]
-    assert nearest_codes(codes, codes[3:4], k=2).rows.tolist() == [[3, 1]]
+def test_search_without_faiss_is_refused_in_one_line(monkeypatch, corpus) -> None:
+    """The line names the extra."""
+    monkeypatch.setattr(nearest, "find_spec", lambda _: None)
+    with pytest.raises(
+        ConfigError, match=r"^search of vectors: needs the package faiss-cpu; install raysent\[faiss\]$"
+    ):
+        find_neighbours(["hash:5"], corpus, ["a cat"])
 
 
-@pytest.mark.parametrize("block_bytes", [64, 1 << 21])
-def test_nearest_vectors_equals_a_plain_search(monkeypatch, block_bytes) -> None:
+def test_nearest_vectors_equals_a_plain_search() -> None:
     """Rows and cosines are those of float64 products, one vector at a time; zeros have cosine 0."""
-    monkeypatch.setattr(module, "_BLOCK_BYTES", block_bytes)
     generator = np.random.default_rng(0)
     vectors = normalize_rows(generator.standard_normal((500, 6)).astype(np.float32))
     vectors[17] = 0

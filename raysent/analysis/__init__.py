@@ -10,6 +10,7 @@ efficiency.py        score against training time for several runs
 parameter_effect.py  score against one setting of several runs
 projection.py        a task's sentences on a plane, by t-SNE
 predictions.py       examples of predictions, and rows on which two models differ
+nearest.py           exact search of vectors and codes
 neighbours.py        nearest sentences of a corpus
 vector_search.py     nearest sentences of a folder of vectors, and its index of FAISS
 analogies.py         sentence analogies

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysent.analysis.neighbours import index_rows, nearest_vectors, open_index
+from raysent.analysis.nearest import check_search, nearest_vectors
+from raysent.analysis.neighbours import index_rows, open_index
 from raysent.data.corpus.distinct import DistinctSentences, normalize_whitespace
 from raysent.errors import DataError
 from raysent.evaluation.members import Member
@@ -142,10 +143,12 @@ def score_analogies(
         progress: Called with the progress of the pool's vectors.
 
     Raises:
+        ConfigError: If FAISS is not installed.
         DataError: If the model gives a value that is not finite.
         ArtifactError: If the cache cannot be written.
     """
     set_matmul_precision()
+    check_search("cosine")
     vectors = encoder.encode(list(analogies.sentences))
     unit = index_rows(encoder, list(analogies.sentences), measure="cosine")
     forms = _FOUR if asks_all_four else _ONE

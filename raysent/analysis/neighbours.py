@@ -6,56 +6,42 @@ sentences: float32 unit rows, or the packed bits of a code. It is a folder ``nei
 model's content, the sentences and the format, so the same question again costs the search alone. Vectors are written in
 blocks, and an interrupted index is continued.
 
-The search reads blocks of rows that fit the processor's cache. It works with distances: smaller is nearer. Rows of
-equal distance are in the order of the corpus, so a result depends neither on the size of a block nor on other queries.
+`nearest.py` searches it; rows of equal distance are in the order of the corpus.
 
 Source: nearest neighbours as in Logeswaran and Lee, 2018, Kiros et al., 2015, and Shen et al., 2019 (table 2).
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
+from raysent.analysis.nearest import Hits, Measure, check_search, nearest_codes, nearest_vectors
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences, distinct_sentences, normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member, expand
-from raysent.kernels.compiled import try_load
 from raysent.kernels.devices import set_matmul_precision
-from raysent.kernels.hamming import hamming, pack_bits
+from raysent.kernels.hamming import pack_bits
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.parallel import Progress
 from raysent.storage import address_of, cache_folder, content_key, read_json, storage_errors, write_json
 from raysent.storage.layout import NEIGHBOURS_FILE
 
-Measure = Literal["cosine", "hamming"]
-
 _KIND = "raysent-neighbours-table"
 _FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 4096
 _SUMMARY = "index.json"
 _VECTORS = "vectors.bin"
-# NumPy compares fewer bytes than this in a few milliseconds, without a kernel to compile.
-_COMPILED_BYTES = 1 << 24
-# Corpus rows and queries compared at once: their scores and a block of rows fit the cache.
-_BLOCK_BYTES = 1 << 21
-_NUM_QUERIES = 64
-_RESCORED_AT_ONCE = 1024
-# Below this number of queries, single products are as fast as memory is read; from there on a matrix product is faster.
-_FEW_QUERIES = 4
 
 
 @dataclass(frozen=True)
@@ -128,7 +114,7 @@ def find_neighbours(
         progress: Called with the progress.
 
     Raises:
-        ConfigError: If there is no query or an empty one, or `k` is below 1.
+        ConfigError: If there is no query or an empty one, `k` is below 1, or FAISS is needed and not installed.
         DataError: If the corpus cannot be read, or a model gives NaN.
         ArtifactError: If a model cannot be loaded, or the cache cannot be written.
     """
@@ -141,6 +127,7 @@ def find_neighbours(
     columns = []
     for member in members:
         encoder = (load or load_model)(member.path)
+        check_search(measure_of(encoder))
         index = open_index(member, encoder, sentences, cache_dir=corpus.cache_dir, progress=progress)
         vectors = index_rows(encoder, checked, measure=index.measure)
         # One more than needed, because the query itself may be among them.
@@ -334,154 +321,3 @@ def _build(index: Index, member: Member, encoder: SentenceEncoder, progress: Pro
         "num_bytes": num_rows * row_bytes,
     }
     write_json(index.folder / _SUMMARY, about)
-
-
-@dataclass(frozen=True)
-class Hits:
-    """The nearest rows of every query, nearest first.
-
-    Attributes:
-        rows: Rows of the corpus, int64 [queries, k]; k is smaller if the corpus is.
-        scores: Cosines, float64 [queries, k], or Hamming distances, int64.
-    """
-
-    rows: npt.NDArray[np.int64]
-    scores: np.ndarray
-
-
-def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], *, k: int) -> Hits:
-    """Return the codes with the fewest differing bits.
-
-    A compiled kernel does a large search if there is a compiler; NumPy finds the same.
-
-    Args:
-        codes: Packed bits, uint8 [rows, bytes], in memory or memory-mapped.
-        queries: The same [queries, bytes].
-        k: Rows per query, at least 1.
-    """
-    k = min(k, len(codes))
-    is_large = codes.nbytes * len(queries) >= _COMPILED_BYTES
-    kernel = try_load("hamming") if is_large else None
-    if kernel is not None and codes.flags.c_contiguous:
-        return _compiled_nearest_codes(kernel, codes, np.ascontiguousarray(queries), k)
-    parts = [_nearest_codes(codes, queries[at : at + _NUM_QUERIES], k) for at in range(0, len(queries), _NUM_QUERIES)]
-    return _stacked(parts)
-
-
-def nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], *, k: int) -> Hits:
-    """Return the vectors with the highest cosine.
-
-    Float32 products find all rows that may be among the nearest, within the rounding error of such a product, and
-    float64 products of these rows decide.
-
-    Args:
-        vectors: Rows of unit length, or zeros, float32 [rows, dim], in memory or memory-mapped.
-        queries: The same [queries, dim].
-        k: Rows per query, at least 1.
-    """
-    k = min(k, len(vectors))
-    parts = [
-        _nearest_vectors(vectors, queries[at : at + _NUM_QUERIES], k) for at in range(0, len(queries), _NUM_QUERIES)
-    ]
-    return _stacked(parts)
-
-
-def _stacked(parts: list[Hits]) -> Hits:
-    return Hits(np.concatenate([part.rows for part in parts]), np.concatenate([part.scores for part in parts]))
-
-
-def _compiled_nearest_codes(
-    kernel: ctypes.CDLL, codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], k: int
-) -> Hits:
-    """Return the nearest codes by the kernel, which reads memory once for all queries."""
-    hits = Hits(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.int64))
-    sizes = [ctypes.c_int64(size) for size in (len(queries), len(codes), codes.shape[1], k)]
-    query_pointer, code_pointer, rows, scores = (
-        ctypes.c_void_p(array.ctypes.data) for array in (queries, codes, hits.rows, hits.scores)
-    )
-    kernel.hamming_nearest(query_pointer, sizes[0], code_pointer, *sizes[1:], rows, scores)
-    return hits
-
-
-def _nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], k: int) -> Hits:
-    size = max(_BLOCK_BYTES // codes.shape[1], 1)
-    best = [_Nearest(k, slack=0) for _ in queries]
-    for first in range(0, len(codes), size):
-        _update(best, hamming(queries, codes[first : first + size]), first)
-    rows = np.stack([one.rows for one in best])
-    return Hits(rows, np.stack([one.scores for one in best]).astype(np.int64))
-
-
-def _nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], k: int) -> Hits:
-    dim = vectors.shape[1]
-    size = max(_BLOCK_BYTES // dim, _NUM_QUERIES)  # four times as many bytes: the product reads a block once
-    # Each of two products may be off by dim roundings of at most half a unit in the last place (Cauchy-Schwarz).
-    slack = 2 * dim * float(np.finfo(np.float32).eps)
-    best = [_Nearest(k, slack=slack) for _ in queries]
-    for first in range(0, len(vectors), size):
-        _update(best, -_products(queries, np.asarray(vectors[first : first + size])), first)
-    found = [_rescored(vectors, query, one.rows, k) for query, one in zip(queries, best, strict=True)]
-    return Hits(np.stack([rows for rows, _ in found]), np.stack([scores for _, scores in found]))
-
-
-def _products(queries: npt.NDArray[np.float32], block: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return float32 products [queries, rows]."""
-    if len(queries) < _FEW_QUERIES:
-        return np.stack([np.vecdot(block, query) for query in queries])
-    products = torch.from_numpy(block) @ torch.from_numpy(np.array(queries)).T
-    return np.ascontiguousarray(products.numpy().T)
-
-
-def _update(best: list[_Nearest], scores: np.ndarray, first: int) -> None:
-    """Add a block's distances [queries, rows] to the queries that may have a nearer row in it."""
-    lowest = scores.min(axis=1)
-    for index, one in enumerate(best):
-        if lowest[index] < one.bound:
-            one.add(scores[index], first)
-
-
-def _rescored(
-    vectors: npt.NDArray[np.float32], query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], k: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return the k nearest of some rows and their cosines, in float64; each row's sum is independent of the others."""
-    cosines = np.empty(len(rows))
-    exact = query.astype(np.float64)
-    for at in range(0, len(rows), _RESCORED_AT_ONCE):
-        some = rows[at : at + _RESCORED_AT_ONCE]
-        cosines[at : at + len(some)] = (vectors[some].astype(np.float64) * exact).sum(axis=1)
-    order = np.lexsort((rows, -cosines))[:k]
-    return rows[order], cosines[order]
-
-
-class _Nearest:
-    """The nearest rows of one query so far: k rows, and all others within `slack` of the last of them.
-
-    Attributes:
-        rows: Rows of the corpus, int64.
-        scores: Their distances, ascending; equal ones in the order of rows.
-        bound: Only a smaller distance has an effect.
-    """
-
-    def __init__(self, k: int, *, slack: float) -> None:
-        self._k = k
-        self._slack = slack
-        self.rows = np.empty(0, dtype=np.int64)
-        self.scores = np.empty(0)
-        self.bound = np.inf
-
-    def add(self, scores: np.ndarray, first: int) -> None:
-        """Add the near rows of a block, given its distances [rows] and its first row."""
-        columns = np.flatnonzero(scores < self.bound)
-        if len(columns) > self._k:
-            # The block's own k nearest rows bound it, before anything is sorted.
-            near = scores[columns]
-            columns = columns[near <= np.partition(near, self._k - 1)[self._k - 1] + self._slack]
-        rows = np.concatenate([self.rows, first + columns])
-        found = np.concatenate([self.scores, scores[columns]])
-        order = np.argsort(found, kind="stable")  # rows of equal distance are already in ascending order
-        num_kept = self._k
-        if len(order) >= self._k:
-            last = found[order[self._k - 1]]
-            self.bound = last + self._slack
-            num_kept = max(self._k, int(np.searchsorted(found[order], self.bound)))
-        self.rows, self.scores = rows[order[:num_kept]], found[order[:num_kept]]

@@ -15,23 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from raysent.analysis.neighbours import (
-    Comparison,
-    Hits,
-    ModelNeighbours,
-    Neighbour,
-    check_queries,
-    index_rows,
-    nearest_codes,
-    nearest_vectors,
-)
+from raysent.analysis.nearest import Hits, load_faiss, nearest_codes, nearest_vectors
+from raysent.analysis.neighbours import Comparison, ModelNeighbours, Neighbour, check_queries, index_rows
 from raysent.data.corpus.distinct import normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import Member, Model, expand
@@ -81,7 +71,7 @@ def build_index(
     Raises:
         RaysentError: If FAISS is not installed, the folder has no rows, or the file cannot be written.
     """
-    faiss = _faiss("index")
+    faiss = load_faiss("index")
     vectors, path = _Vectors.open(folder), Path(output)
     if not vectors.num_rows:
         raise DataError(f"{vectors.folder.name}: must hold at least one vector; given none")
@@ -332,17 +322,6 @@ def _check_model(member: Member, vectors: _Vectors) -> None:
         )
 
 
-def _faiss(option: str) -> Any:
-    """Return the library.
-
-    Raises:
-        ConfigError: If it is not installed.
-    """
-    if find_spec("faiss") is None:
-        raise ConfigError(f"{option}: needs the package faiss-cpu; install raysent[faiss]")
-    return import_module("faiss")
-
-
 def _num_cells(num_rows: int) -> int:
     """Return the number of cells that FAISS recommends, four times the square root.
 
@@ -380,7 +359,7 @@ def _open_index(path: Path, vectors: _Vectors) -> Any:
         ConfigError: If FAISS is not installed.
         ArtifactError: If it is missing or damaged, or of other vectors.
     """
-    faiss = _faiss("--index")
+    faiss = load_faiss("--index")
     about = read_json(path.with_name(f"{path.name}.json"))
     if not isinstance(about, dict) or about.get("kind") != _KIND or about.get("version") != _FORMAT_VERSION:
         raise ArtifactError(f"{path}: not an index of this version; run 'raysent index' again")

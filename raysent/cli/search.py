@@ -53,10 +53,11 @@ def neighbours(
 ) -> None:
     """Find the nearest sentences of a text, by each model.
 
-    The search is exact: by cosine, or by Hamming distance for a model with a code. A sentence that occurs several times
-    is listed once, and a query that is in the corpus is left out. Vectors are cached, so the next search of the same
-    text is fast. A folder of vectors is searched without encoding its text again, by the model that encoded it. The
-    result is stored in neighbours.json of the first folder named, for its report.
+    The search is exact: by cosine, which needs raysent[faiss], or by Hamming distance for a model with a code. A
+    sentence that occurs several times is listed once, and a query that is in the corpus is left out. Vectors are
+    cached, so the next search of the same text is fast. A folder of vectors is searched without encoding its text
+    again, by the model that encoded it. The result is stored in neighbours.json of the first folder named, for its
+    report.
     """
     from raysent.analysis import find_neighbours, save_comparison, search_folder
     from raysent.data import read_lines

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raysent.analysis.neighbours import nearest_codes, nearest_vectors
+from raysent.analysis.nearest import nearest_codes, nearest_vectors
 from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
