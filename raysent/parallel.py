@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -34,6 +35,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _NUM_AHEAD = 2  # items submitted ahead, per process
+_LOOK_S = 1.0  # how often a worker process looks whether the one that started it lives
 
 # The function of a worker process, set by `_initialize`.
 _function: Callable[[Any], Any]
@@ -84,7 +86,7 @@ def map_in_processes(
         path = Path(folder) / "function"
         path.write_bytes(cloudpickle.dumps(function))
         pool = loky.ProcessPoolExecutor(
-            num_processes, initializer=_initialize, initargs=(path,), env={"OMP_NUM_THREADS": "1"}
+            num_processes, initializer=_initialize, initargs=(path, os.getpid()), env={"OMP_NUM_THREADS": "1"}
         )
         yield from _map_in_pool(pool, items, num_ahead=_NUM_AHEAD * num_processes)
 
@@ -107,11 +109,19 @@ def _map_in_pool(pool: Any, items: Iterable[Any], *, num_ahead: int) -> Generato
         pool.shutdown(kill_workers=True)
 
 
-def _initialize(path: Path) -> None:
-    """Read the function of this worker process; warnings are those of the first process."""
+def _initialize(path: Path, parent: int) -> None:
+    """Read the function of this worker process; warnings are those of the first process, `parent`."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     logging.getLogger("raysent").setLevel(logging.ERROR)
     global _function  # noqa: PLW0603  # a worker process runs one function only
     _function = cloudpickle.loads(path.read_bytes())
+
+
+def _end_with(parent: int) -> None:
+    """End this worker process once the process that started it has: one that is killed ends no pool of loky's."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
 
 
 def _call(item: object) -> Any:

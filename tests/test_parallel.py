@@ -2,6 +2,8 @@
 
 import operator
 import os
+import subprocess
+import sys
 from functools import partial
 
 import psutil
@@ -86,3 +88,26 @@ def test_process_that_dies_before_it_has_read_a_large_function_is_an_error() -> 
     function = partial(lambda *given: given, DiesWhenItIsRead(), b"x" * (8 << 20))
     with pytest.raises(WorkerError, match="a worker process died before its work was done"):
         list(map_in_processes(function, range(4), num_processes=2))
+
+
+MAPS = """
+import os, time
+from raysent.parallel import map_in_processes
+for pid in map_in_processes(lambda item: time.sleep(600 * (item > 1)) or os.getpid(), range(4), num_processes=2):
+    print(pid, flush=True)
+"""
+
+
+def test_worker_processes_end_with_a_process_that_is_killed():
+    """A process that is killed closes no pool; its worker processes, which wait for work or do some, end by themselves."""
+    with subprocess.Popen([sys.executable, "-c", MAPS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline()
+        workers = [
+            child for child in psutil.Process(process.pid).children() if "popen_loky" in " ".join(child.cmdline())
+        ]
+        process.kill()
+    assert len(workers) == 2
+    _, alive = psutil.wait_procs(workers, timeout=120)
+    for worker in alive:
+        worker.kill()
+    assert alive == []
