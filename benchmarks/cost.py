@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.simulation import SimulatedSweep, Simulator
+from benchmarks.simulation.workload import Scenario, SimulatedTrial
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
-from raysent.simulation import SimulatedSweep, Simulator
-from raysent.simulation.workload import Scenario, SimulatedTrial
 from raysent.sweeps import Trial, derived_seed
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import SearchSpace, parse_space

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 
 from benchmarks import textbook
+from benchmarks.simulation import Simulator
+from benchmarks.simulation.workload import Scenario
 from benchmarks.training_step import Size, encoders, measure, our_step
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.data.batches import BatchStream
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import VocabularyConfig
-from raysent.simulation import Simulator
-from raysent.simulation.workload import Scenario
 from raysent.sweeps.space import parse_space
 
 # Size of a step -> the values of its curve.

@@ -14,6 +14,8 @@ import pytest
 from machines import INSTANCE_ID, metadata_service
 
 from benchmarks import budget as benchmark
+from benchmarks.simulation import check_cap, scenario_for
+from benchmarks.simulation import machines as simulated
 from raysent.cluster import fleet as fleet_module
 from raysent.cluster.cluster_file import read_cluster, self_destruct
 from raysent.config import parse_yaml, shipped_path
@@ -23,9 +25,6 @@ from raysent.cost.ledger import bad_entry
 from raysent.cost.lifetimes import ALONE_S, CHECK_S, LEASE_S, SLOW_STOP_S, WATCH_S, permit_s, uncovered_s
 from raysent.preemption.ray_nodes import DrainError
 from raysent.preemption.watch import FIRST_PERMIT_S, Watch
-from raysent.simulation import machines as simulated
-from raysent.simulation import scenario_for
-from raysent.simulation.estimate import check_cap
 from raysent.sweeps.space import parse_space
 
 SHIPPED = CostConfig()

@@ -24,7 +24,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("ensembles",),
     ("training",),
     ("sweeps", "analysis"),
-    ("exports", "reproduction", "simulation", "live"),
+    ("exports", "reproduction", "live"),
     ("cluster", "report"),
     ("pipeline",),
     ("cli",),

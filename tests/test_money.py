@@ -9,8 +9,7 @@ from command import SPACE, CommandLine
 
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
-from raysent.simulation import compare_estimate, estimate_locally
-from raysent.storage import Lines, write_json
+from raysent.storage import Lines
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.record import SweepRecord, save_record
 from raysent.sweeps.space import parse_space
@@ -99,49 +98,3 @@ def test_cost_report_without_a_ledger_is_an_error(raysent, tmp_path):
     ran = raysent("cost", "report", "run")
     assert (ran.code, ran.out) == (2, "")
     assert "holds no ledger.jsonl" in ran.err
-
-
-@pytest.mark.parametrize(("spent", "verdict"), [(1.5, "inside"), (0.5, "below"), (3.5, "above")])
-def test_compare_estimate_compares_estimate_and_bill(tmp_path, spent, verdict):
-    """The bill is inside, below or above the estimate."""
-    assert compare_estimate(tmp_path, spent_usd=spent) == {}
-    write_json(tmp_path / "estimate.json", {"usd": {"p10": 1.0, "p50": 2.0, "p90": 3.0}})
-    found = compare_estimate(tmp_path, spent_usd=spent)
-    assert found["verdict"] == f"estimate 1.00 to 3.00 usd, median 2.00: the bill is {verdict}"
-    assert found["is_inside"] is (verdict == "inside")
-
-
-def test_estimate_locally_divides_the_machine_among_concurrent_trials():
-    """Concurrent trials share the price of the machine: two at a time take half as long for the same dollars."""
-    space = parse_space(parse_yaml(SPACE + "cost: {usd_per_hour: 3.0, trial: 10m}\n"), name="toy")
-    one, two = (estimate_locally(space, num_concurrent=cores) for cores in (1, 2))
-    assert two.hours[1] == pytest.approx(one.hours[1] / 2, rel=0.3)
-    assert two.usd[1] == pytest.approx(one.usd[1] / 2, rel=0.3)
-
-
-def test_estimate_locally_is_none_for_a_free_machine():
-    """Without a price there is nothing to estimate."""
-    assert estimate_locally(parse_space(parse_yaml(SPACE), name="toy"), num_concurrent=2) is None
-
-
-def test_cost_simulate_reports_whether_the_budget_holds(raysent, tmp_path):
-    """One JSON object and exit code 0 without violations; a budget is required."""
-    (tmp_path / "space.yaml").write_text(SPACE)
-    found = json.loads(raysent("cost", "simulate", "space.yaml", "--sweeps", "20", "--budget", "5usd", "--json").out)
-    assert (found["violations"], found["sweeps"]) == (0, 20)
-    assert (
-        "within the estimate's P90"
-        in raysent("cost", "simulate", "space.yaml", "--sweeps", "8", "--budget", "5usd").out
-    )
-    assert raysent("cost", "simulate", "space.yaml").err.startswith("error: --budget: must be given")
-    ran = raysent("cost", "simulate", "space.yaml", "--budget", "5usd", "--market", "spto")
-    assert ran.err.strip() == "error: --market spto: no such market; did you mean 'spot'?"
-
-
-def test_option_overrides_a_section_that_is_set_as_a_whole(raysent, tmp_path):
-    """`--budget` holds beside `--set cost={...}`."""
-    (tmp_path / "space.yaml").write_text(SPACE)
-    ran = raysent(
-        "cost", "simulate", "space.yaml", "--budget", "5usd", "--set", "cost={trial: 10m}", "--sweeps", "8", "--json"
-    )
-    assert "10 minutes on one machine (cost.trial)" in json.loads(ran.out)["estimate"]["assumptions"][0]

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.simulation import SimulatedSweep, Simulator
+from benchmarks.simulation.workload import Scenario, SimulatedTrial
 from raysent import live
 from raysent.cli import console
 from raysent.cli import sweep as sweep_commands
@@ -22,8 +24,6 @@ from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.pipeline import Sweep
 from raysent.report import write as write_report
-from raysent.simulation import SimulatedSweep, Simulator
-from raysent.simulation.workload import Scenario, SimulatedTrial
 from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
 from raysent.sweeps.ranking import (

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulation import Simulator
+from benchmarks.simulation.workload import Scenario
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
-from raysent.simulation import Simulator
-from raysent.simulation.workload import Scenario
 from raysent.sweeps import RandomSampler, budget_values, replay
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import parse_space

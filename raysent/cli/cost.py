@@ -1,23 +1,19 @@
-"""CLI of `raysent cost`: prices, bills, and simulated sweeps under a budget."""
+"""CLI of `raysent cost`: prices and bills."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raysent.cli import console
 from raysent.cli.console import DASH, format_duration, messages, print_json, print_table, results
-from raysent.cli.options import BudgetOption, JsonOption, RunArgument, SeedOption, SetOption, SpaceArgument
-from raysent.errors import ArtifactError, ConfigError, ExitCode, did_you_mean
+from raysent.cli.options import JsonOption, RunArgument
+from raysent.errors import ArtifactError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from raysent.cluster import Quote
-    from raysent.simulation import Band, CapCheck, Estimate, Forecast
 
-cost_app = typer.Typer(help="Prices, bills, and simulated sweeps.", no_args_is_help=True, rich_markup_mode=None)
+cost_app = typer.Typer(help="Prices and bills.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @cost_app.command("prices")
@@ -67,17 +63,14 @@ def cost_prices(
 def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     """Print what a sweep has cost.
 
-    By trial, with the cost outside trials, and the estimate beside the bill; the forecast of the score, if one was
-    made, beside the score.
+    By trial, with the cost outside trials, and the estimate beside the bill.
     """
-    from raysent.cost import bill_values
-    from raysent.pipeline import Sweep
-    from raysent.simulation import compare_estimate
+    from raysent.cost import bill_values, compare_estimate
     from raysent.storage import address_of
     from raysent.storage.layout import LEDGER_FILE
     from raysent.sweeps import load_record, read_events, read_ledger
 
-    sweep, record, entries = Sweep(run), load_record(run), read_ledger(run)
+    record, entries = load_record(run), read_ledger(run)
     if not entries:
         raise ArtifactError(
             f"{address_of(run)}: holds no {LEDGER_FILE}; nothing was spent, or the sweep is older than ledgers"
@@ -87,59 +80,10 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     closings = [event for event in read_events(run) if event["event"] in ("refused", "halted")]
     found |= {"budget_usd": limit, "closed": closings[-1]["reason"] if closings else ""}
     found["estimate"] = compare_estimate(run, spent_usd=found["spent_usd"])
-    found["forecast"] = [{**asdict(one), "verdict": one.sentence} for one in sweep.scored_forecast]
     if as_json:
         print_json(found)
     else:
         _print_costs(found, limit)
-
-
-@cost_app.command("simulate")
-def cost_simulate(
-    space: SpaceArgument,
-    budget: BudgetOption = None,
-    sweeps: Annotated[int, typer.Option("--sweeps", metavar="N", min=1, help="Number of simulated sweeps.")] = 1000,
-    instance: Annotated[str, typer.Option("--instance", metavar="TYPE", help="Instance type.")] = "g4dn.xlarge",
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="AWS region.")] = "us-east-1",
-    market: Annotated[
-        str, typer.Option("--market", metavar="NAME", help="spot, on-demand, auto (spot where available) or own.")
-    ] = "auto",
-    machines: Annotated[int, typer.Option("--machines", metavar="N", min=1, help="Most machines at a time.")] = 4,
-    trial: Annotated[
-        str | None,
-        typer.Option("--trial", metavar="30m", help="Duration of a whole trial.  [default: cost.trial, 30m]"),
-    ] = None,
-    seed: SeedOption = None,
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Simulate sweeps under a budget, and count how often the cap is exceeded.
-
-    The sweep's own controller, budget and ledger run on an event clock, with moving prices, interruptions, slow stops,
-    killed drivers and clock jumps. Exit code 1 if the cap was exceeded.
-    """
-    from raysent.cost import price_list
-    from raysent.simulation import MARKETS, budget_of, check_cap, scenario_for
-    from raysent.sweeps.space import find_space, read_space
-
-    options = {"--budget": ("cost.budget", budget), "--trial": ("cost.trial", trial)}
-    checked = read_space(find_space(space), overrides=console.collect_overrides(options, overrides or []))
-    if checked.cost.budget is None:
-        raise ConfigError("--budget: must be given, such as 40usd; without one there is no cap to check")
-    if market not in MARKETS:
-        raise ConfigError(f"--market {market}: no such market{did_you_mean(market, MARKETS)}")
-    usd_per_hour = checked.cost.usd_per_hour or price_list().on_demand(instance, region).usd_per_hour
-    scenario = scenario_for(checked, usd_per_hour=usd_per_hour, num_machines=machines, market=market)
-    limits = budget_of(checked)
-    if not as_json:
-        messages.print(f"budget: {limits.bound_sentence(machines * usd_per_hour)}", soft_wrap=True)
-    num_processes = min(2, os.cpu_count() or 1)
-    found = check_cap(checked, scenario, limits, num_sweeps=sweeps, seed=seed or 0, num_processes=num_processes)
-    if as_json:
-        print_json(found.values())
-    else:
-        _print_cap_check(found)
-    raise typer.Exit(ExitCode.CHECK_FAILED if found.violations else ExitCode.DONE)
 
 
 def _print_costs(found: dict[str, Any], limit: float | None) -> None:
@@ -166,73 +110,10 @@ def _print_costs(found: dict[str, Any], limit: float | None) -> None:
         else "",
         f"no more training: {found['closed']}" if found["closed"] else "",
         found["estimate"].get("verdict", ""),
-        *(one["verdict"] for one in found["forecast"]),
         NOT_COUNTED,
     ):
         if line and not line.startswith("assumed 0.00"):
             results.print(line, soft_wrap=True)
-
-
-def print_estimate(found: Estimate) -> None:
-    """Print what a sweep is expected to cost."""
-    rungs = ", ".join(f"{count} to report {index}" for index, count in found.rungs.items())
-    results.print()
-    rows = [
-        ("dollars", *(usd(value) for value in found.usd)),
-        ("hours", *(f"{value:.2f}" for value in found.hours)),
-    ]
-    print_table(["estimate", "P10", "P50", "P90"], rows)
-    results.print(f"trials: {rungs}", soft_wrap=True)
-    for line in found.assumptions:
-        results.print(f"- {line}", soft_wrap=True)
-
-
-def print_forecast(found: Forecast) -> None:
-    """Print what a sweep is expected to score within several limits, the planned ones first."""
-    has_both = any(cell.ensemble is not None for cell in found.cells)
-    heads = [*(["ensemble"] if has_both else []), f"best {found.metric}"]
-    rows = [
-        (
-            DASH if cell.budget_usd is None else usd(cell.budget_usd),
-            DASH if cell.deadline_s is None else format_duration(cell.deadline_s),
-            str(cell.machines),
-            str(cell.trials),
-            f"{cell.hours:.2f}",
-            usd(cell.usd),
-            *(_band_text(cell.ensemble) if has_both else ()),
-            *_band_text(cell.best),
-        )
-        for cell in found.cells
-    ]
-    bands = [text for head in heads for text in (f"{head} P10", "expected", "P90")]
-    results.print()
-    print_table(["budget", "deadline", "machines", "trials", "hours", "usd", *bands], rows)
-    results.print(f"\n{found.sentence}", soft_wrap=True)
-    for line in found.assumptions:
-        results.print(f"- {line}", soft_wrap=True)
-
-
-def _band_text(band: Band | None) -> tuple[str, str, str]:
-    if band is None:
-        return (DASH, DASH, DASH)
-    low, expected, high = (f"{value:.4g}" for value in band)
-    return low, expected, high
-
-
-def _print_cap_check(found: CapCheck) -> None:
-    """Print whether cap and estimate held."""
-    rows = [
-        ("sweeps", f"{found.sweeps:,}"),
-        ("of these ended by money", f"{found.num_capped:,}"),
-        ("billed over training's money by more than the bound", str(found.violations)),
-        ("most that any was billed over it, usd", f"{found.max_overshoot_usd:.4f}"),
-        ("the same as a part of its bound", f"{100 * found.max_overshoot_share:.1f} %"),
-        ("most that a ledger was under its bill, usd", f"{found.max_ledger_short_usd:.4f}"),
-        ("within the estimate's P90", f"{100 * found.p90_held:.1f} %"),
-        ("seconds", f"{found.seconds:.1f}"),
-    ]
-    print_table(["simulated", ""], rows)
-    print_estimate(found.estimate)
 
 
 def _quote_values(one: Quote) -> dict[str, Any]:

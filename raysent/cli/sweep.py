@@ -17,7 +17,7 @@ import typer
 import raysent
 from raysent.cli import console
 from raysent.cli.console import address_of, format_duration, format_value, messages, print_json, print_table, results
-from raysent.cli.cost import print_estimate, print_forecast
+from raysent.cli.cost import usd
 from raysent.cli.evaluate import BaselinesOption, ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
@@ -188,87 +188,35 @@ def plan(
     corpus: CorpusOption = None,
     column: ColumnOption = None,
     run: RunOption = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget",
-            metavar="10usd,20usd",
-            help="Budgets to forecast; the first is the sweep's. Of a single one also half and twice as much.",
-        ),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option("--deadline", metavar="1h,4h", help="Deadlines to forecast, as --budget."),
-    ] = None,
-    machines: Annotated[
-        str, typer.Option("--machines", metavar="1,4", help="Numbers of machines like this one to forecast.")
-    ] = "1",
-    pilot_time: Annotated[
-        str, typer.Option("--pilot-time", metavar="5m", help="Time for pilots and their evaluation on this machine.")
-    ] = "5m",
     trials: TrialsOption = None,
     concurrent: ConcurrentOption = None,
     time: TimeOption = None,
-    seed: SeedOption = None,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
     overrides: SetOption = None,
     data: DataOption = None,
     tasks: TasksOption = None,
     scale: ScaleOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Forecast the score of a sweep within budgets and deadlines.
+    """Print what a sweep would do: its trials, hours and dollars, and when each would be known.
 
-    Trains pilots, which are a few trials up to a part of their steps, and simulates sweeps of such trials. Prints the
-    plan and the expected score with its 10th and 90th percentile, and writes both into the run folder with a plot. A
-    sweep with that --run and the same limits shows the forecast beside its score.
+    The time of a trial is measured by a few steps on this machine, or given as cost.trial. 'raysent sweep --dry-run'
+    prints the same.
     """
-    from raysent.report import REPORT_FILE
-
-    budgets, deadlines = _listed(budget), _listed(deadline)
     options = {
         "--trials": ("limits.trials", trials),
         "--concurrent": ("limits.concurrent", concurrent),
         "--time": ("limits.time", time),
-        "--budget": ("cost.budget", next(iter(budgets), None)),
-        "--deadline": ("cost.deadline", next(iter(deadlines), None)),
+        "--budget": ("cost.budget", budget),
+        "--deadline": ("cost.deadline", deadline),
         "--corpus": ("corpus.path", corpus),
         "--column": ("corpus.text_field", column),
     }
     given = console.collect_overrides(options, overrides or [])
-    planned = raysent.plan(
-        _read_space(space, _with_scale(space, given, scale, data)),
-        run=run,
-        data=data,
-        tasks=split_names(tasks),
-        pilot_time=pilot_time,
-        budgets=budgets[1:],
-        deadlines=deadlines[1:],
-        machines=_counts(machines),
-        seed=seed or 0,
-        progress=not as_json,
-    )
-    if as_json:
-        print_json(planned.values())
-    else:
-        _print_plan(planned)
-        results.print(f"\nreport: {address_of(planned.folder / REPORT_FILE)}", soft_wrap=True)
-
-
-def _listed(text: str | None) -> list[str]:
-    """Return the values of an option that takes several, divided by commas."""
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
-
-
-def _counts(text: str) -> list[int]:
-    """Return the numbers that `--machines` lists.
-
-    Raises:
-        ConfigError: If one is no number.
-    """
-    try:
-        return [int(part) for part in _listed(text)]
-    except ValueError:
-        raise ConfigError(f"--machines {text}: must be whole numbers, such as 1,4") from None
+    checked = _read_space(space, _with_scale(space, given, scale, data))
+    planned = raysent.plan(checked, run=run, data=data, tasks=split_names(tasks), progress=not as_json)
+    print_json(planned.values()) if as_json else _print_plan(planned)
 
 
 @sweep_app.command()
@@ -539,7 +487,6 @@ def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
 def _print_plan(plan: SweepPlan) -> None:
     """Print what a sweep would do."""
     from raysent.live import fitted_lines, trust_line
-    from raysent.simulation import budget_of
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
@@ -570,16 +517,29 @@ def _print_plan(plan: SweepPlan) -> None:
         results.print()
         rows = [(name, _domain_text(entry)) for name, entry in values["searched"].items()]
         print_table(["searched", "among"], rows, num_text=2)
-    if plan.estimate is not None:
-        print_estimate(plan.estimate)
-        if space.cost.budget_usd is not None and space.cost.usd_per_hour is not None:
-            results.print(f"- budget: {budget_of(space).bound_sentence(space.cost.usd_per_hour)}", soft_wrap=True)
-    elif plan.forecast is None:
-        results.print("\ncost: this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
-    if plan.forecast is not None:
-        print_forecast(plan.forecast)
+    _print_estimate(plan)
     if values["refused"]:
         results.print(f"\n{values['refused']}", soft_wrap=True)
+
+
+def _print_estimate(plan: SweepPlan) -> None:
+    """Print what a sweep is expected to take."""
+    expected, cost = plan.estimate, plan.space.cost
+    rows = [("hours", *(f"{value:.2f}" for value in expected.hours))]
+    rows += [("dollars", *(usd(value) for value in expected.usd))] if cost.is_priced else []
+    results.print()
+    print_table(["estimate", "P10", "P50", "P90"], rows)
+    known = (
+        f"{num} make report {index} by {format_duration(3600 * hours)}"
+        for index, (num, hours) in expected.reports.items()
+    )
+    results.print(f"trials: {', '.join(known) or 'none makes a report'}", soft_wrap=True)
+    for line in expected.assumptions:
+        results.print(f"- {line}", soft_wrap=True)
+    if not cost.is_priced:
+        results.print("- this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
+    elif cost.budget is not None and cost.usd_per_hour is not None:
+        results.print(f"- budget: {cost.for_sweep().bound_sentence(cost.usd_per_hour)}", soft_wrap=True)
 
 
 def _domain_text(entry: dict[str, Any]) -> str:
@@ -617,8 +577,6 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             print_ensemble(evaluation.result)
             for curve in evaluation.curves:
                 results.print(curve.sentence, soft_wrap=True)
-        for one in ended.scored_forecast:
-            results.print(one.sentence, soft_wrap=True)
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"

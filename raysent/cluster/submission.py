@@ -41,7 +41,6 @@ from raysent.config import Override, get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.evaluation.tasks import PROBED, resolve_tasks
-from raysent.simulation import budget_of
 from raysent.storage import atomic_write, open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers, load_record
@@ -155,7 +154,10 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     write_json(run / REMOTE_FILE, {"remote": remote})
     if space.cost.budget_usd is not None:
         held = held_usd_per_hour(file, space, num_workers=workers.num)
-        notes = [*notes, f"budget: {budget_of(space).bound_sentence(held)}, with disks and addresses; {NOT_COUNTED}"]
+        notes = [
+            *notes,
+            f"budget: {space.cost.for_sweep().bound_sentence(held)}, with disks and addresses; {NOT_COUNTED}",
+        ]
     return Launcher(file), submission, list(notes)
 
 

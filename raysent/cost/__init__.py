@@ -4,6 +4,7 @@ admission.py  which machines may be launched under the budget
 prices.py     the price of a machine, and the prices of a cluster's nodes by their labels
 ledger.py     the append-only record of machine time and of each trial's cost, and its sums
 budget.py     whether the budget admits more work
+estimates.py  what a sweep was expected to cost, beside its bill
 config.py     the section `cost` of a search space
 lifetimes.py  how long a machine lives after whatever ends it has died
 """
@@ -11,6 +12,7 @@ lifetimes.py  how long a machine lives after whatever ends it has died
 from raysent.cost.admission import Admission, MachineType, Plan
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
+from raysent.cost.estimates import compare_estimate, expected_usd, verdict
 from raysent.cost.ledger import (
     Bill,
     Entry,
@@ -20,7 +22,6 @@ from raysent.cost.ledger import (
     bad_entry,
     bill_of,
     bill_values,
-    verdict,
 )
 from raysent.cost.prices import (
     MACHINES,
@@ -63,6 +64,8 @@ __all__ = [
     "bad_entry",
     "bill_of",
     "bill_values",
+    "compare_estimate",
+    "expected_usd",
     "num_affordable",
     "on_demand_price",
     "own_price",

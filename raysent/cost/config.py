@@ -193,15 +193,15 @@ class CostConfig(StrictModel):
             f"after the last poll; at least {math.ceil(100 * least_usd) / 100:.2f}usd are needed"
         )
 
-    def for_sweep(self, start: datetime.datetime) -> Budget:
-        """Return the budget of a sweep that started at `start`.
+    def for_sweep(self, start: datetime.datetime | None = None) -> Budget:
+        """Return the budget of a sweep that started at `start`; without a start it has no deadline.
 
         Raises:
             ConfigError: If the deadline is not after the start.
         """
         return Budget(
             limit_usd=self.budget_usd,
-            deadline_s=None if self.deadline is None else parse_deadline(self.deadline, start=start),
+            deadline_s=None if self.deadline is None or start is None else parse_deadline(self.deadline, start=start),
             max_hourly_usd=self.max_hourly_usd,
             reserve=self.reserve,
             window_s=self.window_s,

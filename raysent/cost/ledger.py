@@ -399,13 +399,6 @@ def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
     return ""
 
 
-def verdict(estimate: Mapping[str, float], *, spent_usd: float) -> str:
-    """Return whether spending is `inside` the P10 to P90 of its estimate, `below` or `above`."""
-    if estimate["p10"] <= spent_usd <= estimate["p90"]:
-        return "inside"
-    return "below" if spent_usd < estimate["p10"] else "above"
-
-
 def _trial_cost(entry: Entry) -> TrialCost:
     lost_usd: float | None = None
     if entry["steps_lost"] is not None and (entry["steps"] > 0 or entry["steps_lost"] == 0):

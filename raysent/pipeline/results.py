@@ -19,12 +19,10 @@ from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.report import write as write_page
-from raysent.report.run import read_run
-from raysent.simulation.estimate import Estimate
-from raysent.simulation.forecast import Forecast, ScoredBand
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RETRAINED_SUFFIX
 from raysent.sweeps import RecordedSweep, read_sweep, spent_usd, trial_folder
+from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.journal_replay import not_replayable
 from raysent.sweeps.optuna_study import study_of
@@ -65,16 +63,14 @@ class SweepPlan:
         folder: The run folder.
         tasks: Names of the tasks that the best trials will be evaluated on.
         facts: What is known of `corpus` and `pool`, and the memory of the largest trial.
-        estimate: Dollars and hours; None on a machine that is free.
-        forecast: The expected score within several budgets and deadlines; None without pilots.
+        estimate: Hours, dollars, and when each report is known.
     """
 
     space: SearchSpace
     folder: Path
     tasks: tuple[str, ...]
     facts: Mapping[str, Any]
-    estimate: Estimate | None
-    forecast: Forecast | None = None
+    estimate: Estimate
 
     @property
     def untrained(self) -> str:
@@ -101,8 +97,7 @@ class SweepPlan:
             "retrain": self.space.evaluation.retrain,
             "budget_usd": self.space.cost.budget_usd,
             "refused": self.space.cost.too_small or None,
-            "estimate": None if self.estimate is None else self.estimate.values(),
-            "forecast": None if self.forecast is None else self.forecast.values(),
+            "estimate": self.estimate.values(),
             "not_replayable": not_replayable(self.space) or None,
             "fitted": fitted_values(self.space),
         }
@@ -231,11 +226,6 @@ class Sweep:
     def spent_usd(self) -> float:
         """What its machines have cost, in dollars."""
         return spent_usd(self.folder)
-
-    @property
-    def scored_forecast(self) -> list[ScoredBand]:
-        """The forecast that was made before the start beside the outcome; empty without one for the sweep's limits."""
-        return read_run(self.folder).scored_forecast
 
     @property
     def over_untrained(self) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raysent.config import Override
 from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, label_curve, read_curves, write_curves
 from raysent.ensembles.combine import combine
 from raysent.errors import BudgetError, ConfigError
@@ -24,20 +21,19 @@ from raysent.evaluation.tasks import PROBED, Task, load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
 from raysent.parallel import Progress
 from raysent.progress import ProgressLines, messages
-from raysent.simulation.estimate import Estimate, estimate_locally
-from raysent.simulation.forecast import Forecast
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
 from raysent.sweeps.driver import EvaluationMachines, check_free, evaluation_machines
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
-from raysent.sweeps.fitting import fit_to_machine
+from raysent.sweeps.estimate import estimate
+from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.integrity import check_run
-from raysent.sweeps.machines import machines_at
+from raysent.sweeps.machines import machines_at, this_machine
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
-from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
+from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trial import ENDED
 
@@ -59,7 +55,6 @@ from raysent.pipeline.arguments import (
     view_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
-from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_grid, parse_pilot_time
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
 
@@ -76,17 +71,12 @@ def plan(  # noqa: PLR0913 - the options of the command
     scale: SpaceScale = "auto",
     address: str | None = None,
     progress: bool = True,
-    pilot_time: str | None = None,
-    budgets: Sequence[str] = (),
-    deadlines: Sequence[str] = (),
-    machines: Sequence[int] = (),
-    seed: int = 0,
     track: Sequence[str] = (),
     **limits: Any,
 ) -> SweepPlan:
-    """Check everything that a sweep needs, and return what it would do and, after pilots, what it should score.
+    """Check everything that a sweep needs, and return what it would do, in what time and for how many dollars.
 
-    Nothing is trained without `pilot_time`.
+    A few steps are trained to measure their speed, unless the space gives `cost.trial`.
 
     Args:
         space: As for `sweep`, like the other arguments.
@@ -99,59 +89,25 @@ def plan(  # noqa: PLR0913 - the options of the command
         scale: As for `sweep`.
         address: A running Ray cluster, for which settings are chosen; by default this machine.
         progress: Whether to show progress.
-        pilot_time: Time for pilots on this machine, such as ``5m``: some trials that are trained in part and evaluated.
-            From them the plan gets its `forecast`, which is also written to the run folder. A sweep that is started in
-            that folder shows it beside its result.
-        budgets: Budgets to forecast beside the space's own, such as ``["10usd", "20usd"]``; by default half of it and
-            twice as much.
-        deadlines: Deadlines to forecast, such as ``["1h", "4h"]``; by default half of the space's deadline or time and
-            twice as much.
-        machines: Numbers of machines like this one to forecast.
-        seed: Seed of the pilots.
         track: Trackers, which are only checked.
         limits: `trials`, `time`, `budget` and the like.
 
     Raises:
-        RaysentError: As for `sweep`; also if no pilot reports twice in its time.
+        RaysentError: As for `sweep`.
     """
     checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
-    pilot_s = None if pilot_time is None else parse_pilot_time(pilot_time)
-    grid = [] if pilot_s is None else limits_grid(checked, budgets=budgets, deadlines=deadlines, machines=machines)
-    if pilot_s is not None:
-        check_free(folder)
-        check_unforecast(folder)
     there = machines_at(address)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
         checked = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
         facts = prepare_space(checked, progress=bar, is_local=True)
+        expected = estimate(checked, trial_time(checked, there, address=address, progress=bar), there)
     if progress:
         print_notes(checked.config(checked.first_params()))
-    made = None
-    if pilot_s is not None:
-        made = forecast_space(
-            checked,
-            folder,
-            tasks=chosen,
-            data=None if data is None else Path(data),
-            pilot_s=pilot_s,
-            limits=grid,
-            chance=facts["pool"].get("chance_accuracy") if checked.metric == "context_accuracy" else None,
-            seed=seed,
-            progress=progress,
-        )
-    estimate = estimate_locally(_timed(checked, made), num_concurrent=max(1, there.cpus))
-    return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, estimate, made)
-
-
-def _timed(space: SearchSpace, made: Forecast | None) -> SearchSpace:
-    """Return a space with the time of a trial that pilots took, unless it has its own."""
-    if made is None or space.cost.trial is not None:
-        return space
-    return with_overrides(space, [Override("cost.trial", f"{max(1.0, made.trial_s):.0f}s", "--pilot-time")])
+    return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, expected)
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -238,10 +194,11 @@ def sweep(  # noqa: PLR0913 - the options of the command
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
     record = SweepRecord(checked, seed, command, address, options)
-    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
         _save_divisions(checked, folder, chosen, data)
+        if address is None and checked.cost.is_priced:
+            _save_estimate(checked, folder)
         if shows_plan:
             print_lines([] if messages.is_terminal else lines)
             print_notes(checked.config(checked.first_params()))
@@ -264,7 +221,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             start_sweep(
                 record,
                 folder,
-                listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), tracking, *listeners]),
+                listener=partial(_distribute, [view.on_event, tracking, *listeners]),
                 progress=bar,
                 on_prepared=on_prepared,
                 spot=_spot_prices(checked),
@@ -283,6 +240,12 @@ def _save_divisions(space: SearchSpace, folder: Path, tasks: Sequence[Task], dat
         ranking = load_divided(config.tasks, place)
     others = load_divided(tasks, None if data is None else Path(data))
     save_divisions(folder, [*others, *ranking], ranking={rows.task for rows in ranking})
+
+
+def _save_estimate(space: SearchSpace, folder: Path) -> None:
+    """Write what the sweep should cost on this machine, before its first trial."""
+    here = this_machine()
+    write_json(folder / ESTIMATE_FILE, estimate(space, trial_time(space, here), here).values())
 
 
 def resume(  # noqa: PLR0913 - the options of the command
@@ -400,18 +363,6 @@ def _distribute(listeners: Sequence[Listener], event: Event) -> None:
     """Call every listener with an event."""
     for listener in listeners:
         listener(event)
-
-
-@dataclass(frozen=True)
-class _SaveEstimate:
-    """Writes the estimate before the first trial starts, so that a killed sweep's bill is compared with it too."""
-
-    folder: Path
-    estimate: Estimate | None
-
-    def __call__(self, event: Event) -> None:
-        if self.estimate is not None and event["event"] == "suggested" and event["number"] == 0:
-            write_json(self.folder / ESTIMATE_FILE, self.estimate.values())
 
 
 @contextlib.contextmanager

@@ -15,16 +15,13 @@ from typing import Any, TypeVar
 
 from raysent.analysis import Analysis, read_analyses
 from raysent.analysis.neighbours import Comparison, read_comparison
-from raysent.cost import Bill, bill_of
+from raysent.cost import Bill, bill_of, expected_usd
 from raysent.ensembles import EnsembleResult, FrontPoint, ensemble_front, read_front, read_result
 from raysent.ensembles.label_curves import LabelCurve, read_curves
-from raysent.ensembles.result import ENSEMBLE
 from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs, costs_of
 from raysent.evaluation.records import AnyScore, Score, read_scores
 from raysent.report.blocks import number
-from raysent.simulation.estimate import Estimate, read_estimate
-from raysent.simulation.forecast import Forecast, ScoredBand, read_forecast, score_forecast
 from raysent.storage import address_of
 from raysent.storage.layout import (
     ANALYSES_FOLDER,
@@ -66,8 +63,7 @@ class Run:
         student_front: A student beside what it was distilled from; empty for any other folder.
         costs: Trial -> the costs of its model.
         bill: The sums of the ledger; None if nothing was spent.
-        estimate: What the sweep was expected to cost; None if there is no estimate.
-        forecast: What the sweep was expected to score; None if there is no forecast.
+        expected_usd: Percentiles `p10`, `p50` and `p90` of its estimated cost; None if there is no estimate.
     """
 
     folder: Path
@@ -88,8 +84,7 @@ class Run:
     student_front: tuple[FrontPoint, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
-    estimate: Estimate | None = None
-    forecast: Forecast | None = None
+    expected_usd: Mapping[str, float] | None = None
 
     @property
     def kind(self) -> str:
@@ -98,7 +93,7 @@ class Run:
             return "sweep"
         if self.training is not None:
             return "training"
-        return "evaluation" if self.scores or self.analyses or self.ensemble or not self.forecast else "plan"
+        return "evaluation"
 
     @property
     def ranked(self) -> list[Trial]:
@@ -173,15 +168,6 @@ class Run:
                 times.setdefault(score.model, []).append(score.encode_ms)
         return ensemble_front(self.ensemble, {name: statistics.median(found) for name, found in times.items()})
 
-    @cached_property
-    def scored_forecast(self) -> list[ScoredBand]:
-        """The forecast beside what came: of the ensemble, then of the best trial; empty while nothing came."""
-        if self.forecast is None or self.sweep is None:
-            return []
-        best = None if self.best is None else self.value(self.best)
-        ensemble = None if self.ensemble is None else self.ensemble.mean.scores[ENSEMBLE].test
-        return score_forecast(self.forecast, self.sweep.space, best=best, ensemble=ensemble)
-
     def analyses_of(self, kind: type[AnyAnalysis]) -> list[AnyAnalysis]:
         """Return the analyses of a kind, by name."""
         return [found for found in self.analyses if isinstance(found, kind)]
@@ -199,7 +185,6 @@ def read_run(folder: Path) -> Run:
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),
-        "forecast": read_forecast(folder),
         "student_front": read_front(folder),
     }
     if (folder / SWEEP_FILE).is_file():
@@ -228,7 +213,7 @@ def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
         sweep=sweep,
         costs={trial.name: costs_of(trial_folder(sweep.folder, trial.number)) for trial in sweep.trials},
         bill=bill if bill.usd > 0 else None,
-        estimate=read_estimate(sweep.folder),
+        expected_usd=expected_usd(sweep.folder),
         **found,
     )
 

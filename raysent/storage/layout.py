@@ -6,7 +6,6 @@ several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
              trials/0006-retrained/ ...   (trials that were trained on)
              divisions/TASK.json   (which rows test)
-             forecast.json pilots/0000/ ...   (made before the sweep)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
@@ -42,10 +41,8 @@ TRIALS_FOLDER = "trials"
 RETRAINED_SUFFIX = "-retrained"
 ESTIMATE_FILE = "estimate.json"
 # What a sweep was expected to score, made before its start, and the trainings of a few minutes that it was made of.
-FORECAST_FILE = "forecast.json"
 # Of a student: its score and time to encode beside those of what it was distilled from.
 FRONT_FILE = "front.json"
-PILOTS_FOLDER = "pilots"
 LOCK_FILE = ".lock"
 TENSORBOARD_FOLDER = "tensorboard"
 # In the folder of a sweep on a cluster, until its training has ended: prepared text, for all of its machines. The name

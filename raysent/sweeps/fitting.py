@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from raysent.config import get_dotted, set_dotted
@@ -45,6 +46,8 @@ _USED = 0.85
 _MOST_OF_TIME = 0.8
 # Trials that are drawn for the mean time of one.
 _NUM_DRAWN = 24
+# Errors of the time of a trial, as standard deviations of its logarithm: given, measured, and guessed by its size.
+_GIVEN_SIGMA, _SPEED_SIGMA, _UNMEASURED_SIGMA = 0.35, 0.2, 0.7
 
 # Rarer words have too few occurrences for a vector of their own.
 _MIN_COUNT = 3
@@ -224,13 +227,70 @@ def fit_to_machine(
         size = text_size(space.config(params), progress=progress)
         machines = machines or machines_at(address)
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
-        is_here = address is None or (machines.gpus > 0) == (default_device().type == "cuda")
         situation = _situation(space, size, machines, plan, is_local=address is None)
-        speed = _MeasuredSpeed(size, plan, progress or (lambda *_: None), is_measured=is_here)
+        speed = _MeasuredSpeed(size, plan, progress, is_measured=_is_alike(machines, address))
         situation = replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
         return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
+
+
+def _drawn_configs(space: SearchSpace) -> list[RunConfig]:
+    """Return runs of the space, drawn at random; at least one."""
+    drawn = [RandomSampler(space, seed=0).ask(number) for number in range(_NUM_DRAWN)]
+    return [space.config(one[0]) for one in drawn if one is not None] or [space.config(space.first_params())]
+
+
+def _is_alike(machines: Machines, address: str | None) -> bool:
+    """Return whether what a few steps take here says how fast a cluster trains."""
+    return address is None or (machines.gpus > 0) == (default_device().type == "cuda")
+
+
+@dataclass(frozen=True)
+class TrialTime:
+    """How long a whole trial trains, in the mean.
+
+    Attributes:
+        seconds: The time on what one trial has of the machines.
+        source: Where it comes from, in words.
+        sigma: Its error, as the standard deviation of its logarithm.
+    """
+
+    seconds: float
+    source: str
+    sigma: float
+
+
+def trial_time(
+    space: SearchSpace, machines: Machines, *, address: str | None = None, progress: Progress | None = None
+) -> TrialTime:
+    """Return how long a whole trial of a space trains: `cost.trial`, else by a few steps that are trained now.
+
+    Args:
+        space: The space; its text is prepared.
+        machines: What there is for trials.
+        address: The Ray cluster; None for this machine. If it has GPUs and this machine has none, no step is trained.
+        progress: Called with the progress of measuring.
+
+    Raises:
+        RaysentError: With the place in the search space of the value at fault, where there is one.
+    """
+    if space.cost.trial_s is not None:
+        return TrialTime(space.cost.trial_s, "cost.trial", _GIVEN_SIGMA)
+    params = space.first_params()
+    try:
+        size, plan = text_size(space.config(params)), layout(space.limits, machines, num_trials=space.limits.trials)
+        speed = _MeasuredSpeed(size, plan, progress, is_measured=_is_alike(machines, address))
+        configs = _drawn_configs(space)
+        run = speed(configs)
+        epochs = fmean(config.training.epochs for config in configs)
+        reports = fmean(config.training.num_reports for config in configs)
+    except RaysentError as error:
+        raise space.located(error, params) from None
+    seconds = epochs * run.epoch_s + reports * run.report_s
+    if speed.is_measured:
+        return TrialTime(seconds, "measured by its first steps", _SPEED_SIGMA)
+    return TrialTime(seconds, "guessed by its size", _UNMEASURED_SIGMA)
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:
@@ -274,8 +334,9 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
 class _MeasuredSpeed:
     """Seconds of a pass over the text: guessed, and scaled by a measurement of the largest run."""
 
-    def __init__(self, size: TextSize, plan: Layout, progress: Progress, *, is_measured: bool) -> None:
-        self._size, self._plan, self._progress, self._is_measured = size, plan, progress, is_measured
+    def __init__(self, size: TextSize, plan: Layout, progress: Progress | None, *, is_measured: bool) -> None:
+        self.is_measured = is_measured
+        self._size, self._plan, self._progress = size, plan, progress or (lambda *_: None)
         self._known: dict[str, RunSeconds] = {}
 
     def __call__(self, configs: Sequence[RunConfig]) -> RunSeconds:
@@ -283,7 +344,7 @@ class _MeasuredSpeed:
         guesses = [guess_epoch_s(config, self._size.facts()) for config in configs]
         slowest = max(range(len(configs)), key=guesses.__getitem__)
         mean_s = sum(guesses) / len(guesses)
-        if not self._is_measured:
+        if not self.is_measured:
             return RunSeconds(mean_s)
         measured = self._measured(configs[slowest])
         return measured._replace(epoch_s=measured.epoch_s * mean_s / guesses[slowest])
@@ -373,9 +434,7 @@ class _Fitting:
         for place, key in list(_places(values, name)) if name else []:
             place[key] = _changed(place[key], lambda value: min(value, most))
         space = self._parsed(values)
-        drawn = [RandomSampler(space, seed=0).ask(number) for number in range(_NUM_DRAWN)]
-        configs = [space.config(one[0]) for one in drawn if one is not None]
-        return self._speed(configs or [space.config(space.first_params())])
+        return self._speed(_drawn_configs(space))
 
     def first(self) -> RunConfig:
         """Return the first run of the space as it is now."""

@@ -41,7 +41,6 @@ PAGES = [
     "docs/install.md",
     "docs/interruptions.md",
     "docs/index.md",
-    "docs/howto/forecast.md",
 ]
 # The pages that run with every test; `make chaos` runs all of them, which takes many minutes.
 QUICK = {"README.md", "docs/quickstart.md", "docs/howto/own_labels.md", "docs/install.md"}
@@ -57,8 +56,8 @@ CANNOT_RUN = {
     r"mlflow|wandb": "needs another tracker's package; test_trackers.py has them",
     r"^raysent serve|^serve run|^curl": "serves until it is stopped; test_own_labels.py serves",
     r"STS/STS12|sts-dev.csv|--data data": "needs files of a published data set",
-    r"--time 30m|--pilot-time|pilot_time": "takes the time that it names",
-    r"sweep everything|RUN|NAME-DATE|SPACE|simulate": "is the form of a command, or takes many minutes",
+    r"--time 30m": "takes the time that it names",
+    r"sweep everything|RUN|NAME-DATE|SPACE|benchmarks": "is the form of a command, or takes many minutes",
     r"^from ray import tune": "continues the page's text; test_sweep.py has a callback",
 }
 # What a line makes anew: it must not be there yet.

@@ -15,7 +15,6 @@ from raysent.report.sections import (
     costs,
     ensemble,
     evaluation,
-    forecast,
     front,
     importance,
     labels,
@@ -25,7 +24,6 @@ from raysent.report.sections import (
 
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     summary.summary,
-    forecast.expected_score,
     trials.leaderboard,
     trials.trained_on,
     trials.learning_curves,

@@ -102,10 +102,10 @@ def _lost(bill: Bill) -> float:
 
 def _estimate(run: Run, bill: Bill) -> str:
     """Return a sentence about the estimate made before the start, and how the bill compares."""
-    if run.estimate is None:
+    if run.expected_usd is None:
         return "No estimate was saved before the start."
-    low, middle, high = run.estimate.usd
-    where = verdict({"p10": low, "p50": middle, "p90": high}, spent_usd=bill.usd)
+    low, middle, high = (run.expected_usd[name] for name in ("p10", "p50", "p90"))
+    where = verdict(run.expected_usd, spent_usd=bill.usd)
     times = f", {bill.usd / middle:.2f} times the median" if middle > 0 else ""
     return (
         f"The estimate before the start was {dollars(low)} to {dollars(high)} (P10 to P90), median {dollars(middle)}: "
@@ -149,7 +149,7 @@ def _over_time(run: Run, bill: Bill) -> Figure:
 
 def _levels(run: Run, *, top: float) -> list[tuple[float, str, str]]:
     """Return dollars, text and colour of the budget and the estimate, unless they are far above the plot."""
-    budget_usd, expected = _budget_usd(run), None if run.estimate is None else run.estimate.usd[1]
+    budget_usd, expected = _budget_usd(run), None if run.expected_usd is None else run.expected_usd["p50"]
     found = [(budget_usd, "budget", BEST), (expected, "estimate", QUIET)]
     return [(usd, f"{name} {dollars(usd)}", color) for usd, name, color in found if usd is not None and usd < 2 * top]
 

@@ -44,10 +44,6 @@ STATUS: dict[Status, str] = {
 
 def summary(run: Run) -> Section:
     """Return the first section."""
-    if run.kind == "plan":
-        return Section(
-            "summary", "Summary", "A sweep that is planned: pilots were trained, and its score was forecast."
-        )
     if run.kind == "evaluation":
         return Section("summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run), _labels(run)))))
     lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run), _labels(run)) if text)

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
-from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S
-from raysent.simulation.machines import (
+from benchmarks.simulation.machines import (
     HEAD,
     NO_NOTICE_SHARE,
     NOTICE_S,
@@ -22,7 +20,9 @@ from raysent.simulation.machines import (
     Machines,
     Zone,
 )
-from raysent.simulation.workload import Scenario, SimulatedTrial, make_workload
+from benchmarks.simulation.workload import Scenario, SimulatedTrial, make_workload
+from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
+from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S
 from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, budget_values, derived_seed
 from raysent.sweeps.space import SearchSpace
 

@@ -13,10 +13,10 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from benchmarks.simulation.workload import Scenario
 from raysent.cost import MachineTime, Price, on_demand_price, own_price, spot_price, with_attached
 from raysent.cost.lifetimes import ALONE_S, CHECK_S, LEASE_S, WATCH_S, permit_s
 from raysent.cost.prices import FREE_IF_INTERRUPTED_S
-from raysent.simulation.workload import Scenario
 from raysent.sweeps import Trial, derived_seed
 
 AVAILABILITY = (0.17, 0.91)
