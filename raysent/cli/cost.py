@@ -67,13 +67,12 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     """
     from raysent.cost import bill_values, compare_estimate
     from raysent.storage import address_of
-    from raysent.storage.layout import LEDGER_FILE
     from raysent.sweeps import load_record, read_events, read_ledger
 
     record, entries = load_record(run), read_ledger(run)
     if not entries:
         raise ArtifactError(
-            f"{address_of(run)}: holds no {LEDGER_FILE}; nothing was spent, or the sweep is older than ledgers"
+            f"{address_of(run)}: holds no ledger.jsonl; nothing was spent, or the sweep is older than ledgers"
         )
     found = bill_values(entries)
     limit = record.space.cost.budget_usd
