@@ -69,7 +69,7 @@ def prepare_ours(files: list[Path], folder: Path, num_processes: int = 1) -> int
 def prepare_without_compiler(files: list[Path], folder: Path) -> int:
     """Prepare the files with raysent as on a machine without a compiler; return the number of sentences."""
     with (
-        mock.patch("raysent.data.corpus.documents.has_compiled_text", return_value=False),
+        mock.patch("raysent.data.sentences.has_compiled_text", return_value=False),
         mock.patch("raysent.data.vocabulary.tokens.has_compiled_text", return_value=False),
     ):
         return prepare_ours(files, folder)

@@ -52,15 +52,12 @@ def lock_for_forks() -> threading.Lock:
     return lock
 
 
-def num_processes_for(configured: int | None, *, bytes_each: int) -> int:
-    """Return the number of processes to use: as configured, else one per core as far as memory allows.
+def num_processes_for(*, bytes_each: int) -> int:
+    """Return the number of processes to use, one per core as far as memory allows.
 
     Args:
-        configured: Number of processes; None chooses it.
         bytes_each: Memory that one process needs, in bytes.
     """
-    if configured is not None:
-        return configured
     available: int = psutil.virtual_memory().available
     return max(1, min(num_cores(), available // bytes_each))
 

@@ -13,7 +13,6 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 from installed import build, install
-from object_store import CREDENTIALS, empty_bucket, moto_server
 
 if TYPE_CHECKING:
     from command import CommandLine
@@ -60,6 +59,8 @@ def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[str]:
     """Run a local object store, and return its URL."""
+    from object_store import moto_server  # two seconds that only tests of buckets need
+
     with moto_server() as url:
         yield url
 
@@ -67,6 +68,8 @@ def object_store() -> Iterator[str]:
 @pytest.fixture
 def bucket(object_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a client of an empty bucket, which `s3://` addresses name."""
+    from object_store import CREDENTIALS, empty_bucket  # late, as above
+
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": object_store}.items():
         monkeypatch.setenv(name, value)
     with empty_bucket(object_store) as client:

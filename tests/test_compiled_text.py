@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent.data.corpus import CorpusConfig, documents, prepare
+from raysent.data import sentences
+from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import ChunkTable, Numbering, VocabularyConfig, tokens
 from raysent.errors import CompilerError
 from raysent.kernels.compiled import load
@@ -34,7 +35,7 @@ PARTS = [
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map("".join))
 def test_compiled_sentences_are_those_of_the_reference(text):
     """Marks that are hidden, pieces that are joined again, and every kind of white space."""
-    assert compiled_sentences(text, documents._segment) == documents._split_plainly(text)
+    assert compiled_sentences(text, sentences._segment) == sentences._split_plainly(text)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,13 @@ def test_compiled_sentences_are_those_of_the_reference(text):
 )
 def test_compiled_sentences_of_rare_marks(text, expected):
     """An opening mark after a line feed, an ellipsis before a piece, and a capital that is no letter."""
-    assert documents._split_plainly(text) == compiled_sentences(text, documents._segment) == expected
+    assert sentences._split_plainly(text) == compiled_sentences(text, sentences._segment) == expected
 
 
 @pytest.mark.parametrize("text", ["One. Two\0 three.", "One. \ud83d Two.", "One. \U00020000 Two."])
 def test_compiled_sentences_leave_unknown_characters_to_the_reference(text):
     """NUL separates sentences in the kernel, a lone surrogate is no UTF-8, and later planes have no classes."""
-    assert compiled_sentences(text, documents._segment) is None
+    assert compiled_sentences(text, sentences._segment) is None
 
 
 @pytest.mark.parametrize(
@@ -61,9 +62,9 @@ def test_compiled_sentences_leave_unknown_characters_to_the_reference(text):
 )
 def test_a_space_that_the_splitter_cannot_read_is_hidden_from_it(text):
     """The splitter fails on white space of several bytes between a capital and a full stop; no text is lost."""
-    sentences = documents.split_sentences(text)
-    assert "".join("".join(sentences).split()) == "".join(text.split())
-    assert compiled_sentences(text, documents._segment) == sentences
+    found = sentences.split_sentences(text)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert compiled_sentences(text, sentences._segment) == found
 
 
 TOKEN_PARTS = [
@@ -94,8 +95,8 @@ def tables(max_bytes: int = 1 << 20) -> tuple[ChunkTable, ChunkTable]:
 def test_compiled_table_gives_the_ids_of_the_reference(calls):
     """Known and new chunks, short and long ones, sentences without tokens, and several calls."""
     compiled, reference = tables()
-    for sentences in calls:
-        found, expected = compiled.encode(sentences), reference.encode(sentences)
+    for call in calls:
+        found, expected = compiled.encode(call), reference.encode(call)
         assert found.ids.tolist() == expected.ids.tolist()
         assert found.lengths.tolist() == expected.lengths.tolist()
         assert (found.ids.dtype, found.lengths.dtype) == (expected.ids.dtype, expected.lengths.dtype)
@@ -158,7 +159,7 @@ def test_a_corpus_is_the_same_with_and_without_a_compiler(tmp_path, monkeypatch)
         return {str(file.relative_to(folder)): file.read_bytes() for file in found}
 
     compiled = files("compiled")
-    for module in (documents, tokens):
+    for module in (sentences, tokens):
         monkeypatch.setattr(module, "has_compiled_text", lambda: False)
     assert len(compiled) == 9
     assert files("plain") == compiled

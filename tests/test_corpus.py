@@ -19,16 +19,11 @@ from tables import save_dataset, write_table
 
 from raysent.data.corpus import CorpusConfig, cache_folder, corpus_notes, docs_documents, prepare
 from raysent.data.corpus import documents as documents_module
-from raysent.data.corpus.documents import (
-    PARAGRAPH_BREAK,
-    describe_reading,
-    passages,
-    read_passage,
-    split_sentences,
-)
-from raysent.data.corpus.embedded import is_prose, paragraphs, prose_sentences
+from raysent.data.corpus.documents import describe_reading, passages, read_passage
 from raysent.data.corpus.preparation import choose_splits
 from raysent.data.corpus.sources import Source, find_sources
+from raysent.data.docstrings import is_prose, paragraphs, prose_sentences
+from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
 from raysent.data.texts import read_texts
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError

@@ -69,10 +69,9 @@ def test_num_processes_for_fits_cores_and_memory(monkeypatch):
     """One process per core, fewer if memory is short, at least one; a configured number is kept."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
     available = psutil.virtual_memory().available
-    assert num_processes_for(None, bytes_each=1) == 8
-    assert num_processes_for(None, bytes_each=available // 2 - 2**28) in (2, 3)
-    assert num_processes_for(None, bytes_each=2 * available) == 1
-    assert num_processes_for(5, bytes_each=2 * available) == 5
+    assert num_processes_for(bytes_each=1) == 8
+    assert num_processes_for(bytes_each=available // 2 - 2**28) in (2, 3)
+    assert num_processes_for(bytes_each=2 * available) == 1
 
 
 class DiesWhenItIsRead:

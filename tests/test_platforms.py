@@ -30,7 +30,7 @@ def test_other_systems_have_a_plain_path(monkeypatch):
     """All cores of the machine, no description of the processor, and a heap that stays as it is."""
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert platforms.num_cores() == 6
-    assert num_processes_for(None, bytes_each=1) == 6
+    assert num_processes_for(bytes_each=1) == 6
     assert platforms.cpu_info("model name") == ""
     assert not release_memory()
 

@@ -576,7 +576,7 @@ def _one_thread() -> Iterator[None]:
 
 def _num_processes(todo: Sequence[_File]) -> int:
     """Return the number of processes that pay; all that fit if the size of the text is unknown."""
-    most = num_processes_for(None, bytes_each=PROCESS_BYTES)
+    most = num_processes_for(bytes_each=PROCESS_BYTES)
     if any(file.source.etag or file.source.is_dataset for file in todo):
         return most
     num_bytes = sum(Path(file.source.path).stat().st_size for file in todo)

@@ -1,6 +1,6 @@
 """Compiled text: sentences from a splitter's pieces, tokens of ASCII chunks, and look-up of chunks between white space.
 
-The reference of each function is in Python, beside its rules: `data.corpus.documents` and `data.vocabulary.tokens`.
+The reference of each function is in Python, beside its rules: `data.sentences` and `data.vocabulary.tokens`.
 Results are equal, so that a text is prepared alike with and without a compiler.
 """
 

@@ -334,7 +334,7 @@ class LocalMap:
 
     def __call__(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the place of each job and its result, in order."""
-        cores = num_processes_for(None, bytes_each=_PROCESS_BYTES)
+        cores = num_processes_for(bytes_each=_PROCESS_BYTES)
         is_small = sum(len(job.data) for job in jobs) < _LEAST_ROWS or any(job.member.encoder for job in jobs)
         wanted = self.processes or (1 if is_small else cores)
         used = max(1, min(wanted, len(jobs)))

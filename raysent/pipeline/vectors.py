@@ -98,7 +98,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
         raise DataError(f"{file}: must hold text; given no row of it")
     blocks = list(batched(sentences, BLOCK_SENTENCES))
     if processes is None:
-        processes = min(num_processes_for(None, bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
+        processes = min(num_processes_for(bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
     encoded: list[np.ndarray] = []
     with ProgressLines(is_quiet=not progress) as bar:
         for vectors in encode_blocks(encoder, blocks, num_processes=processes, **encoding.options):

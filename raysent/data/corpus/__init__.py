@@ -4,10 +4,8 @@
 and returns a `Corpus` in the cache, which is built once, in bounded memory, and shared by all processes of the machine.
 
 sources.py       configuration; paths -> files -> blocks of lines
-rows.py          tables -> rows of text and their documents
-documents.py     lines and rows -> documents -> sentences
-text_store.py    sentences -> ids of all distinct words
-preparation.py   splits, and ids of a vocabulary
+documents.py     lines and rows of tables -> documents -> sentences
+preparation.py   sentences -> ids of all distinct words -> splits, and ids of a vocabulary
 store.py         the prepared corpus
 embedded.py      the embedded corpus `docs`
 distinct.py      the distinct sentences of a text

@@ -19,9 +19,9 @@ import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, describe_reading, map_passages, read_passage
-from raysent.data.corpus.embedded import docs_source
-from raysent.data.corpus.sources import CorpusConfig, find_sources
+from raysent.data.corpus.documents import Passage, describe_reading, map_passages, read_passage
+from raysent.data.corpus.sources import CorpusConfig, corpus_sources
+from raysent.data.sentences import SPLITTING_VERSION
 from raysent.errors import DataError
 from raysent.parallel import Progress
 from raysent.storage import cache_folder
@@ -78,8 +78,7 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
         DataError: If the text cannot be read or has no sentence.
         ArtifactError: If the cache cannot be written.
     """
-    cache = cache_folder(config.cache_dir)
-    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
+    sources = corpus_sources(config, progress)
     key = storage.content_key(_FORMAT_VERSION, SPLITTING_VERSION, *describe_reading(sources, config))
 
     def build(folder: Path) -> dict[str, Any]:
@@ -87,11 +86,10 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
             _write_all(folder, blocks, config.max_sentences, progress)
         num_distinct = _keep_first(folder)
         if num_distinct == 0:
-            name = config.path if isinstance(config.path, str) else ", ".join(config.path)
-            raise DataError(f"corpus.path: {name}: must hold sentences; given none")
+            raise DataError(f"corpus.path: {config.name}: must hold sentences; given none")
         return {"num_sentences": num_distinct}
 
-    return DistinctSentences(build_once(cache, f"distinct/{key}", build))
+    return DistinctSentences(build_once(cache_folder(config.cache_dir), f"distinct/{key}", build))
 
 
 class _Block(NamedTuple):

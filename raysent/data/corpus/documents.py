@@ -1,8 +1,6 @@
 """Files -> documents -> sentences, in bounded memory.
 
-A file is split into passages, in order; then any process can read a passage. `sentencex` splits running text. Quotation
-marks are hidden from it, since it would keep a whole speech as one sentence; where it then separates a speech from its
-speaker (``"Who's there?" | cried John``), the two are joined again.
+A file is split into passages, in order; then any process can read a passage.
 
 The format `auto` is decided by the first 1,000 non-blank lines of a plain file:
 
@@ -12,115 +10,30 @@ The format `auto` is decided by the first 1,000 non-blank lines of a plain file:
 3. one sentence per line (``sentences``): everything else.
 
 The rows of a table are running text, each row or each identified document a document of its own, or one sentence each
-by the same rule as lines. Markdown and HTML are running text, one document per file.
+by the same rule as lines. Rows of one document must follow one another. Markdown and HTML are running text, one
+document per file.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from importlib.metadata import version
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import sentencex
 
-from raysent.data.corpus.rows import DocumentOrder, TableRows
-from raysent.data.corpus.sources import CorpusConfig, Source
+from raysent.data.corpus.sources import CorpusConfig, Source, SourceKind
 from raysent.data.markup import MARKUP_VERSION, html_paragraphs, markdown_paragraphs
+from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
+from raysent.data.tables import TableBlocks, check_texts, find_text_column, open_table
 from raysent.data.text_files import parse_object
-from raysent.errors import DataError
-from raysent.kernels.text import compiled_sentences, has_compiled_text
+from raysent.errors import DataError, did_you_mean
 from raysent.parallel import map_in_processes, num_processes_for
-
-# Part of every cache key: must change whenever the same text gives different sentences.
-SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
-
-PARAGRAPH_BREAK = "\n\n"
-
-# Every replacement keeps the length, so that sentences can be sliced from the original. An apostrophe inside a word is
-# kept: "wasn t." would look like an initial. And "me." is not an abbreviation, though the splitter treats it as one.
-_HIDDEN = (
-    *((mark, " ") for mark in '"“”‘'),
-    *((end + quote, end + " ") for end in ".!?,;:-—" for quote in "'’"),
-    *((start + "'", start + " ") for start in " \n-—"),
-    (" me.", " it."),
-)
-# The splitter fails on such a space: "plan B\u00a0."
-_UNREADABLE = re.compile(r"(?<=[A-Z])(\s*)[^\S\x00-\x7f](?=\.)")
-_OPENERS = frozenset("\"'“‘([`")
-_OPENING = re.compile(r"\s(?:[\"'“‘(\[]|``)+$")
-# After any of these, a lowercase letter continues the sentence.
-_OPEN_ENDS = (*"!?\"'”’)]—–-…", "..")
-_CONTINUATION = re.compile(r"[-—–,;:\s]*[a-z]")
-_NO_WORD = re.compile(r"\W+$")
-# For shorter text the compiled kernel is not worth its start.
-_MIN_COMPILED = 1 << 14
-
-
-def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text in order; only white space at their ends is lost.
-
-    Args:
-        text: One paragraph, or several separated by `PARAGRAPH_BREAK` (one call for many paragraphs is faster).
-    """
-    if len(text) >= _MIN_COMPILED and has_compiled_text():
-        found = compiled_sentences(text, _segment)
-        if found is not None:
-            return found
-    return _split_plainly(text)
-
-
-def _segment(text: str) -> list[str]:
-    """Return the splitter's pieces of a text."""
-    pieces: list[str] = sentencex.segment("en", text)
-    return pieces
-
-
-def _split_plainly(text: str) -> list[str]:
-    """Return what `split_sentences` returns, without a compiler."""
-    hidden = " " + text[1:] if text.startswith("'") else text
-    for mark, stand_in in _HIDDEN:
-        hidden = hidden.replace(mark, stand_in)
-    if not hidden.isascii():
-        hidden = _UNREADABLE.sub(r"\1 ", hidden)
-    sentences: list[str] = []
-    start = end = 0
-    first = True  # whether the next sentence is the first of its paragraph
-    for piece in _segment(hidden):
-        # The splitter drops some paragraph breaks, so search for each piece instead of adding up lengths.
-        found = hidden.find(piece, end)
-        if found < 0:
-            continue
-        if PARAGRAPH_BREAK in hidden[end:found]:
-            first = True
-        end = found + len(piece)
-        sentence = text[start:end].rstrip()
-        if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
-            # The splitter put the opening quotation mark of the next sentence at the end of this one.
-            opening = _OPENING.search(sentence)
-            sentence = sentence[: opening.start()] if opening else sentence
-            start += len(sentence)
-        else:
-            start = end
-        sentence = sentence.lstrip()
-        if not sentence:
-            first = first or PARAGRAPH_BREAK in piece
-        elif not first and not sentence[0].isupper() and _belongs(sentences[-1], sentence):
-            sentences[-1] = f"{sentences[-1]} {sentence}"
-        else:
-            sentences.append(sentence)
-            first = PARAGRAPH_BREAK in piece
-    rest = text[start:].strip()
-    return [*sentences, rest] if rest else sentences
-
-
-def _belongs(before: str, piece: str) -> bool:
-    """Return whether a piece continues the sentence before it."""
-    return bool(_NO_WORD.match(piece) or (_CONTINUATION.match(piece) and before.endswith(_OPEN_ENDS)))
-
 
 Layout = Literal["sentences", "paragraphs", "wrapped"]
 
@@ -184,25 +97,20 @@ def passages(source: Source, *, format: str, text_field: str, document_field: st
     Raises:
         DataError: If the file cannot be read.
     """
-    if source.kind == "table":
-        yield from _row_passages(TableRows(source, text_field, document_field), format)
-    elif source.kind == "json":
-        yield from _json_passages(source, text_field, document_field)
-    elif document_field is not None:
+    if document_field is not None and source.kind not in ("table", "json"):
         raise DataError(
             f"corpus.document_field: {source.path}: must be left out for a file without columns; "
             f"given '{document_field}'"
         )
-    elif source.kind == "text":
-        yield from _line_passages(source, format)
-    else:
-        # Only a whole file has its structure.
-        text = "\n".join(chain.from_iterable(source.blocks()))
-        yield Passage(source.kind, text, ends_document=True)
+    yield from _PASSAGES[source.kind](source, format, text_field, document_field)
 
 
-def _line_passages(source: Source, format: str) -> Iterator[Passage]:
-    """Yield the passages of a plain file."""
+def _markup_passages(source: Source, *_: Any) -> Iterator[Passage]:
+    # Only a whole file has its structure.
+    yield Passage(source.kind, "\n".join(chain.from_iterable(source.blocks())), ends_document=True)
+
+
+def _line_passages(source: Source, format: str, *_: Any) -> Iterator[Passage]:
     blocks = source.blocks()
     first = next(blocks, [])
     layout = _layout(first, format)
@@ -214,7 +122,7 @@ def _line_passages(source: Source, format: str) -> Iterator[Passage]:
         yield from _text_passages(blocks, wrapped=layout == "wrapped")
 
 
-def _json_passages(source: Source, text_field: str, document_field: str | None) -> Iterator[Passage]:
+def _json_passages(source: Source, _: str, text_field: str, document_field: str | None) -> Iterator[Passage]:
     """Yield JSON lines, of one document each or of documents that a field identifies."""
     number = 1
     if document_field is None:
@@ -235,8 +143,119 @@ def _json_passages(source: Source, text_field: str, document_field: str | None) 
     yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
 
 
-def _row_passages(rows: TableRows, format: str) -> Iterator[Passage]:
+class Row(NamedTuple):
+    """The text of a row, and whether the column of documents has another value than in the row before."""
+
+    text: str
+    begins_document: bool
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of a table.
+
+    Attributes:
+        source: The table.
+        text_field: Column of the text.
+        document_field: Column of documents; None if the table has none.
+    """
+
+    source: Source
+    text_field: str
+    document_field: str | None = None
+
+    @cached_property
+    def table(self) -> TableBlocks:
+        """The table.
+
+        Raises:
+            DataError: If it cannot be opened.
+        """
+        return open_table(self.source.path)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The column of the text, and that of documents if one is named.
+
+        Raises:
+            DataError: If the table has no such column.
+        """
+        names = self.table.names
+        text = find_text_column(names, wanted=self.text_field, where=f"corpus.text_field: {self.source.path}")
+        if self.document_field is None:
+            return (text,)
+        if self.document_field not in names:
+            raise DataError(
+                f"corpus.document_field: {self.source.path}: must name a column; given "
+                f"'{self.document_field}'{did_you_mean(self.document_field, names)}"
+            )
+        return text, self.document_field
+
+    def blocks(self) -> Generator[list[Row]]:
+        """Yield the rows in blocks.
+
+        Raises:
+            DataError: If a row is malformed, has no text or no document, or continues an earlier document.
+        """
+        documents = None if self.document_field is None else DocumentOrder(self.document_field)
+        number = 1
+        for texts, *identifiers in self.table.blocks(self.columns):
+            check_texts(texts, source=self.source.path, column=f"'{self.columns[0]}'", first_row=number)
+            begins = [False] * len(texts)
+            if documents is not None:
+                begins = [
+                    documents.begins(one, self._where, row) for row, one in enumerate(identifiers[0], start=number)
+                ]
+            yield list(map(Row, texts, begins))
+            number += len(texts)
+
+    def _where(self, row: int) -> str:
+        return f"{self.source.path}: row {row}"
+
+
+class DocumentOrder:
+    """Finds where documents begin, by the values of a column.
+
+    Args:
+        field: Name of the column, for messages.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._current: Any = None
+        self._seen: set[Any] = set()
+
+    def begins(self, value: Any, where: Callable[[int], str], row: int) -> bool:
+        """Return whether the next row begins a document.
+
+        Args:
+            value: The row's value of the column: text or a number.
+            where: Number of a row -> its place, for messages.
+            row: Number of the row.
+
+        Raises:
+            DataError: If the value is missing, or the document has ended before.
+        """
+        if self._current is not None and value == self._current:
+            return False
+        place = where(row)
+        if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+            raise DataError(f"{place}: '{self._field}' must identify a document; given nothing")
+        if not isinstance(value, (str, int, float)):
+            raise DataError(f"{place}: '{self._field}' must be text or a number; given {type(value).__name__}")
+        if value in self._seen:
+            raise DataError(
+                f"{place}: rows of one document must follow one another; '{value}' was before; "
+                f"sort the rows by '{self._field}'"
+            )
+        self._seen.add(value)
+        self._current = value
+        return True
+
+
+def _row_passages(source: Source, format: str, text_field: str, document_field: str | None) -> Iterator[Passage]:
     """Yield the rows of a table; without a column of documents, each row of running text is one."""
+    rows = TableRows(source, text_field, document_field)
     is_running = _is_running_text(rows, format)
     kind, separator = ("paragraphs", PARAGRAPH_BREAK) if is_running else ("sentences", "\n")
     is_document_each = is_running and rows.document_field is None
@@ -338,7 +357,7 @@ def map_passages(
         if not first:
             return
         groups = chain(first, groups)
-    num_processes = num_processes_for(config.num_processes, bytes_each=_PROCESS_BYTES)
+    num_processes = config.num_processes or num_processes_for(bytes_each=_PROCESS_BYTES)
     with closing(map_in_processes(read_group, groups, num_processes=num_processes)) as results:
         yield from results
 
@@ -534,4 +553,11 @@ _READERS: dict[str, Callable[[Passage], Iterator[Piece]]] = {
     "markdown": _read_markup,
     "paragraphs": _read_paragraphs,
     "sentences": _read_sentence_lines,
+}
+_PASSAGES: dict[SourceKind, Callable[[Source, str, str, str | None], Iterator[Passage]]] = {
+    "html": _markup_passages,
+    "json": _json_passages,
+    "markdown": _markup_passages,
+    "table": _row_passages,
+    "text": _line_passages,
 }

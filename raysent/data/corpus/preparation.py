@@ -1,29 +1,40 @@
 """Prepare a corpus in the cache, in two stages; each stage is a folder that appears whole or not at all.
 
-Stage 1 (`text_store`) is keyed by the content of the files and how they are read. Stage 2 (`store`) adds the vocabulary
-and the splits, so that another vocabulary needs a pass over ids and not over text. A file lock lets one process build
-while the others of the machine wait. Several processes read a large text. Memory holds a few passages of the text and,
-in each process, the distinct words.
+Stage 1 is keyed by the content of the files and how they are read: the text as ids of all its distinct words. A folder
+``text/<text key>/`` contains ``words.txt`` (one word per line, in order of first appearance), ``counts.npy``,
+``tokens.bin`` (int32), ``offsets.bin`` (int64 [sentences + 1]) and ``documents.npy`` (int64 [documents + 1], first
+sentence of each document, then the number of sentences). Only white space is lost. Several processes read a large text.
+Each has a `PassageReader`, which numbers words as it meets them; the `TextWriter` renumbers the words of all readers in
+order of their first appearance in the text, so the files do not depend on the number of processes.
+
+Stage 2 (`store`) adds the vocabulary and the splits, so that another vocabulary needs a pass over ids and not over
+text. A file lock lets one process build while the others of the machine wait. Memory holds a few passages of the text
+and, in each process, the distinct words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.documents import SPLITTING_VERSION, describe_reading, map_passages, table_notes
-from raysent.data.corpus.embedded import docs_source
-from raysent.data.corpus.sources import CorpusConfig, Source, find_sources
+from raysent.data.corpus.documents import Passage, describe_reading, map_passages, read_passage, table_notes
+from raysent.data.corpus.sources import CorpusConfig, corpus_sources, find_sources
 from raysent.data.corpus.store import Corpus
-from raysent.data.corpus.text_store import PassageReader, TextStore, TextWriter
+from raysent.data.sentences import SPLITTING_VERSION
 from raysent.data.vocabulary import (
     TOKENIZER_VERSION,
+    ChunkTable,
+    Numbering,
     Sentences,
     Vocabulary,
     VocabularyConfig,
@@ -34,6 +45,7 @@ from raysent.kernels.ragged import ragged_indices, ragged_sums
 from raysent.parallel import Progress
 from raysent.storage import cache_folder
 
+_NOT_NUMBERED = -1
 FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 50_000
 _MIN_SENTENCES = 2  # per split: a sentence needs a neighbour
@@ -60,8 +72,7 @@ def prepare(
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    cache = cache_folder(config.cache_dir)
-    text_key, open_text = _find_text(config, cache, progress)
+    text_key, open_text = _find_text(config, progress)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
     if words is not None and words.words == _choose_words(open_text(), vocabulary).words:
         words = None  # the corpus that was prepared for the model is used again
@@ -73,7 +84,7 @@ def prepare(
         keys = {"key": key, "text_key": text_key}
         return keys | _build_corpus(folder, text, config, words or _choose_words(text, vocabulary), text_key, progress)
 
-    return Corpus(build_once(cache, f"corpora/{key}", build_corpus))
+    return Corpus(build_once(cache_folder(config.cache_dir), f"corpora/{key}", build_corpus))
 
 
 class SentenceTexts:
@@ -104,7 +115,7 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
+    _, open_text = _find_text(config, progress)
     text = open_text()
     splits = _splits(text, config)
     bounds = np.concatenate([splits.train.bounds, splits.validation.bounds])
@@ -139,7 +150,7 @@ def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> Tex
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
+    _, open_text = _find_text(config, progress)
     text = open_text()
     return TextCounts(len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes)
 
@@ -153,40 +164,176 @@ def corpus_notes(config: CorpusConfig) -> list[str]:
     return [] if config.path == "docs" else table_notes(find_sources(config.path), config)
 
 
-def _find_text(config: CorpusConfig, cache: Path, progress: Progress | None) -> tuple[str, Callable[[], TextStore]]:
-    """Return the key of a text, and a function that opens it in the cache, where it is built if necessary."""
-    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
-    text_key = _text_key(sources, config)
+def _find_text(config: CorpusConfig, progress: Progress | None) -> tuple[str, Callable[[], TextStore]]:
+    """Return the key of a text, and a function that opens it in the cache, where it is built if necessary.
 
-    def build_text(folder: Path) -> dict[str, Any]:
-        return _build_text(folder, sources, config, progress)
-
-    return text_key, lambda: TextStore(build_once(cache, f"text/{text_key}", build_text))
-
-
-def _text_key(sources: list[Source], config: CorpusConfig) -> str:
-    """Return the hash of the sentences: of the files' content, independent of their paths, and of how to read them."""
+    The key is a hash of the files' content, independent of their paths, and of how they are read.
+    """
+    sources = corpus_sources(config, progress)
     versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
-    return storage.content_key(versions, *describe_reading(sources, config))
+    key = storage.content_key(versions, *describe_reading(sources, config))
+
+    def build(folder: Path) -> dict[str, Any]:
+        writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
+        with closing(map_passages(PassageReader(), sources, config)) as groups:
+            writer.write(groups)
+        if writer.num_sentences == 0:
+            raise DataError(f"corpus.path: {config.name}: must hold sentences; given none")
+        return {"num_sentences": writer.num_sentences, "num_tokens": writer.num_tokens}
+
+    return key, lambda: TextStore(build_once(cache_folder(config.cache_dir), f"text/{key}", build))
 
 
 def _splits(text: TextStore, config: CorpusConfig) -> Splits:
-    """Return the splits of a text."""
-    return choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=_path_text(config))
+    return choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=config.name)
 
 
-def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:
-    """Stage 1: write all sentences as ids of all distinct words."""
-    writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
-    with closing(map_passages(PassageReader(), sources, config)) as groups:
-        writer.write(groups)
-    if writer.num_sentences == 0:
-        raise DataError(f"corpus.path: {_path_text(config)}: must hold sentences; given none")
-    return {"num_sentences": writer.num_sentences, "num_tokens": writer.num_tokens}
+class EncodedPassages(NamedTuple):
+    """Passages as ids of one reader.
+
+    Attributes:
+        reader: Id of the reader.
+        new_words: Words that the reader has met for the first time; their ids continue those of earlier words.
+        sentences: Ids of all tokens, as the reader numbers words.
+        ends: Number of sentences before each end of a document, int64 [ends].
+    """
+
+    reader: int
+    new_words: list[str]
+    sentences: Sentences
+    ends: np.ndarray
 
 
-def _path_text(config: CorpusConfig) -> str:
-    return config.path if isinstance(config.path, str) else ", ".join(config.path)
+class PassageReader:
+    """Encodes passages with ids of its own. Pickles as a new reader."""
+
+    def __init__(self) -> None:
+        self._words = Numbering()
+        self._num_sent = 0
+
+    @cached_property
+    def _table(self) -> ChunkTable:
+        """The table, made in the process that uses it."""
+        return ChunkTable(self._words.__getitem__, is_compiled=True)
+
+    def __reduce__(self) -> tuple[type[PassageReader], tuple[()]]:
+        return PassageReader, ()
+
+    def __call__(self, passages: Sequence[Passage]) -> EncodedPassages:
+        """Encode some passages."""
+        sentences: list[str] = []
+        ends = []
+        for passage in passages:
+            for piece in read_passage(passage):
+                sentences += piece.sentences
+                if piece.ends_document:
+                    ends.append(len(sentences))
+        encoded = self._table.encode(sentences)
+        # The last words of the dictionary, which keeps their order.
+        new_words = list(islice(reversed(self._words), len(self._words) - self._num_sent))[::-1]
+        self._num_sent = len(self._words)
+        return EncodedPassages(os.getpid(), new_words, encoded, np.array(ends, dtype=np.int64))
+
+
+class TextWriter:
+    """Writes the folder from the encoded passages of several readers.
+
+    Args:
+        folder: An existing, empty folder.
+        max_sentences: Maximum number of sentences to write.
+        progress: Called with ``reading``, the number of sentences so far, and the maximum number or None.
+    """
+
+    def __init__(self, folder: Path, *, max_sentences: int | None, progress: Progress | None) -> None:
+        self._folder = folder
+        self._max_sentences = max_sentences
+        self._progress = progress
+        self._words = Numbering()
+        self._counts = np.zeros(1, dtype=np.int64)
+        self._vocabularies: dict[int, _ReaderVocabulary] = {}
+        self._boundaries = array("q", [0])  # 8 bytes a document
+        self.num_sentences = 0
+        self.num_tokens = 0
+
+    def write(self, groups: Iterable[EncodedPassages]) -> None:
+        """Write all passages, up to the maximum number of sentences."""
+        with (self._folder / "tokens.bin").open("wb") as tokens, (self._folder / "offsets.bin").open("wb") as offsets:
+            offsets.write(np.zeros(1, dtype=np.int64).data)
+            for group in groups:
+                self._write_group(group, tokens, offsets)
+                if self.num_sentences == self._max_sentences:
+                    break
+        self._finish()
+
+    def _write_group(self, group: EncodedPassages, tokens: IO[bytes], offsets: IO[bytes]) -> None:
+        ends = np.unique(self.num_sentences + group.ends)
+        self._boundaries.frombytes(ends[ends > self._boundaries[-1]].tobytes())
+        reader_ids, lengths = group.sentences
+        if self._max_sentences is not None:
+            lengths = lengths[: self._max_sentences - self.num_sentences]
+            reader_ids = reader_ids[: int(lengths.sum())]
+        vocabulary = self._vocabularies.setdefault(group.reader, _ReaderVocabulary())
+        ids = vocabulary.renumber(reader_ids, group.new_words, self._words)
+        tokens.write(ids.data)
+        offsets.write((self.num_tokens + np.cumsum(lengths)).data)
+        self.num_sentences += len(lengths)
+        self.num_tokens += len(ids)
+        counts = np.bincount(ids, minlength=len(self._words))
+        counts[: len(self._counts)] += self._counts[: len(counts)]
+        self._counts = counts
+        if self._progress:
+            self._progress("reading", self.num_sentences, self._max_sentences)
+
+    def _finish(self) -> None:
+        boundaries = np.frombuffer(self._boundaries, dtype=np.int64)
+        inner = boundaries[: np.searchsorted(boundaries, self.num_sentences)]
+        np.save(self._folder / "documents.npy", np.append(inner, self.num_sentences))
+        np.save(self._folder / "counts.npy", self._counts[: len(self._words)])
+        with (self._folder / "words.txt").open("w", encoding="utf-8") as stream:
+            stream.writelines(word + "\n" for word in self._words)
+
+
+class _ReaderVocabulary:
+    """The words of one reader and their ids in the text."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._text_ids = np.empty(0, dtype=np.int32)
+
+    def renumber(self, reader_ids: np.ndarray, new_words: list[str], words: Numbering) -> np.ndarray:
+        """Return the ids of the text for ids of the reader, int32 [tokens]; new words get the next ids in `words`."""
+        self._words += new_words
+        unknown = np.full(len(new_words), _NOT_NUMBERED, dtype=np.int32)
+        self._text_ids = np.concatenate([self._text_ids, unknown])
+        ids: np.ndarray = self._text_ids[reader_ids]
+        missing = np.flatnonzero(ids == _NOT_NUMBERED)
+        if len(missing):
+            for reader_id in dict.fromkeys(reader_ids[missing].tolist()):
+                self._text_ids[reader_id] = words[self._words[reader_id]]
+            ids[missing] = self._text_ids[reader_ids[missing]]
+        return ids
+
+
+class TextStore:
+    """The folder that a `TextWriter` wrote, memory-mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.tokens = np.asarray(np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r"))
+        self.offsets = np.asarray(np.memmap(folder / "offsets.bin", dtype=np.int64, mode="r"))
+        self.documents = np.load(folder / "documents.npy")
+        self.counts = np.load(folder / "counts.npy")
+        self.words = (folder / "words.txt").read_text(encoding="utf-8").split("\n")[:-1]
+
+    def sentences(self, start: int, stop: int) -> Sentences:
+        """Return the sentences `start` to `stop` (exclusive) as words of the text.
+
+        They are read, as pages of a mapping that is read from one end to the other stay in memory.
+        """
+        offsets = np.fromfile(self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start)
+        first, last = int(offsets[0]), int(offsets[-1])
+        words = np.fromfile(self._folder / "tokens.bin", np.int32, last - first, offset=4 * first)
+        return Sentences(words, np.diff(offsets))
 
 
 class Split(NamedTuple):

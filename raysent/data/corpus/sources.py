@@ -16,9 +16,12 @@ from pydantic import Field
 
 from raysent import storage
 from raysent.config import StrictModel
+from raysent.data.corpus.embedded import docs_file
 from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_dataset_folder, split_names
 from raysent.data.text_files import open_bytes, reading_errors, text_blocks
 from raysent.errors import DataError
+from raysent.parallel import Progress
+from raysent.storage import cache_folder
 
 # Suffixes of the files that a folder contributes: those of the first group that it has any of. A file that is named or
 # matched by a glob may have any suffix.
@@ -68,6 +71,11 @@ class CorpusConfig(StrictModel):
     cache_dir: str | None = None
     seed: int = Field(default=0, ge=0)
     num_processes: int | None = Field(default=None, ge=1)
+
+    @property
+    def name(self) -> str:
+        """The paths, for messages."""
+        return self.path if isinstance(self.path, str) else ", ".join(self.path)
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,17 @@ class Source:
 
 def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def corpus_sources(config: CorpusConfig, progress: Progress | None = None) -> list[Source]:
+    """Return the files of a corpus, also of the embedded one.
+
+    Raises:
+        DataError: If a path matches no file.
+    """
+    if config.path == "docs":
+        return [Source(str(docs_file(cache_folder(), progress=progress)))]
+    return find_sources(config.path)
 
 
 def find_sources(path: str | list[str]) -> list[Source]:

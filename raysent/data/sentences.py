@@ -1,0 +1,100 @@
+"""Running text -> sentences.
+
+`sentencex` splits running text. Quotation marks are hidden from it, since it would keep a whole speech as one sentence;
+where it then separates a speech from its speaker (``"Who's there?" | cried John``), the two are joined again.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+
+import sentencex
+
+from raysent.kernels.text import compiled_sentences, has_compiled_text
+
+# Part of every cache key: must change whenever the same text gives different sentences.
+SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
+
+PARAGRAPH_BREAK = "\n\n"
+
+# Every replacement keeps the length, so that sentences can be sliced from the original. An apostrophe inside a word is
+# kept: "wasn t." would look like an initial. And "me." is not an abbreviation, though the splitter treats it as one.
+_HIDDEN = (
+    *((mark, " ") for mark in '"“”‘'),
+    *((end + quote, end + " ") for end in ".!?,;:-—" for quote in "'’"),
+    *((start + "'", start + " ") for start in " \n-—"),
+    (" me.", " it."),
+)
+# The splitter fails on such a space: "plan B\u00a0."
+_UNREADABLE = re.compile(r"(?<=[A-Z])(\s*)[^\S\x00-\x7f](?=\.)")
+_OPENERS = frozenset("\"'“‘([`")
+_OPENING = re.compile(r"\s(?:[\"'“‘(\[]|``)+$")
+# After any of these, a lowercase letter continues the sentence.
+_OPEN_ENDS = (*"!?\"'”’)]—–-…", "..")
+_CONTINUATION = re.compile(r"[-—–,;:\s]*[a-z]")
+_NO_WORD = re.compile(r"\W+$")
+# For shorter text the compiled kernel is not worth its start.
+_MIN_COMPILED = 1 << 14
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text in order; only white space at their ends is lost.
+
+    Args:
+        text: One paragraph, or several separated by `PARAGRAPH_BREAK` (one call for many paragraphs is faster).
+    """
+    if len(text) >= _MIN_COMPILED and has_compiled_text():
+        found = compiled_sentences(text, _segment)
+        if found is not None:
+            return found
+    return _split_plainly(text)
+
+
+def _segment(text: str) -> list[str]:
+    """Return the splitter's pieces of a text."""
+    pieces: list[str] = sentencex.segment("en", text)
+    return pieces
+
+
+def _split_plainly(text: str) -> list[str]:
+    """Return what `split_sentences` returns, without a compiler."""
+    hidden = " " + text[1:] if text.startswith("'") else text
+    for mark, stand_in in _HIDDEN:
+        hidden = hidden.replace(mark, stand_in)
+    if not hidden.isascii():
+        hidden = _UNREADABLE.sub(r"\1 ", hidden)
+    sentences: list[str] = []
+    start = end = 0
+    first = True  # whether the next sentence is the first of its paragraph
+    for piece in _segment(hidden):
+        # The splitter drops some paragraph breaks, so search for each piece instead of adding up lengths.
+        found = hidden.find(piece, end)
+        if found < 0:
+            continue
+        if PARAGRAPH_BREAK in hidden[end:found]:
+            first = True
+        end = found + len(piece)
+        sentence = text[start:end].rstrip()
+        if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
+            # The splitter put the opening quotation mark of the next sentence at the end of this one.
+            opening = _OPENING.search(sentence)
+            sentence = sentence[: opening.start()] if opening else sentence
+            start += len(sentence)
+        else:
+            start = end
+        sentence = sentence.lstrip()
+        if not sentence:
+            first = first or PARAGRAPH_BREAK in piece
+        elif not first and not sentence[0].isupper() and _belongs(sentences[-1], sentence):
+            sentences[-1] = f"{sentences[-1]} {sentence}"
+        else:
+            sentences.append(sentence)
+            first = PARAGRAPH_BREAK in piece
+    rest = text[start:].strip()
+    return [*sentences, rest] if rest else sentences
+
+
+def _belongs(before: str, piece: str) -> bool:
+    """Return whether a piece continues the sentence before it."""
+    return bool(_NO_WORD.match(piece) or (_CONTINUATION.match(piece) and before.endswith(_OPEN_ENDS)))
