@@ -150,7 +150,6 @@ class BatchStream:
         )
 
     def _sentences(self, positions: np.ndarray) -> Sentences:
-        """Return the sentences at positions of the split."""
         if not isinstance(self._order, _Contiguous):
             return self._split.sentences_at(positions)
         return self._split.sentences(int(positions[0]), int(positions[-1]) + 1)
@@ -169,7 +168,6 @@ def distinct_words(*parts: Sentences) -> np.ndarray:
 
 
 def _orders(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
-    """Return the order in which an epoch visits the split's sentences."""
     # One window less than fits, so that every epoch can shift its windows.
     num_windows = (len(split) - window + 1) // window
     max_size = len(split) if candidates == "contiguous" else max(num_windows, 0) * window
@@ -358,7 +356,6 @@ class TripletStream:
         return self._triplets(rows[block_of(len(rows), rank=self._rank, world_size=self._world_size)])
 
     def _triplets(self, chosen: np.ndarray) -> Triplets:
-        """Return the triplets around the sentences at positions of the split."""
         split = self._split
         return Triplets(
             sentences=split.sentences_at(chosen),

@@ -82,7 +82,6 @@ def is_prose(sentence: str) -> bool:
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:
-    """Yield each paragraph as one line."""
     block: list[str] = []
     for line in [*_text_lines(lines), ""]:
         starts_item = bool(_BULLET.match(line) or _FIELD.match(line) or _ENTRY.match(line.strip()))

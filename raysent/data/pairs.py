@@ -268,7 +268,6 @@ def read_sts(folder: str | Path) -> dict[str, PairTexts]:
 
 
 def _read_sts_set(path: Path) -> PairTexts:
-    """Return the scored pairs of one set."""
     gold = path.with_name(path.name.replace("STS.input.", "STS.gs.", 1))
     pairs = [line.split("\t") for line in iterate_lines(str(path))]
     scores = [line.strip() for line in iterate_lines(str(gold))]

@@ -52,7 +52,6 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _segment(text: str) -> list[str]:
-    """Return the splitter's pieces of a text."""
     pieces: list[str] = sentencex.segment("en", text)
     return pieces
 
@@ -96,5 +95,4 @@ def _split_plainly(text: str) -> list[str]:
 
 
 def _belongs(before: str, piece: str) -> bool:
-    """Return whether a piece continues the sentence before it."""
     return bool(_NO_WORD.match(piece) or (_CONTINUATION.match(piece) and before.endswith(_OPEN_ENDS)))

@@ -298,7 +298,6 @@ def _first_text(name: str) -> str:
 
 
 def _open_delimited(name: str, delimiter: str, has_header: bool) -> TableBlocks:
-    """Open quoted text with a delimiter."""
     try:
         written = next(filter(None, csv.reader(io.StringIO(_first_text(name), newline=""), delimiter=delimiter)))
     except csv.Error as error:
@@ -324,7 +323,6 @@ def _open_delimited(name: str, delimiter: str, has_header: bool) -> TableBlocks:
 
 
 def _numbered(first_row: Sequence[str]) -> list[str]:
-    """Return the names of the columns of a table without a header."""
     return [str(column) for column in range(len(first_row))]
 
 
@@ -539,7 +537,6 @@ def _parquet_file(name: str) -> Iterator[Any]:
 
 
 def _values(column: Any, name: str) -> list[Any]:
-    """Return a column's values as Python's."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:

@@ -214,7 +214,6 @@ class _CompiledPass(_RowPass):
     def _run(
         self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None, *, has_gradient: bool
     ) -> Tensor:
-        """Call the kernel."""
         rows, words = scores.shape
         if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
             raise IndexError(f"targets must be words below {words}")
@@ -232,7 +231,6 @@ def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
 
 
 def _choose_row_pass(device: torch.device, dtype: torch.dtype, *, is_compiled: bool) -> _RowPass:
-    """Return the fastest row pass that is allowed and available."""
     can_compile = device.type == "cpu" and dtype in _KERNEL_TYPES and torch.get_num_threads() <= _MAX_THREADS
     if is_compiled and can_compile:
         library = try_load("cross_entropy")

@@ -286,7 +286,6 @@ class _CompiledDirection:
             setattr(self._direction, name, tensor.data_ptr())
 
     def _run(self, kernel: Any, before: int, step: TimeStep) -> None:
-        """Run one time step."""
         sizes = (before, step.first, step.batch, step.next_batch)
         kernel(ctypes.byref(self._direction), *map(ctypes.c_int64, sizes))
 

@@ -122,7 +122,6 @@ class RowAdam:
         self._kernel.row_adam_step(*self._table(rows), step, _pointer(gradient), *numbers)
 
     def _step_in_torch(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
-        """Perform the step in torch's operations."""
         beta1, beta2 = self._betas
         mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
         square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -134,7 +133,6 @@ class RowAdam:
         self._last.index_fill_(0, rows, self.num_steps)
 
     def _table(self, rows: Tensor) -> tuple[Any, ...]:
-        """Return the kernel's arguments of rows and table."""
         tensors = map(_pointer, (self.weight.data, self._mean, self._square, self._last))
         return _pointer(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
 

@@ -158,7 +158,6 @@ class Tables:
         return values
 
     def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
-        """Copy the given vectors into the rows of their words."""
         if config.vectors == CORPUS_VECTORS:
             given = self._from_corpus(config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])

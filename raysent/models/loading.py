@@ -47,7 +47,6 @@ def load(name: str | Path) -> SentenceEncoder:
 
 
 def _named(encoder: SentenceEncoder, name: str) -> SentenceEncoder:
-    """Return an encoder that knows the name it was loaded by."""
     encoder.source = name
     return encoder
 

@@ -204,7 +204,6 @@ class SentenceModel(nn.Module, SentenceEncoder):
         word_counts: Callable[[], Tensor] | None = None,
         targets: TargetSizes | None = None,
     ) -> None:
-        """Make an objective for each block that has a loss of its own."""
         dims = self._loss_dims
         first: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
         second, tables = first, cast("list[WordTable | None]", [None] * len(dims))

@@ -263,7 +263,6 @@ class SentenceEncoder(ABC):
             )
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
-        """Return the text to put before each sentence."""
         if prompt is not None or name is None:
             return prompt or ""
         if name not in self.prompts:

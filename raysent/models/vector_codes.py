@@ -238,7 +238,6 @@ def _tensor(vectors: np.ndarray) -> Tensor:
 
 
 def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
-    """Refuse anything but finite vectors of one size."""
     if vectors.ndim != 2 or 0 in vectors.shape or vectors.dtype.kind != "f":
         raise DataError(
             f"vectors: must be numbers [rows, dim], neither size 0; given {vectors.dtype} {list(vectors.shape)}"

@@ -344,7 +344,6 @@ class VectorFolder:
             return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
 
     def _row_groups(self, file: str, format: VectorFormat) -> Iterator[tuple[np.ndarray, list[str]]]:
-        """Yield the vectors and texts of each row group of a file."""
         with self._opened(file) as opened:
             for group in range(opened.num_row_groups):
                 rows = opened.read_row_group(group, use_threads=False)

@@ -168,7 +168,6 @@ def _tables(tower: Tower) -> list[WordTable]:
 
 
 def _bags(tables: list[WordTable]) -> dict[str, Any]:
-    """Return the configuration of an encoder that averages the word vectors of each table."""
     bags = [{"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}} for table in tables]
     members = {f"words_{number}": bag for number, bag in enumerate(bags)}
     return bags[0] if len(bags) == 1 else {"type": "concat", "members": members}

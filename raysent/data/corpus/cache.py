@@ -159,13 +159,11 @@ def _size_and_hash(file: Path) -> list[Any]:
 
 
 def _sealed(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary with the hash of the rest of it."""
     rest = {name: value for name, value in summary.items() if name != _OWN_KEY}
     return rest | {_OWN_KEY: storage.content_key(rest)}
 
 
 def _is_intact(folder: Path) -> bool:
-    """Return whether the folder exists and its files are unchanged."""
     try:
         summary = storage.read_json(folder / SUMMARY)
         is_sealed = summary == _sealed(summary)

@@ -149,7 +149,6 @@ def _keep_first(folder: Path) -> int:
 
 
 def _copy_kept(source: IO[bytes], target: IO[bytes], lengths: np.ndarray, kept: np.ndarray) -> None:
-    """Copy the bytes of the kept sentences of a block."""
     data = np.frombuffer(source.read(int(lengths.sum())), dtype=np.uint8)
     target.write(data[np.repeat(kept, lengths)].data)
 

@@ -272,7 +272,6 @@ def _row_passages(source: Source, format: str, text_field: str, document_field: 
 
 
 def _is_running_text(rows: TableRows, format: str) -> bool:
-    """Return whether the rows of a table are running text rather than one sentence each."""
     if format != "auto":
         return format == "text"
     with closing(rows.blocks()) as blocks:
@@ -389,7 +388,6 @@ def _is_small(source: Source) -> bool:
 
 
 def _grouped(parts: Iterable[Passage | Source]) -> Iterator[list[Passage | Source]]:
-    """Yield passages and whole files in groups of about equal size."""
     group: list[Passage | Source] = []
     num_characters = 0
     for part in parts:
@@ -460,7 +458,6 @@ def _join_wrapped(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _read_paragraphs(passage: Passage) -> Iterator[Piece]:
-    """Yield the sentences of paragraphs."""
     yield Piece(split_sentences(passage.text), passage.ends_document)
 
 
@@ -476,7 +473,6 @@ def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
 
 
 def _read_markup(passage: Passage) -> Iterator[Piece]:
-    """Yield the sentences of a file of Markdown or HTML."""
     read = markdown_paragraphs if passage.kind == "markdown" else html_paragraphs
     yield Piece(split_sentences(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document)
 
@@ -494,7 +490,6 @@ def _read_json_lines(passage: Passage) -> Iterator[Piece]:
 
 
 def _json_sentences(where: str, value: dict[str, Any], text_field: str) -> list[str]:
-    """Return the sentences of one JSON object."""
     readers: dict[str, Callable[[Any], list[str]]] = {
         text_field: lambda text: split_sentences(PARAGRAPH_BREAK.join(_paragraphs(text))),
         "sentences": lambda sentences: [_one_line(sentence) for sentence in _list(sentences)],

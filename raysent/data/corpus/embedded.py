@@ -213,7 +213,6 @@ def _is_skipped(part: str) -> bool:
 
 
 def _topics(file: Path) -> Iterator[_Module]:
-    """Yield the topics of Python's own help."""
     if not file.is_file():
         return
     for node in ast.walk(_parse(file)):

@@ -417,7 +417,6 @@ def _cut_tail(starts: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _split(starts: np.ndarray, mask: np.ndarray) -> Split:
-    """Return the masked documents."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     return Split(starts[edges].reshape(-1, 2), np.diff(starts)[mask])
 

@@ -258,7 +258,6 @@ def _group(path: Path) -> int | None:
 
 
 def _of_first_group(found: list[tuple[Path, Source]]) -> list[Source]:
-    """Return the sources of the first group of suffixes that any of them belongs to."""
     groups = [_group(path) for path, _ in found]
     first = min((group for group in groups if group is not None), default=None)
     return [source for (_, source), group in zip(found, groups, strict=True) if group is not None and group == first]

@@ -263,14 +263,12 @@ def tokenize(sentence: str) -> list[str]:
 
 
 def _pieces(chunk: str) -> list[str]:
-    """Return a chunk in pieces that the pattern can read."""
     if len(chunk) <= _MAX_PIECE:
         return [chunk]
     return [chunk[first : first + _MAX_PIECE] for first in range(0, len(chunk), _MAX_PIECE)]
 
 
 def _blocks(chunks: Iterable[str]) -> Iterator[list[str]]:
-    """Yield chunks in blocks that take little memory."""
     block: list[str] = []
     num_characters = 0
     for chunk in chunks:

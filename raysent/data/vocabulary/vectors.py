@@ -132,7 +132,6 @@ def _parse(path: Path, words_file: Path, values_file: Path) -> bool:
 
 
 def _reader_of(path: Path) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
-    """Return the function that reads a file of this name."""
     return _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
 
 
@@ -189,7 +188,6 @@ def _header(fields: bytes) -> tuple[int, int] | None:
 
 
 def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
-    """Raise the error of a line with a wrong number of fields."""
     hint = "" if line.endswith(b"\n") else "; the file ends here: is it truncated?"
     given = max(len(line.split()) - 1, 0)
     raise DataError(f"{where}: must be a word and {max(dim, 1)} numbers; given {given} numbers{hint}")

@@ -261,7 +261,6 @@ class SubwordVocabulary(Vocabulary):
         storage.write_text(path, f"{_SUBWORDS_HEAD}\n{self._tokenizer.to_str()}\n")
 
     def _parts_of(self, word: str) -> list[int]:
-        """Return the ids of a word's sub-words."""
         found = self._parts.get(word)
         if found is None:
             found = self._tokenizer.encode(word, add_special_tokens=False).ids

@@ -111,7 +111,6 @@ def _key(source: Path, command: list[str]) -> str:
 
 
 def _processor() -> str:
-    """Return a description of the processor's instruction set."""
     # `flags` on x86, `Features` on ARM.
     description = "".join(cpu_info(field) for field in ("model name", "flags", "Features"))
     return description or platform.processor() or platform.machine()
@@ -154,7 +153,6 @@ def _is_owned(path: Path) -> bool:
 
 
 def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
-    """Build a library in the cache and open it."""
     with atomic_write(library) as unfinished:
         done = _run([*command, str(source), "-o", str(unfinished)], name=source.stem)
         if done.returncode:
@@ -167,7 +165,6 @@ def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
 
 
 def _run(command: list[str], *, name: str) -> subprocess.CompletedProcess[str]:
-    """Run the compiler and return its output."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -117,7 +117,6 @@ class TorchCell(Cell):
         self._write_states(next_rows, kept, candidate, step)
 
     def _rows(self, step: TimeStep) -> tuple[slice, slice]:
-        """Return the rows of this time step and of the next."""
         if not self._inputs.needs_backward:
             return slice(0, step.batch), slice(0, step.next_batch)
         end = step.first + step.batch

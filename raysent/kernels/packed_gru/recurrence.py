@@ -185,7 +185,6 @@ def order_of_words(packed: Packed, *, backwards: bool) -> _Order:
 
 
 def _order_of_tokens(inputs: Tensor, batch_sizes: Sequence[int], *, has_initial: bool) -> _Order:
-    """Return tokens that each have an input of their own."""
     num_before = batch_sizes[0] if has_initial else 0
     tokens = torch.arange(-num_before, len(inputs), device=inputs.device)
     return _Order(tokens, batch_sizes, groups=None, has_initial=has_initial)
@@ -349,7 +348,6 @@ class _AllStates(_Recurrence):
         return states
 
     def _rows(self, step: TimeStep) -> slice:
-        """Return the rows of a time step among the inputs."""
         start = step.first - self._order.num_before
         return slice(start, start + step.batch)
 

@@ -119,7 +119,6 @@ def _word_tables(part: Any, name: str) -> Iterator[tuple[str, EmbeddingConfig]]:
 
 
 def _fields(part: Any) -> Mapping[str, Any]:
-    """Return the parts of a part of a configuration."""
     if isinstance(part, pydantic.BaseModel):
         return {field: getattr(part, field) for field in type(part).model_fields}
     return part if isinstance(part, Mapping) else {}

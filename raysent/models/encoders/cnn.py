@@ -202,5 +202,4 @@ def _pooled(values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum"
 
 
 def _limit(inputs: int, outputs: int) -> float:
-    """Return the bound of Glorot's uniform initial values."""
     return math.sqrt(6 / (inputs + outputs))

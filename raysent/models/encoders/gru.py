@@ -173,7 +173,6 @@ class Encoder(Tower):
 
     @property
     def _cell(self) -> type[Cell]:
-        """The code between two products of raysent's recurrence."""
         return choose_cell(self._config.implementation, next(self.gru.parameters()).device)
 
     def project(self, words: Tensor) -> list[Tensor]:
@@ -202,7 +201,6 @@ class Encoder(Tower):
         return torch.cat(last, dim=1).index_select(0, packed.rank)
 
     def _recurrence(self) -> Callable[..., Tensor]:
-        """Return raysent's recurrence."""
         if self._config.resolved_reset == "before":
             return reset_before_gru
         return partial(packed_gru, cell=self._cell, workspaces=self._workspaces)

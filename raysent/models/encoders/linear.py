@@ -115,7 +115,6 @@ class _Projected:
 
 
 def _states(packed: Packed, projected: Tensor) -> States:
-    """Return the mapped words of every sentence."""
     values = projected.index_select(0, packed.sentence_tokens)
     ends = packed.sentence_starts + packed.sentences.lengths - 1
     return States(values, packed.sentences.rows, values.index_select(0, ends))

@@ -114,7 +114,6 @@ class Encoder(Tower):
         return States(values, token_rows(packed), last.index_select(0, packed.rank)).pooled(self._config.pooling)
 
     def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all states and the last states of torch's recurrence."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
         states, (last, _) = self.lstm(PackedSequence(vectors.index_select(0, packed.forward_tokens), steps))
         return states.data, torch.cat(tuple(last), dim=1)

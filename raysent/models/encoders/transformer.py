@@ -242,7 +242,6 @@ def _folder_sizes(folder: Path) -> dict[str, Any]:
 
 
 def _first_position(kind: _Kind, given: Mapping[str, Any]) -> int:
-    """Return the row of the position of a sentence's first token."""
     return int(given.get("pad_token_id", 1)) + 1 if kind.skips_positions else 0
 
 
@@ -260,7 +259,6 @@ class _Linear(nn.Module):
 
 
 def _values(*shape: int, tables: Tables) -> Tensor:
-    """Return initial values of a shape."""
     values = torch.empty(*shape)
     return values.normal_(0, _INITIAL_DEVIATION, generator=tables.generator) if tables.sets_values else values
 

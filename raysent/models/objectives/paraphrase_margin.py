@@ -182,7 +182,6 @@ def scrambled(batch: Pairs, fraction: float, *, generator: torch.Generator | Non
 
 
 def _shuffled(sentences: Sentences, is_chosen: np.ndarray, random: np.random.Generator) -> Sentences:
-    """Return sentences with the words of the chosen ones in random order."""
     rows = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
     keys = np.where(is_chosen[rows], random.random(len(rows)), np.arange(len(rows)))
     return Sentences(sentences.ids[np.lexsort((keys, rows))], sentences.lengths)

@@ -270,7 +270,6 @@ def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first
 
 
 def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:
-    """Return the layer that scores words."""
     layer = without_values(nn.Linear, hidden, num_words, bias=has_bias)
     layer.weight.data.uniform_(-_LIMIT, _LIMIT, generator=generator)
     if has_bias:

@@ -162,7 +162,6 @@ class TransformerModel(SentenceEncoder):
         )
 
     def _ids(self, sentences: list[str]) -> list[list[int]]:
-        """Return the token ids of each sentence."""
         limit = self.max_seq_length
         # A lone surrogate is no text for the tokenizer.
         texts = [text.encode(errors="replace").decode() for text in sentences]

@@ -84,7 +84,6 @@ def _read_words(path: Path) -> list[str]:
 
 
 def _model(weights: Path, table: Path, prefixes: tuple[str, ...], words: list[str]) -> SentenceModel:
-    """Return the model of one file of weights."""
     vectors = _load_array(table)
     if vectors.ndim != 2 or len(vectors) != len(words):
         raise ArtifactError(

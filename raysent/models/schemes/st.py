@@ -89,7 +89,6 @@ def _foreign_code(folder: Path) -> str | None:
 
 
 def _load_own(folder: Path) -> SentenceEncoder:
-    """Return the model or models of a folder that raysent exported."""
     path = folder / EXPORT_FILE
     about = read_json(path)
     if not isinstance(about, dict) or about.get("kind") != KIND or about.get("format") != 1:
