@@ -14,7 +14,7 @@ from raysent.errors import ArtifactError, RaysentError
 from raysent.kernels.row_adam import RowAdam, gradient_values
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models import model as encoding
-from raysent.models.objectives import build_objective
+from raysent.models.objectives import build_objective, places_of
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import encode_blocks
 from raysent.storage import load_tensors, read_json, save_tensors, write_json
@@ -84,12 +84,12 @@ def test_loss_of_separate_members_is_the_sum_of_theirs():
     separate = build(CONCAT)
     f, g = separate.vectors(batch().sentences)
     blocks = zip(f.split([6, 4, 4], dim=1), g.split([6, 4, 4], dim=1), strict=True)
-    where = {"positions": torch.from_numpy(batch().positions), "documents": torch.from_numpy(batch().documents)}
+    places = places_of(batch().positions, batch().documents, torch.device("cpu"))
     objective = build_objective(separate.config.objective)
-    alone = [objective.compare(*block, **where) for block in blocks]
+    alone = [objective.compare(*block, places, places) for block in blocks]
     assert _loss(separate, f, g).item() == pytest.approx(sum(alone).item(), rel=1e-6)
     joint = build({**CONCAT, "training": "joint"})
-    assert _loss(joint, f, g).item() == pytest.approx(objective.compare(f, g, **where).item(), rel=1e-6)
+    assert _loss(joint, f, g).item() == pytest.approx(objective.compare(f, g, places, places).item(), rel=1e-6)
 
 
 def _loss(model, *vectors):

@@ -20,6 +20,7 @@ from raysent.models.objectives import (
     TripletBatches,
     build_objective,
     known_objectives,
+    places_of,
 )
 from raysent.models.objectives.context_prediction import Config
 from raysent.training.validation import METRICS
@@ -29,8 +30,14 @@ N = 400
 
 def loss_of(f, g, documents=None, **settings):
     """The loss of contiguous sentences."""
-    documents = torch.zeros(len(f), dtype=torch.int64) if documents is None else torch.as_tensor(documents)
-    return build_objective(Config(**settings)).compare(f, g, positions=torch.arange(len(f)), documents=documents)
+    places = contiguous(len(f), documents)
+    return build_objective(Config(**settings)).compare(f, g, places, places)
+
+
+def contiguous(count, documents=None):
+    """Places of sentences that follow one another, in one document or in those given."""
+    documents = np.zeros(count, dtype=np.int64) if documents is None else np.asarray(documents)
+    return places_of(np.arange(count), documents, torch.device("cpu"))
 
 
 def random_vectors(count, dim=8, seed=0):
@@ -171,13 +178,12 @@ def test_loss_equals_its_restatement(context_size, diagonal, target):
 def test_alternatives_of_context_prediction_equal_their_restatements(context_size):
     """The window classifier and the margin, with edges, documents and a lone sentence."""
     f, g = random_vectors(17)
-    documents = torch.tensor([0] * 6 + [1] + [2] * 8 + [3] * 2)
-    expected = context_alternatives(
-        f.double().numpy(), g.double().numpy(), documents.numpy(), context_size=context_size
-    )
+    documents = np.array([0] * 6 + [1] + [2] * 8 + [3] * 2)
+    expected = context_alternatives(f.double().numpy(), g.double().numpy(), documents, context_size=context_size)
+    places = contiguous(17, documents)
     for name, value in zip(("window_classifier", "context_margin"), expected, strict=True):
         objective = build_objective(known_objectives()[name](context_size=context_size))
-        loss = objective.compare(f, g, positions=torch.arange(17), documents=documents)
+        loss = objective.compare(f, g, places, places)
         assert loss.item() == pytest.approx(value, rel=1e-5)
 
 
@@ -185,9 +191,8 @@ def test_alternatives_of_context_prediction_equal_their_restatements(context_siz
 def test_alternatives_without_any_neighbour_are_zero(name):
     """The mean over no sentence is 0, not NaN."""
     f, g = (side.requires_grad_() for side in random_vectors(3))
-    loss = build_objective(known_objectives()[name]()).compare(
-        f, g, positions=torch.arange(3), documents=torch.arange(3)
-    )
+    places = contiguous(3, [0, 1, 2])
+    loss = build_objective(known_objectives()[name]()).compare(f, g, places, places)
     loss.backward()
     assert loss.item() == 0
     assert not f.grad.any()
@@ -218,19 +223,8 @@ def test_loss_of_a_single_sentence_is_zero():
 def test_rows_against_gathered_candidates_add_up_to_the_whole():
     """Two workers' rows against all candidates give the one worker's loss."""
     f, g = random_vectors(10)
-    positions, documents = torch.arange(10), torch.zeros(10, dtype=torch.int64)
-    objective = build_objective(Config())
-    halves = [
-        objective.compare(
-            f[rows],
-            g,
-            positions=positions[rows],
-            documents=documents[rows],
-            candidate_positions=positions,
-            candidate_documents=documents,
-        )
-        for rows in (slice(0, 5), slice(5, 10))
-    ]
+    places, objective = contiguous(10), build_objective(Config())
+    halves = [objective.compare(f[rows], g, places[rows], places) for rows in (slice(0, 5), slice(5, 10))]
     assert torch.stack(halves).mean().item() == pytest.approx(loss_of(f, g).item(), rel=1e-6)
 
 

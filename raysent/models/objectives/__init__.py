@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pydantic
 import torch
 from torch import Tensor, nn
@@ -349,63 +351,32 @@ class ContextObjective(Objective):
         """Return the loss of one block, or what the rows of this worker contribute to it."""
         del generator
         f, g = read(batch.sentences)
-        positions = to_device(batch.positions, f.device)
-        documents = to_device(batch.documents, f.device)
+        places, rows = places_of(batch.positions, batch.documents, f.device), batch.rows or slice(None)
         # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(f.device.type, enabled=False):
+            loss = self.compare(f[rows], g, places[rows], places)
             if batch.rows is None:
-                return self.compare(f, g, positions=positions, documents=documents)
-            is_source = has_neighbour(positions, documents, context_size=self._context_size)
-            loss = self.compare(
-                f[batch.rows],
-                g,
-                positions=positions[batch.rows],
-                documents=documents[batch.rows],
-                candidate_positions=positions,
-                candidate_documents=documents,
-            )
-            return loss * share_of_rows(is_source, batch.rows)
+                return loss
+            return loss * share_of_rows(has_neighbour(places, context_size=self._context_size), rows)
 
     @abstractmethod
-    def compare(
-        self,
-        f: Tensor,
-        g: Tensor,
-        *,
-        positions: Tensor,
-        documents: Tensor,
-        candidate_positions: Tensor | None = None,
-        candidate_documents: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean over the source sentences that have a neighbour, a scalar.
+    def compare(self, f: Tensor, g: Tensor, sources: Tensor, candidates: Tensor) -> Tensor:
+        """Return the mean over the source sentences that have a neighbour among the candidates, a scalar.
 
         Args:
             f: Vectors of the source sentences [batch, dim].
             g: Vectors of the candidates [candidates, dim].
-            positions: Position of each source sentence in the corpus [batch].
-            documents: Its document [batch].
-            candidate_positions: Position of each candidate [candidates]; None where they are the source sentences.
-            candidate_documents: Its document [candidates].
+            sources: Their places [batch]; see `places_of`.
+            candidates: Those of the candidates [candidates].
         """
 
 
 class ScoredContext(ContextObjective):
     """An objective over contexts that depends only on the scores f . g and on which sentences are neighbours."""
 
-    def compare(
-        self,
-        f: Tensor,
-        g: Tensor,
-        *,
-        positions: Tensor,
-        documents: Tensor,
-        candidate_positions: Tensor | None = None,
-        candidate_documents: Tensor | None = None,
-    ) -> Tensor:
+    def compare(self, f: Tensor, g: Tensor, sources: Tensor, candidates: Tensor) -> Tensor:
         """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
-        neighbours, others = neighbour_masks(
-            positions, documents, candidate_positions, candidate_documents, context_size=self._context_size
-        )
+        neighbours, others = neighbour_masks(sources, candidates, context_size=self._context_size)
         return self.loss(f.float() @ g.float().T, neighbours=neighbours, others=others)
 
     @abstractmethod
@@ -419,45 +390,44 @@ class ScoredContext(ContextObjective):
         """
 
 
-def neighbour_masks(
-    positions: Tensor,
-    documents: Tensor,
-    candidate_positions: Tensor | None = None,
-    candidate_documents: Tensor | None = None,
-    *,
-    context_size: int,
-) -> tuple[Tensor, Tensor]:
+def places_of(positions: npt.NDArray[np.int64], documents: npt.NDArray[np.int64], device: torch.device) -> Tensor:
+    """Return one number a sentence, int64 [batch], which neighbours in a document differ by as positions do.
+
+    Documents are far apart, so that one comparison of all pairs, which takes most of the time, is enough.
+
+    Args:
+        positions: Position of each sentence in the corpus, int64 [batch]; no two are the same.
+        documents: Its document, int64 [batch].
+        device: Where the result is.
+    """
+    return to_device(positions, device) + (to_device(documents, device) << 36)
+
+
+def neighbour_masks(sources: Tensor, candidates: Tensor, *, context_size: int) -> tuple[Tensor, Tensor]:
     """Return which candidates are neighbours of each source sentence, and which are neither that nor itself.
 
     Args:
-        positions: Position of each source sentence in the corpus [batch].
-        documents: Its document [batch].
-        candidate_positions: Position of each candidate [candidates]; None where they are the source sentences.
-        candidate_documents: Its document [candidates].
+        sources: Places of the source sentences [batch]; see `places_of`.
+        candidates: Those of the candidates [candidates].
         context_size: Sentences on each side that count as neighbours.
 
     Returns:
         bool [batch, candidates] each.
     """
-    # One number a sentence, with documents far apart: comparing all pairs takes most of the time.
-    places = candidates = positions + (documents << 36)
-    if candidate_positions is not None and candidate_documents is not None:
-        candidates = candidate_positions + (candidate_documents << 36)
-    distance = (places[:, None] - candidates[None, :]).abs_()
+    distance = (sources[:, None] - candidates[None, :]).abs_()
     others, itself = distance > context_size, distance == 0
     return (others | itself).logical_not_(), others
 
 
-def has_neighbour(positions: Tensor, documents: Tensor, *, context_size: int) -> Tensor:
+def has_neighbour(places: Tensor, *, context_size: int) -> Tensor:
     """Return which sentences have a neighbour among the others, bool [batch], without comparing all pairs.
 
     Args:
-        positions: Position of each sentence in the corpus [batch]; no two are the same.
-        documents: Its document [batch].
+        places: Places of the sentences [batch]; see `places_of`.
         context_size: Sentences on each side that count as neighbours.
     """
-    places, order = (positions + (documents << 36)).sort()
-    is_near = places.diff() <= context_size
+    ascending, order = places.sort()
+    is_near = ascending.diff() <= context_size
     no = is_near.new_zeros(1)
     found = torch.cat([is_near, no]) | torch.cat([no, is_near])
     return torch.empty_like(found).index_copy_(0, order, found)

@@ -51,32 +51,9 @@ class Objective(ContextObjective):
         self._excludes_itself = config.resolved_diagonal == "exclude"
         self._shares_target = config.resolved_target == "mean"
 
-    def compare(
-        self,
-        f: Tensor,
-        g: Tensor,
-        *,
-        positions: Tensor,
-        documents: Tensor,
-        candidate_positions: Tensor | None = None,
-        candidate_documents: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean over the source sentences that have a neighbour among the candidates, in nats.
-
-        Args:
-            f: Vectors of the source sentences [batch, dim].
-            g: Vectors of the candidates [candidates, dim].
-            positions: Position of each source sentence in the corpus [batch].
-            documents: Its document [batch].
-            candidate_positions: Position of each candidate [candidates]; None where they are the source sentences.
-            candidate_documents: Its document [candidates].
-
-        Returns:
-            A scalar; 0, with a gradient of 0, where no sentence has a neighbour.
-        """
-        neighbours, others = neighbour_masks(
-            positions, documents, candidate_positions, candidate_documents, context_size=self._context_size
-        )
+    def compare(self, f: Tensor, g: Tensor, sources: Tensor, candidates: Tensor) -> Tensor:
+        """Return the mean in nats, a scalar; 0, with a gradient of 0, where no sentence has a neighbour."""
+        neighbours, others = neighbour_masks(sources, candidates, context_size=self._context_size)
         itself_score = -torch.inf if self._excludes_itself else 0.0
         loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
             f.float(), g.float(), (neighbours, ~(neighbours | others)), itself_score, self._shares_target

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from raysent.data.batches import Batch
-from raysent.kernels.devices import to_device
-from raysent.models.objectives import BuildContext, Read, has_neighbour, neighbour_masks, share_of_rows
+from raysent.models.objectives import BuildContext, Read, has_neighbour, neighbour_masks, places_of, share_of_rows
 from raysent.models.objectives import Objective as BaseObjective
 from raysent.models.objectives.view_agreement import Agreement, AgreementConfig
 
@@ -39,15 +38,10 @@ class Objective(BaseObjective):
         """Return the mean over the sentences that have a neighbour, in nats, or what this worker's rows add to it."""
         del generator
         (f,) = read(batch.sentences)
-        positions = to_device(batch.positions, f.device)
-        documents = to_device(batch.documents, f.device)
+        places, rows = places_of(batch.positions, batch.documents, f.device), batch.rows or slice(None)
+        size = self._config.context_size
         with torch.autocast(f.device.type, enabled=False):
-            rows, size = batch.rows or slice(None), self._config.context_size
-            neighbours, others = neighbour_masks(
-                positions[rows], documents[rows], positions, documents, context_size=size
-            )
+            neighbours, others = neighbour_masks(places[rows], places, context_size=size)
             vectors = self.agreement.unit(f)
             loss = self.agreement.loss(vectors[rows] @ vectors.T, neighbours, is_candidate=neighbours | others)
-            if batch.rows is None:
-                return loss
-            return loss * share_of_rows(has_neighbour(positions, documents, context_size=size), rows)
+            return loss if batch.rows is None else loss * share_of_rows(has_neighbour(places, context_size=size), rows)

@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.data.batches import Batch
-from raysent.kernels.devices import to_device
 from raysent.models.objectives import (
     BuildContext,
     ContextConfig,
     Read,
     has_neighbour,
     neighbour_masks,
+    places_of,
     share_of_rows,
 )
 from raysent.models.objectives import Objective as BaseObjective
@@ -121,7 +121,7 @@ class Objective(BaseObjective):
         """Return the mean over the sentences, in nats, or what the rows of this worker contribute to it."""
         del generator
         f, g = read(batch.sentences)
-        places = to_device(batch.positions, f.device), to_device(batch.documents, f.device)
+        places = places_of(batch.positions, batch.documents, f.device)
         with torch.autocast(f.device.type, enabled=False):
             one, other = self.agreement.unit(f), self.agreement.unit(g)
             if batch.rows is None:
@@ -129,18 +129,18 @@ class Objective(BaseObjective):
                 return self.agreement.loss(scores + scores.T, self._targets(places, places))
             rows = batch.rows
             scores = one[rows] @ other.T + other[rows] @ one.T
-            loss = self.agreement.loss(scores, self._targets((places[0][rows], places[1][rows]), places))
-            return loss * share_of_rows(self._is_source(*places), rows)
+            loss = self.agreement.loss(scores, self._targets(places[rows], places))
+            return loss * share_of_rows(self._is_source(places), rows)
 
-    def _targets(self, sources: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the correct candidates of each source, bool [batch, candidates]; both as positions and documents."""
-        neighbours, _ = neighbour_masks(*sources, *candidates, context_size=self._config.context_size)
+    def _targets(self, sources: Tensor, candidates: Tensor) -> Tensor:
+        """Return the correct candidates of each source, bool [batch, candidates], by their places."""
+        neighbours, _ = neighbour_masks(sources, candidates, context_size=self._config.context_size)
         if self._config.includes_itself:
-            neighbours = neighbours | (sources[0][:, None] == candidates[0][None, :])
+            neighbours = neighbours | (sources[:, None] == candidates[None, :])
         return neighbours
 
-    def _is_source(self, positions: Tensor, documents: Tensor) -> Tensor:
+    def _is_source(self, places: Tensor) -> Tensor:
         """Return which sentences have a correct candidate, bool [candidates]."""
         if self._config.includes_itself:
-            return torch.ones_like(positions, dtype=torch.bool)
-        return has_neighbour(positions, documents, context_size=self._config.context_size)
+            return torch.ones_like(places, dtype=torch.bool)
+        return has_neighbour(places, context_size=self._config.context_size)
