@@ -77,22 +77,44 @@ def first_script(folder: Path) -> str | None:
     return min((file.name for file in folder.rglob("*.py")), default=None)
 
 
-def open_pretrained(name: str, rest: str, *, library: str) -> Path:
-    """Return the local folder of a model; one in a bucket is downloaded first.
+class PretrainedFolders:
+    """What a scheme says of its names, where a name is that of a folder; see `raysent.models.schemes`.
 
     Args:
-        name: The model's name, such as ``st:models/one``.
-        rest: The path in it, also an address in ``s3://``.
-        library: Whose folder it should be, for messages.
-
-    Raises:
-        ArtifactError: If there is no such folder.
+        prefix: The scheme, such as ``st``.
+        library: Whose folders they are, for messages.
+        keys: What else the vectors depend on, beside the folder's files.
+        is_named: Whether the label of a model begins with the scheme's name.
     """
-    folder = open_folder(rest) if rest else Path()
-    folder = folder.expanduser()
-    if not rest or not folder.is_dir():
-        raise ArtifactError(f"{name}: no such folder; name a folder of {library}")
-    return folder
+
+    def __init__(self, prefix: str, library: str, *, keys: tuple[Any, ...] = (), is_named: bool = False) -> None:
+        self._prefix, self._library, self._keys, self._is_named = prefix, library, keys, is_named
+
+    def folder(self, rest: str) -> Path:
+        """Return the local folder of a model; one in a bucket is downloaded first.
+
+        Raises:
+            ArtifactError: If there is no such folder.
+        """
+        folder = (open_folder(rest) if rest else Path()).expanduser()
+        if not rest or not folder.is_dir():
+            raise ArtifactError(f"{self._prefix}:{rest}: no such folder; name a folder of {self._library}")
+        return folder
+
+    def label(self, rest: str) -> str:
+        """Return the folder's name."""
+        name = self.folder(rest).resolve().name
+        return f"{self._prefix}:{name}" if self._is_named else name
+
+    def key(self, rest: str) -> str:
+        """Return a key of the names and contents of the folder's files, wherever the folder is."""
+        folder = self.folder(rest)
+        key = content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in _files(folder)))
+        return content_key(*self._keys, key) if self._keys else key
+
+    def num_bytes(self, rest: str) -> int:
+        """Return the size of the folder's files."""
+        return sum(path.stat().st_size for path in _files(self.folder(rest)))
 
 
 @contextmanager
@@ -178,16 +200,6 @@ def check_weights(name: str, model: nn.Module) -> None:
     odd = next((key for key, values in model.named_parameters() if not torch.isfinite(values).all()), None)
     if odd is not None:
         raise ArtifactError(f"{name}: every weight must be finite; given NaN or infinity in {odd}; restore it")
-
-
-def folder_key(folder: Path) -> str:
-    """Return a key of the names and contents of a folder's files, wherever the folder is."""
-    return content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in _files(folder)))
-
-
-def folder_bytes(folder: Path) -> int:
-    """Return the size of a folder's files."""
-    return sum(path.stat().st_size for path in _files(folder))
 
 
 def _files(folder: Path) -> list[Path]:

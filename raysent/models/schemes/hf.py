@@ -19,17 +19,15 @@ import torch
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.pretrained import (
+    PretrainedFolders,
     check_code,
     check_tokenizer,
     check_weights,
     first_script,
-    folder_bytes,
-    folder_key,
-    open_pretrained,
     reading,
 )
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
-from raysent.storage import content_key, read_json
+from raysent.storage import read_json
 
 FORM = "hf:PATH"
 
@@ -44,19 +42,8 @@ _UNUSED = ("pooler.", "lm_head.", "cls.")
 _NO_LIMIT = 1_000_000
 
 
-def label(rest: str) -> str:
-    """Return the folder's name."""
-    return _folder(rest).resolve().name
-
-
-def key(rest: str) -> str:
-    """Return a key of the names and contents of the folder's files."""
-    return content_key("hf", _VERSION, folder_key(_folder(rest)))
-
-
-def num_bytes(rest: str) -> int:
-    """Return the size of the folder's files."""
-    return folder_bytes(_folder(rest))
+_FOLDERS = PretrainedFolders("hf", _LIBRARY, keys=("hf", _VERSION))
+label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
 
 
 def load(rest: str) -> TransformerModel:
@@ -66,14 +53,10 @@ def load(rest: str) -> TransformerModel:
         ArtifactError: If there is no such folder, or transformers cannot read it.
         ConfigError: If transformers is not installed, or the folder needs code that is not trusted.
     """
-    folder = _folder(rest)
+    folder = _FOLDERS.folder(rest)
     if find_spec(_LIBRARY) is None:
         raise ConfigError(f"hf:{rest}: needs transformers; install raysent[transformers]")
     return TransformerModel(folder, is_trusted=check_code(f"hf:{rest}", _foreign_code(folder)))
-
-
-def _folder(rest: str) -> Path:
-    return open_pretrained(f"hf:{rest}", rest, library=_LIBRARY)
 
 
 def _foreign_code(folder: Path) -> str | None:

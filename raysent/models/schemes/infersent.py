@@ -28,7 +28,7 @@ from raysent.models.encoders.lstm import Config as Lstm
 from raysent.models.files import Record
 from raysent.models.model import SentenceModel
 from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
-from raysent.models.pretrained import folder_bytes, folder_key, open_pretrained
+from raysent.models.pretrained import PretrainedFolders
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 
 FORM = "infersent:PATH"
@@ -42,19 +42,8 @@ _MAX_LENGTH = 1000
 _CHUNK = 8192
 
 
-def label(rest: str) -> str:
-    """Return the name with the folder's."""
-    return f"infersent:{_folder(rest).resolve().name}"
-
-
-def key(rest: str) -> str:
-    """Return a key of the names and contents of the folder's files."""
-    return folder_key(_folder(rest))
-
-
-def num_bytes(rest: str) -> int:
-    """Return the size of the folder's files."""
-    return folder_bytes(_folder(rest))
+_FOLDERS = PretrainedFolders("infersent", "InferSent's weights and word vectors", is_named=True)
+label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
 
 
 def load(rest: str) -> InferSent:
@@ -64,11 +53,7 @@ def load(rest: str) -> InferSent:
         ArtifactError: If a file is missing, truncated or of another kind, or the pickle holds more than tensors.
         DataError: If the word vectors cannot be read.
     """
-    return InferSent(_folder(rest))
-
-
-def _folder(rest: str) -> Path:
-    return open_pretrained(f"infersent:{rest}", rest, library="InferSent's weights and word vectors")
+    return InferSent(_FOLDERS.folder(rest))
 
 
 class InferSent(SentenceEncoder):

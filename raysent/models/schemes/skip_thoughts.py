@@ -27,7 +27,7 @@ from raysent.models.encoders.gru import Config as Gru
 from raysent.models.files import Record
 from raysent.models.model import SentenceModel
 from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
-from raysent.models.pretrained import folder_bytes, folder_key, open_pretrained
+from raysent.models.pretrained import PretrainedFolders
 from raysent.models.schemes.st import JoinedModels
 from raysent.models.sentence_encoder import SentenceEncoder
 
@@ -40,19 +40,8 @@ _UNKNOWN = "UNK"
 _MAX_LENGTH = 1000
 
 
-def label(rest: str) -> str:
-    """Return the name with the folder's."""
-    return f"skip-thoughts:{_folder(rest).resolve().name}"
-
-
-def key(rest: str) -> str:
-    """Return a key of the names and contents of the folder's files."""
-    return folder_key(_folder(rest))
-
-
-def num_bytes(rest: str) -> int:
-    """Return the size of the folder's files."""
-    return folder_bytes(_folder(rest))
+_FOLDERS = PretrainedFolders("skip-thoughts", "the files that Skip-Thoughts' authors released", is_named=True)
+label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
 
 
 def load(rest: str) -> SentenceEncoder:
@@ -61,17 +50,13 @@ def load(rest: str) -> SentenceEncoder:
     Raises:
         ArtifactError: If a file is missing, truncated or of another kind.
     """
-    folder = _folder(rest)
+    folder = _FOLDERS.folder(rest)
     parts = [part for part in _PARTS if (folder / part[0]).is_file()]
     if not parts:
         raise ArtifactError(f"skip-thoughts:{rest}: must hold uni_skip.npz or bi_skip.npz; found neither")
     words = _read_words(folder / _WORDS_FILE)
     models = [_model(folder / weights, folder / table, prefixes, words) for weights, table, prefixes in parts]
     return models[0] if len(models) == 1 else JoinedModels(models)
-
-
-def _folder(rest: str) -> Path:
-    return open_pretrained(f"skip-thoughts:{rest}", rest, library="the files that Skip-Thoughts' authors released")
 
 
 def _read_words(path: Path) -> list[str]:

@@ -23,13 +23,11 @@ from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, Record
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import (
+    PretrainedFolders,
     check_code,
     check_tokenizer,
     check_weights,
     first_script,
-    folder_bytes,
-    folder_key,
-    open_pretrained,
     reading,
 )
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
@@ -44,19 +42,8 @@ _LIBRARY = "sentence_transformers"
 _BATCH_SIZE = 64
 
 
-def label(rest: str) -> str:
-    """Return the folder's name."""
-    return _folder(rest).resolve().name
-
-
-def key(rest: str) -> str:
-    """Return a key of the names and contents of the folder's files."""
-    return folder_key(_folder(rest))
-
-
-def num_bytes(rest: str) -> int:
-    """Return the size of the folder's files."""
-    return folder_bytes(_folder(rest))
+_FOLDERS = PretrainedFolders("st", "sentence-transformers")
+label, key, num_bytes = _FOLDERS.label, _FOLDERS.key, _FOLDERS.num_bytes
 
 
 def load(rest: str) -> SentenceEncoder:
@@ -66,17 +53,13 @@ def load(rest: str) -> SentenceEncoder:
         ArtifactError: If there is no such folder, or its files are truncated or of another kind.
         ConfigError: If it needs sentence-transformers, which is not installed, or code that is not trusted.
     """
-    folder = _folder(rest)
+    folder = _FOLDERS.folder(rest)
     if (folder / EXPORT_FILE).is_file():
         return _load_own(folder)
     if find_spec(_LIBRARY) is None:
         raise ConfigError(f"st:{rest}: needs sentence-transformers; install raysent[sentence-transformers]")
     is_trusted = check_code(f"st:{rest}", _foreign_code(folder))
     return SentenceTransformersModel(folder, is_trusted=is_trusted)
-
-
-def _folder(rest: str) -> Path:
-    return open_pretrained(f"st:{rest}", rest, library="sentence-transformers")
 
 
 def _foreign_code(folder: Path) -> str | None:
