@@ -28,7 +28,7 @@ from raysent.models.encoders.cnn import Config as Cnn
 from raysent.models.encoders.concat import Config as Concat
 from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.lstm import Config as Lstm
-from raysent.models.pooling import word_sums
+from raysent.models.layers import word_sums
 from raysent.registry import Registry, by_type, union
 
 NUM_WORDS = 40

@@ -20,7 +20,7 @@ import pytest
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.task_files import OwnTask
-from raysent.models.loading import LOADERS
+from raysent.models.schemes import LOADERS
 
 TEXTS = ["a red tall thing", "a blue short thing"]
 
@@ -62,7 +62,7 @@ def test_ensemble_is_loaded_by_a_process_that_imported_raysent_alone(saved: Path
 
 def test_a_trained_model_is_loaded_without_what_ensembles_import(saved: Path) -> None:
     """Reading the table of kinds imports none of them."""
-    code = "import raysent.models.loading, sys; print('raysent.ensembles' in sys.modules)"
+    code = "import raysent.models.schemes, sys; print('raysent.ensembles' in sys.modules)"
     assert python(code) == "False\n"
     assert all(callable(resolve_name(loader)) for loader in LOADERS.values())
 

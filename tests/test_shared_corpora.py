@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from object_store import BUCKET, CREDENTIALS, empty_bucket, moto_server
+from object_store import BUCKET
 
 from raysent import storage
 from raysent.config import parse_yaml
@@ -22,24 +21,13 @@ from raysent.sweeps.driver import start
 from raysent.sweeps.space import parse_space
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """A local object store."""
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture(params=["folder", "bucket"])
-def shared(request, tmp_path, monkeypatch) -> Iterator[str]:
+def shared(request, tmp_path) -> str:
     """Where machines share: a folder, or an address in an empty bucket."""
     if request.param == "folder":
-        yield str(tmp_path / "run" / PREPARED_FOLDER)
-        return
-    url = request.getfixturevalue("url")
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url}.items():
-        monkeypatch.setenv(name, value)
-    with empty_bucket(url):
-        yield f"s3://{BUCKET}/a/run/{PREPARED_FOLDER}"
+        return str(tmp_path / "run" / PREPARED_FOLDER)
+    request.getfixturevalue("bucket")
+    return f"s3://{BUCKET}/a/run/{PREPARED_FOLDER}"
 
 
 @pytest.fixture
@@ -54,11 +42,12 @@ def text(tmp_path: Path) -> Path:
 def built(monkeypatch) -> list[str]:
     """The stages that were built, in order."""
     stages: list[str] = []
-    for name in ("_build_text", "_build_corpus"):
-        build = getattr(preparation, name)
-        monkeypatch.setattr(
-            preparation, name, lambda *args, build=build, name=name: stages.append(name) or build(*args)
-        )
+    build_once = preparation.build_once
+
+    def counted(folder, name, build):
+        return build_once(folder, name, lambda place: stages.append(name.partition("/")[0]) or build(place))
+
+    monkeypatch.setattr(preparation, "build_once", counted)
     return stages
 
 
@@ -79,7 +68,7 @@ def test_corpus_is_prepared_once_and_fetched_by_the_other_machines(text, tmp_pat
     machines = [tmp_path / name for name in ("head", "one", "two")]
     for machine in machines:
         _prepare(text, machine, shared, is_head=machine.name == "head")
-    assert built == ["_build_text", "_build_corpus"]
+    assert built == ["text", "corpora"]
     head, one, two = map(_files, machines)
     assert head == one == two
     assert len(head) == 5
@@ -94,7 +83,7 @@ def test_what_a_node_builds_is_fetched_by_the_others(text, tmp_path, shared, bui
     _prepare(text, tmp_path / "head", shared, is_head=True)
     for name in ("one", "two"):
         _prepare(text, tmp_path / name, shared, size=20)
-    assert built == ["_build_text", "_build_corpus", "_build_corpus"]
+    assert built == ["text", "corpora", "corpora"]
     assert _files(tmp_path / "one") == _files(tmp_path / "two")
     assert _files(tmp_path / "one", "text") == _files(tmp_path / "head", "text")
 
@@ -104,7 +93,7 @@ def test_head_publishes_what_its_cache_has(text, tmp_path, shared, built):
     _prepare(text, tmp_path / "head", None)
     _prepare(text, tmp_path / "head", shared, is_head=True)
     _prepare(text, tmp_path / "one", shared)
-    assert built == ["_build_text", "_build_corpus"]
+    assert built == ["text", "corpora"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "manifest"])
@@ -118,7 +107,7 @@ def test_damaged_copy_is_not_used(text, tmp_path, shared, built, damage):
     if damage != "missing":
         storage.create_shared(name, data[:-7])
     _prepare(text, tmp_path / "one", shared)
-    assert built == ["_build_text", "_build_corpus", "_build_corpus"]
+    assert built == ["text", "corpora", "corpora"]
     assert _files(tmp_path / "one") == _files(tmp_path / "head")
     assert not list((tmp_path / "one").rglob("*.unfinished"))
 
@@ -142,7 +131,7 @@ def test_place_that_cannot_be_used_shares_nothing(text, tmp_path, built):
     (tmp_path / "file").write_text("")
     for name in ("head", "one"):
         _prepare(text, tmp_path / name, str(tmp_path / "file" / "run"), is_head=name == "head")
-    assert built == ["_build_text", "_build_corpus"] * 2
+    assert built == ["text", "corpora"] * 2
 
 
 def test_working_copies_of_a_run_do_not_have_it(text, tmp_path, shared, monkeypatch):

@@ -19,7 +19,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.exports import export
 from raysent.models import SentenceModel, load
 from raysent.models.config import ModelConfig
-from raysent.models.word_models import expand
+from raysent.models.derived import expand
 from raysent.storage import load_tensors, save_tensors
 from raysent.sweeps.record import SweepRecord
 from raysent.sweeps.space import parse_space

@@ -16,8 +16,7 @@ from uuid import uuid4
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
-from raysent.models.loading import load, missing_model
-from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, split_path
+from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, load, missing_model, split_path
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import (
     address_of,

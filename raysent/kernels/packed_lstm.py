@@ -19,9 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raysent.kernels.compiled import load, try_load
-from raysent.kernels.packed_gru.cells import TimeStep
+from raysent.kernels.packed_gru.cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, TimeStep, Workspaces
 from raysent.kernels.packed_gru.recurrence import order_of_words, product_dtype, rounded
-from raysent.kernels.packed_gru.workspace import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, Workspaces
 from raysent.kernels.packing import Packed
 
 

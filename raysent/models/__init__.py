@@ -1,36 +1,36 @@
 """Sentence encoders: a `ModelConfig` and a vocabulary -> a model that trains, encodes, saves and loads.
 
-- `encoders`, `objectives`, `codes`, `schemes`: the registries of components
+- `encoders`, `objectives`, `codes`, `schemes`: the registries of components; `schemes` also loads models by name
 - `config`: the parts of a model
 - `model`: `SentenceModel`, which joins the parts
-- `composition`: trained models side by side
 - `files`: the content of a saved model's folder
 - `sentence_encoder`: the interface of every model
-- `loading`: names of models -> models
 - `pretrained`: folders of models of other libraries, and whose code may run
-- `embeddings`, `pooling`, `layers`, `postprocessing`: building blocks
-- `whitening`: a trained model -> the same with whitened vectors
-- `word_models`: models that are made from word vectors without training
+- `embeddings`, `layers`, `postprocessing`: building blocks
+- `derived`: models that are made of word vectors or of trained models, without training
 - `vector_codes`: codes of vectors from any source
 - `vector_folder`: vectors of many files of text
 """
 
-from raysent.models.composition import (
+from raysent.models.config import ModelConfig
+from raysent.models.derived import (
     Composition,
+    Whitening,
+    average_of_words,
+    bag_of_words,
     check_new,
+    check_weighting,
     compose,
+    expand,
     member_folders,
 )
-from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.known_vectors import KnownVectors, sentence_keys
-from raysent.models.loading import load
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import trust_remote_code
+from raysent.models.schemes import load
 from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
 from raysent.models.vector_folder import is_vector_folder
-from raysent.models.whitening import Whitening
-from raysent.models.word_models import average_of_words, bag_of_words, check_weighting, expand
 
 __all__ = [
     "TENSORS_FILE",

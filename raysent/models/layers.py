@@ -1,8 +1,10 @@
-"""Linear layers with initial values from a given generator, the spread of vectors, and a penalty on parameters.
+"""What encoders and objectives are built of: layers with given initial values, pooling of states, and a penalty.
 
-The penalty is 1/2 weight |P - P0|^2.
+Pooling makes one vector a sentence of word vectors or states; sentences are packed, so there is no padding. The penalty
+on parameters is 1/2 weight |P - P0|^2.
 
-Source: Wieting et al., 2016, equation 2; Jiao, Wang and Feng, 2018, sections 3.2 and 4.3; their released code halves.
+Source of pooling: Tang and de Sa, 2018 (Multi-view), table 2; Conneau et al., 2017 (maximum over time).
+Source of the penalty: Wieting et al., 2016, equation 2; Jiao, Wang and Feng, 2018, sections 3.2 and 4.3; they halve it.
 With initial values as P0 it is L2-SP (Li, Grandvalet and Davoine, 2018, "Explicit inductive bias").
 """
 
@@ -10,10 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from raysent.kernels.packing import Bags, Packed
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -74,3 +81,75 @@ class L2Penalty(nn.Module):
         ]
         squares: Tensor = torch.stack([distance.square().sum() for distance in distances]).sum()
         return self._weight / 2 * squares
+
+
+Pooling = Literal["last", "mean", "max", "min"]
+
+
+@dataclass(frozen=True)
+class States:
+    """An encoder's states for every token of a batch.
+
+    Attributes:
+        values: One row a token, in any order [tokens, dim].
+        rows: Sentence of each token [tokens].
+        last: Each sentence's last state, of both directions where there are two [batch, dim].
+    """
+
+    values: Tensor
+    rows: Tensor
+    last: Tensor
+
+    def pooled(self, pooling: Pooling) -> Tensor:
+        """Return one vector a sentence [batch, dim]."""
+        if pooling == "last":
+            return self.last
+        empty = self.values.new_zeros(len(self.last), self.values.shape[1])
+        if pooling == "mean":
+            counts = empty.new_zeros(len(self.last)).index_add_(0, self.rows, empty.new_ones(len(self.rows)))
+            return empty.index_add(0, self.rows, self.values) / counts[:, None]
+        index = self.rows[:, None].expand_as(self.values)
+        reduce = "amax" if pooling == "max" else "amin"
+        return empty.scatter_reduce(0, index, self.values, reduce=reduce, include_self=False)
+
+    def concatenated(self, poolings: tuple[Pooling, ...] | list[Pooling]) -> Tensor:
+        """Return several poolings concatenated [batch, len(poolings) * dim]."""
+        return torch.cat([self.pooled(pooling) for pooling in poolings], dim=1)
+
+
+def token_rows(packed: Packed) -> Tensor:
+    """Return the sentence of each time-major token, as an index into the given order [tokens]."""
+    return torch.cat([packed.order[:batch] for batch in packed.batch_sizes])
+
+
+def word_sums(bags: Bags, vectors: Tensor) -> Tensor:
+    """Return the sum of the words of every row [rows, dim], from vectors of the distinct words [distinct, dim]."""
+    sums: Tensor = _WordSums.apply(vectors, bags)  # type: ignore[no-untyped-call]
+    return sums
+
+
+def word_means(packed: Packed, vectors: Tensor) -> Tensor:
+    """Return the mean of the words of every sentence [batch, dim], from vectors of distinct words [distinct, dim]."""
+    return word_sums(packed.sentences, vectors) / packed.sentences.lengths[:, None]
+
+
+class _WordSums(torch.autograd.Function):
+    """Sums of words whose gradient is computed as sums of rows.
+
+    A word's gradient is the sum of the gradients of the rows that contain it, so forward and backward are the same
+    operation. Torch's gradient sorts the tokens by word and adds to each word's row token by token.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, bags: Bags) -> Tensor:
+        ctx.bags = bags
+        return _sum_bags(bags, vectors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _sum_bags(ctx.bags.by_word, gradient.contiguous()), None
+
+
+def _sum_bags(bags: Bags, vectors: Tensor) -> Tensor:
+    return functional.embedding_bag(bags.tokens, vectors, bags.starts, mode="sum", per_sample_weights=bags.weights)

@@ -14,8 +14,7 @@ from raysent import config as configuration
 from raysent.config import Document, Override
 from raysent.errors import ConfigError
 from raysent.evaluation.members import model_folder, part_paths
-from raysent.models.loading import missing_model
-from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes import is_scheme_name, missing_model
 from raysent.storage import open_folder
 from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData

@@ -1,6 +1,5 @@
 """Tokenization, vocabularies (tokens <-> int32 ids), and word vectors from files or from a corpus."""
 
-from raysent.data.vocabulary.expansion import LinearMap, fit_linear_map, new_words, shared_words
 from raysent.data.vocabulary.tokens import (
     PAD_ID,
     PAD_WORD,
@@ -12,7 +11,14 @@ from raysent.data.vocabulary.tokens import (
     as_rows,
     tokenize,
 )
-from raysent.data.vocabulary.vectors import WordVectors, read_word_vectors
+from raysent.data.vocabulary.vectors import (
+    LinearMap,
+    WordVectors,
+    fit_linear_map,
+    new_words,
+    read_word_vectors,
+    shared_words,
+)
 from raysent.data.vocabulary.words import SubwordVocabulary, Vocabulary, VocabularyConfig, build_vocabulary
 from raysent.kernels.ragged import Sentences
 

@@ -18,12 +18,11 @@ sentences of the batch unless the inner sizes of the products (word dimension, `
 of 32: oneDNN (3.12, in torch 2.13) reads the end of a row together with the start of the next row, and multiplies the
 latter by zero. Finite values are not affected.
 
-- `workspace`: buffers of one direction
-- `cells`: the operations between two products, in torch's operations or compiled
+- `cells`: the operations between two products, in torch's operations or compiled; buffers of one direction
 - `recurrence`: the products and the order of all operations; also TensorFlow's cell, by autograd
 """
 
-from raysent.kernels.packed_gru.cells import Cell, CompiledCell, TorchCell, choose_cell
+from raysent.kernels.packed_gru.cells import Cell, CompiledCell, TorchCell, Workspaces, choose_cell
 from raysent.kernels.packed_gru.recurrence import (
     WORD_MULTIPLE,
     packed_gru,
@@ -31,7 +30,6 @@ from raysent.kernels.packed_gru.recurrence import (
     packed_gru_over_inputs,
     reset_before_gru,
 )
-from raysent.kernels.packed_gru.workspace import Workspaces
 
 __all__ = [
     "WORD_MULTIPLE",

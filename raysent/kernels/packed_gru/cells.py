@@ -2,22 +2,124 @@
 
     r, z = sigmoid(P + U h),  c = tanh(P_c + r * (U_c h + b')),  h = c + z * (h - c)
 
-Both cells compute the same; the compiled one reads and writes every value once.
+Both cells compute the same; the compiled one reads and writes every value once. The buffers of one direction are kept
+between training steps: allocating new pages costs as much as the computation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from raysent.kernels.compiled import load, try_load
-from raysent.kernels.packed_gru.workspace import Workspace
+
+ROW_MULTIPLE = 16  # the number of rows of a product is a multiple of this
+TOKEN_MULTIPLE = 256  # the number of tokens summed in one weight gradient is a multiple of this
+_GROWTH = 1.25  # a new workspace has space for longer batches
+_MAX_FREE = 16  # an encoder of two directions uses two at the same time in each thread
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size and type of a workspace.
+
+    Attributes:
+        hidden: Size of a state.
+        dtype: Type of the products.
+        device: Device of the products.
+        tokens: Number of tokens, if a backward follows; otherwise the number of sentences.
+        batch: Number of sentences.
+    """
+
+    hidden: int
+    dtype: torch.dtype
+    device: torch.device
+    tokens: int
+    batch: int
+
+    @property
+    def enlarged(self) -> Shape:
+        """The shape with space for longer batches."""
+        tokens = int(self.tokens * _GROWTH) + TOKEN_MULTIPLE
+        return Shape(self.hidden, self.dtype, self.device, tokens, self.batch + ROW_MULTIPLE)
+
+    def holds(self, other: Shape) -> bool:
+        """Return whether a workspace of this shape is large enough for another."""
+        is_alike = (self.hidden, self.dtype, self.device) == (other.hidden, other.dtype, other.device)
+        fits = self.tokens >= other.tokens + TOKEN_MULTIPLE and self.batch >= other.batch + ROW_MULTIPLE
+        return is_alike and fits
+
+
+class Workspace:
+    """Buffers from a forward to its backward; rows are tokens, time-major, or sentences if no backward follows.
+
+    Attributes:
+        shape: Size and type.
+        gates: r, z and c after their activation functions, float32 [tokens, 3 * hidden].
+        products: U_c h + b' of the candidate, float32 [tokens, hidden].
+        states: State before each token, float32 [tokens, hidden].
+        low_states: The same in the type of the products; `states` itself in float32.
+        d_products: Gradient of U h, in the type of the products [tokens, 3 * hidden]; `gates` itself in float32.
+        recurrent: U h of one time step, in the type of the products [batch, 3 * hidden].
+        d_recurrent: Gradient through U of one time step, in the type of the products [batch, hidden].
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        """Allocate the buffers; the operating system provides memory only for pages that are written."""
+        self.shape = shape
+        hidden, dtype = shape.hidden, shape.dtype
+        self.gates = self._rows(shape.tokens, 3 * hidden)
+        self.products = self._rows(shape.tokens, hidden)
+        self.states = self._rows(shape.tokens, hidden)
+        is_low = dtype != torch.float32
+        self.low_states = self._rows(shape.tokens, hidden, dtype) if is_low else self.states
+        self.d_products = self._rows(shape.tokens, 3 * hidden, dtype) if is_low else self.gates
+        self.recurrent = self._rows(shape.batch, 3 * hidden, dtype)
+        self.d_recurrent = self._rows(shape.batch, hidden, dtype)
+
+    def _rows(self, count: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        # A later step may need gradients even if this one does not.
+        with torch.inference_mode(False):
+            return torch.zeros(count, size, dtype=dtype, device=self.shape.device)
+
+
+class Workspaces:
+    """The workspaces of one encoder, freed with it. Threads that use the encoder at the same time share none."""
+
+    def __init__(self, kind: Callable[[Shape], Any] = Workspace) -> None:
+        """Keep what `kind` returns for a shape, which has this shape as `shape`."""
+        self._kind = kind
+        self._free: deque[Any] = deque(maxlen=_MAX_FREE)
+
+    def acquire(self, shape: Shape) -> Any:
+        """Return a free workspace, or a new one; a free one that is too small is dropped."""
+        with contextlib.suppress(IndexError):  # none is free; asking first would let another thread take the last one
+            while True:
+                workspace = self._free.pop()
+                if workspace.shape.holds(shape):
+                    return workspace
+        return self._kind(shape.enlarged)
+
+    def release(self, workspace: Any) -> None:
+        """Keep a workspace for the next use; the one that was free for the longest time is freed if there are many."""
+        self._free.append(workspace)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return an empty object: a copied encoder has buffers of its own."""
+        return type(self)(self._kind)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Callable[[Shape], Any]]]:
+        """Pickle without buffers."""
+        return type(self), (self._kind,)
 
 
 @dataclass(frozen=True)

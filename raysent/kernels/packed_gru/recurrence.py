@@ -12,8 +12,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.kernels.packed_gru.cells import Cell, Inputs, TimeStep, TorchCell
-from raysent.kernels.packed_gru.workspace import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, Workspace, Workspaces
+from raysent.kernels.packed_gru.cells import (
+    ROW_MULTIPLE,
+    TOKEN_MULTIPLE,
+    Cell,
+    Inputs,
+    Shape,
+    TimeStep,
+    TorchCell,
+    Workspace,
+    Workspaces,
+)
 from raysent.kernels.packing import Packed
 
 WORD_MULTIPLE = 64  # the number of distinct words of a projection should be a multiple of this

@@ -13,7 +13,7 @@ from torch import Tensor
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
-from raysent.models.pooling import word_means, word_sums
+from raysent.models.layers import word_means, word_sums
 
 
 class Config(WordEncoderConfig):

@@ -30,7 +30,7 @@ from torch.nn import functional
 from raysent.kernels.packing import Bags, Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
-from raysent.models.pooling import word_sums
+from raysent.models.layers import word_sums
 
 
 class Config(WordEncoderConfig):

@@ -19,7 +19,7 @@ from torch.nn import functional
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
-from raysent.models.pooling import Pooling, States, word_means
+from raysent.models.layers import Pooling, States, word_means
 
 
 class Config(WordEncoderConfig):

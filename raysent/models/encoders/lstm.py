@@ -19,8 +19,7 @@ from raysent.kernels.packed_lstm import last_rows, lstm_workspaces, packed_lstm,
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
-from raysent.models.layers import without_values
-from raysent.models.pooling import Pooling, States, token_rows
+from raysent.models.layers import Pooling, States, token_rows, without_values
 
 
 class Config(WordEncoderConfig):

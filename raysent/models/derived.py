@@ -1,0 +1,358 @@
+"""Models that are made of word vectors or of trained models, without training.
+
+    average_of_words    a file of word vectors -> the model that averages them
+    expand              a trained model and word vectors -> the same model with more words
+    bag_of_words        a trained model -> the model that averages its word vectors
+    Whitening           a trained model and sentences -> the same model with whitened vectors
+    compose             trained models -> a composition, whose vectors are theirs one after another
+
+A composition is a folder of `composition.json` and a copy of each member, which keeps its own vocabulary, its own
+clipping of gradients in training, and any size; one run of the encoder `concat` cannot give them these.
+
+Source: Arora et al., 2017 (weights a / (a + p(w)), first singular vector removed); Mikolov et al., 2018 (plain means);
+Kiros et al., 2015, section 2.2 (expansion), section 3 (combine-skip) and table 2 (bow); Logeswaran and Lee, 2018, who
+expand both towers, and section 4.2 (combine and MC); Su et al., 2021, algorithm 1 and section 3.3 (whitening-k).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysent.config import Document, validate
+from raysent.data.vocabulary import (
+    PAD_WORD,
+    UNK_ID,
+    UNK_WORD,
+    Sentences,
+    SubwordVocabulary,
+    Vocabulary,
+    WordVectors,
+    fit_linear_map,
+    new_words,
+    shared_words,
+)
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.models.config import ModelConfig
+from raysent.models.embeddings import EmbeddingConfig, EmptyTables, WordTable
+from raysent.models.encoders import Tower
+from raysent.models.encoders.bag import Config as Bag
+from raysent.models.files import TENSORS_FILE
+from raysent.models.model import SentenceModel
+from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
+from raysent.models.postprocessing import PostprocessingConfig, whitening_directions
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import address_of, read_json, storage_errors, write_json
+from raysent.storage.layout import COMPOSITION_FILE, MEMBERS_FOLDER, MODEL_FILE, OUTCOME_FILE, VOCABULARY_FILE
+
+Weighting = Literal["uniform", "sif"]
+_WEIGHTINGS: dict[str, Weighting] = {"uniform": "uniform", "sif": "sif"}
+# The smallest dimension that `Whitening.dimensions` names; fewer have lost on every set that was tried.
+_SMALLEST = 64
+_COMPOSITION = "raysent composition"
+# Beside a member's files: the linear map that `raysent rank --output` of 0.2 saved.
+_RETIRED_MAP = "map.safetensors"
+_MEMBER_FILES = (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)
+
+
+def average_of_words(
+    vectors: WordVectors,
+    *,
+    weighting: Weighting = "uniform",
+    counts: Mapping[str, int] | None = None,
+    sif_weight: float = 1e-3,
+    lowercase: bool = False,
+    remove_component: bool = False,
+) -> SentenceModel:
+    """Return the model whose vector of a sentence is the mean of its words' vectors; unknown words count as zero.
+
+    Args:
+        vectors: The words and their vectors.
+        weighting: `sif` multiplies a word's vector by a / (a + p(w)).
+        counts: How often words occur; p(w) is the relative frequency, 0 for a word without a count. Required for `sif`.
+        sif_weight: a.
+        lowercase: Whether text is lower-cased before its words are looked up.
+        remove_component: Whether vectors lose their first singular vector; fit it with `fit_postprocessing`.
+
+    Raises:
+        DataError: If `sif` is given without counts.
+    """
+    weights = _weights(vectors.words, weighting, counts, sif_weight)
+    vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *vectors.words], lowercase=lowercase)
+    dim = vectors.vectors.shape[1]
+    config = ModelConfig(
+        encoder=Bag(pooling="mean", embedding=EmbeddingConfig(dim=dim)),
+        objective=ParaphraseMargin(),
+        postprocessing=PostprocessingConfig(remove_component=remove_component),
+    )
+    tables = EmptyTables(vocabulary, generator=torch.Generator())
+    model = SentenceModel(config, vocabulary, tables=tables)
+    table = next(module for module in model.modules() if isinstance(module, WordTable)).weight.data
+    table[: UNK_ID + 1] = 0.0
+    table[UNK_ID + 1 :] = torch.from_numpy(vectors.vectors * weights[:, None])
+    return model.eval()
+
+
+def check_weighting(name: str) -> Weighting:
+    """Return a valid name of a weighting.
+
+    Raises:
+        ConfigError: If the name is unknown.
+    """
+    if name in _WEIGHTINGS:
+        return _WEIGHTINGS[name]
+    raise ConfigError(f"--weighting: must be uniform or sif; given '{name}'")
+
+
+def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] | None, sif_weight: float) -> np.ndarray:
+    """Return the weight of each word, float32 [words]."""
+    if weighting == "uniform":
+        return np.ones(len(words), dtype=np.float32)
+    if not counts:
+        raise DataError("--counts: must name a file of 'word count' lines for --weighting sif; given none")
+    total = sum(counts.values())
+    frequencies = np.array([counts.get(word, counts.get(word.lower(), 0)) / total for word in words])
+    return (sif_weight / (sif_weight + frequencies)).astype(np.float32)
+
+
+def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = True) -> SentenceModel:
+    """Return the model with every word that has a pretrained vector; the vectors of its own words do not change.
+
+    New words get the images of their pretrained vectors under a linear map that is fitted to the shared words, one map
+    for each word table of each tower.
+
+    Args:
+        model: A trained model.
+        vectors: Pretrained vectors; their words are case-sensitive.
+        has_intercept: Whether the map has an intercept.
+
+    Raises:
+        DataError: If fewer words are shared than the vectors have dimensions, or none is new.
+    """
+    if isinstance(model.vocabulary, SubwordVocabulary):
+        raise ConfigError("MODEL: must have words of its own to be expanded; a pretrained encoder reads sub-words")
+    ids, rows = shared_words(model.vocabulary, vectors)
+    dim = vectors.vectors.shape[1]
+    if len(ids) <= dim:
+        raise DataError(
+            f"VECTORS: must share more than {dim} words with the model, one for each dimension; given {len(ids)}; "
+            "check the case of the words, or name a larger file"
+        )
+    added = new_words(model.vocabulary, vectors)
+    vocabulary = Vocabulary(
+        [*model.vocabulary.words, *(vectors.words[row] for row in added)], lowercase=model.vocabulary.lowercase
+    )
+
+    def expanded(table: Tensor) -> Tensor:
+        known = table.detach().cpu()
+        linear = fit_linear_map(vectors.vectors[rows], known[ids].numpy(), has_intercept=has_intercept)
+        return torch.cat([known, torch.from_numpy(linear(vectors.vectors[added]))])
+
+    tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)}
+    tensors = {name: expanded(value) if name in tables else value for name, value in model.kept_tensors().items()}
+    return SentenceModel.from_tensors(model.record._replace(num_words=len(vocabulary)), vocabulary, tensors)
+
+
+def bag_of_words(model: SentenceModel) -> SentenceModel:
+    """Return the model that averages the word vectors of each tower, one block for each word table.
+
+    Fixed word vectors, which all towers share, are one block.
+    """
+    towers = [_tables(tower) for tower in model.towers]
+    if not model.tables:
+        towers = [list(dict.fromkeys(towers[0]))]
+        values: dict[str, Any] = {"encoder": _bags(towers[0]), "objective": {"type": "paraphrase_margin"}}
+    else:
+        values = {
+            "encoder": _bags(towers[0]),
+            "objective": model.config.objective.model_dump(mode="json"),
+            "second_encoder": _bags(towers[1]) if model.config.second_encoder is not None else None,
+        }
+    config = validate(ModelConfig, Document(values))
+    empty = SentenceModel(config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator()))
+    weights = [table.weight.detach() for tables in towers for table in tables]
+    names = [f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)]
+    tensors = dict(zip(names, weights, strict=True))
+    return SentenceModel.from_tensors(model.record._replace(config=config), model.vocabulary, tensors)
+
+
+def _tables(tower: Tower) -> list[WordTable]:
+    return [module for module in tower.modules() if isinstance(module, WordTable)]
+
+
+def _bags(tables: list[WordTable]) -> dict[str, Any]:
+    bags = [{"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}} for table in tables]
+    members = {f"words_{number}": bag for number, bag in enumerate(bags)}
+    return bags[0] if len(bags) == 1 else {"type": "concat", "members": members}
+
+
+class Whitening:
+    """What whitens the vectors of one model, computed once and applied with any number of dimensions.
+
+    Attributes:
+        rank: Directions in which the vectors of the sample vary: the most dimensions that can be kept.
+        num_sentences: Sentences of the sample.
+    """
+
+    def __init__(self, model: SentenceModel, sentences: Sentences) -> None:
+        """Compute the directions.
+
+        Args:
+            model: A trained model without a code; of one that is whitened already, the whitening is replaced.
+            sentences: Ids of the model's words, more sentences than dimensions are to be kept.
+
+        Raises:
+            ConfigError: If the model has a code.
+            DataError: If the sample has fewer than two sentences, or all have the same vector.
+        """
+        if model.code is not None:
+            raise ConfigError("MODEL: its vectors are bits, which are not whitened; name the model that it was made of")
+        self.num_sentences = len(sentences.lengths)
+        if self.num_sentences < 2:
+            raise DataError(f"corpus: must have at least two sentences; given {self.num_sentences}")
+        self._model = model.eval()
+        self._center, self._directions = whitening_directions(model.combined_vectors(sentences))
+        self.rank = self._directions.shape[1]
+        if not self.rank:
+            raise DataError("corpus: its sentences must have different vectors; given one vector for all")
+
+    def dimensions(self) -> list[int]:
+        """Return dimensions worth comparing, ascending: 64, 128, 256, … below the rank, and the rank itself."""
+        powers = [_SMALLEST << shift for shift in range(self.rank.bit_length()) if _SMALLEST << shift < self.rank]
+        return [*powers, self.rank]
+
+    def apply(self, dimension: int) -> SentenceModel:
+        """Return the whitened model.
+
+        Args:
+            dimension: Numbers of a vector, from 1 to `rank`.
+
+        Raises:
+            ConfigError: If it is out of range.
+        """
+        if not 1 <= dimension <= self.rank:
+            raise ConfigError(
+                f"dimension: must be from 1 to {self.rank}, the directions in which the vectors of the sample vary; "
+                f"given {dimension}"
+            )
+        record, own = self._model.record, self._model.config.postprocessing
+        # The settings describe the sample that was used; a smaller one cannot have this rank.
+        changed = own.model_copy(update={"whitening": dimension, "num_sentences": self.num_sentences})
+        config = record.config.model_copy(update={"postprocessing": changed})
+        tensors = {
+            **self._model.kept_tensors(),
+            "postprocessing.center": torch.zeros(len(self._center)),
+            "postprocessing.projection": torch.zeros(len(self._center), dimension),
+        }
+        model = SentenceModel.from_tensors(record._replace(config=config), self._model.vocabulary, tensors)
+        model.postprocessing.set_whitening(self._center, self._directions)
+        return model
+
+
+class Composition(SentenceEncoder):
+    """Models side by side.
+
+    Attributes:
+        members: The models by name, in the order of their blocks.
+    """
+
+    def __init__(self, members: Mapping[str, SentenceModel]) -> None:
+        """Hold the members, at least one."""
+        self.members = dict(members)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the sum of the sizes of the members."""
+        return sum(member.get_sentence_embedding_dimension() for member in self.members.values())
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens that some member reads of a longer sentence."""
+        return max(member.max_length for member in self.members.values())
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return the members' blocks one after another, float32 [sentences, dim]; see `SentenceEncoder`.
+
+        A member's own blocks keep their lengths: two towers are two blocks of unit length.
+        """
+        blocks = [member.encode_texts(sentences, batch_size=batch_size) for member in self.members.values()]
+        return np.concatenate(blocks, axis=1)
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the members."""
+        for member in self.members.values():
+            member.use_device(device)
+
+
+def compose(models: Mapping[str, Path], output: Path) -> Composition:
+    """Make one model of several trained ones and save it.
+
+    Args:
+        models: Name of the member -> folder of its model, a run's or a trial's.
+        output: Folder of the composition; must not hold one yet.
+
+    Raises:
+        ConfigError: If fewer than two models are given, a member has a code, or `output` is not empty.
+        ArtifactError: If a folder holds no model, or `output` cannot be written.
+    """
+    if len(models) < 2:
+        raise ConfigError(f"MODEL: a composition needs at least two models; given {len(models)}")
+    check_new(output)
+    members = {name: SentenceModel.load(folder) for name, folder in models.items()}
+    for name, member in members.items():
+        if member.code is not None:
+            raise ConfigError(f"{name}: its vectors are bits, which do not compose; name the model that it was made of")
+    _save_composition(models, output)
+    return Composition(members)
+
+
+def check_new(output: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    if output.exists() and any(output.iterdir()):
+        raise ConfigError(f"--output {address_of(output)}: must be a new or an empty folder; name another")
+
+
+def _save_composition(models: Mapping[str, Path], output: Path) -> None:
+    with storage_errors(output):
+        for name, folder in models.items():
+            place = output / MEMBERS_FOLDER / name
+            place.mkdir(parents=True, exist_ok=True)
+            for file in _MEMBER_FILES:
+                shutil.copyfile(folder / file, place / file)
+            if (folder / OUTCOME_FILE).is_file():  # how long it trained
+                shutil.copyfile(folder / OUTCOME_FILE, place / OUTCOME_FILE)
+    # Last, because it marks the members as complete.
+    write_json(output / COMPOSITION_FILE, {"kind": _COMPOSITION, "members": list(models)})
+
+
+def member_folders(folder: Path) -> dict[str, Path]:
+    """Return the folders of a composition's members by name.
+
+    Raises:
+        ArtifactError: If its file is missing or of another kind.
+    """
+    about = read_json(folder / COMPOSITION_FILE)
+    if not isinstance(about, dict) or about.get("kind") != _COMPOSITION or not isinstance(about.get("members"), list):
+        raise ArtifactError(f"{address_of(folder / COMPOSITION_FILE)}: not a composition; compose the models again")
+    return {str(name): folder / MEMBERS_FOLDER / str(name) for name in about["members"]}
+
+
+def load_composition(folder: Path) -> Composition:
+    """Load a saved composition.
+
+    Raises:
+        ArtifactError: If a file is missing, truncated or of another kind.
+    """
+    folders = member_folders(folder)
+    if any((path / _RETIRED_MAP).is_file() for path in folders.values()):
+        raise ArtifactError(f"{address_of(folder)}: holds a map of sentences, which is read no longer; name the model")
+    return Composition({name: SentenceModel.load(path) for name, path in folders.items()})
