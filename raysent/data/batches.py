@@ -11,6 +11,7 @@ Every worker knows the words of the whole batch, so that none has to send them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from raysent.data.corpus import CorpusSplit
-from raysent.data.pairs import EncodedPairs, select_rows
+from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
@@ -302,7 +303,27 @@ class Triplets:
         return len(self.positions)
 
 
-class TripletStream:
+class _Stream(ABC):
+    """A stream whose batches are rows of a whole: sentences or pairs."""
+
+    @abstractmethod
+    def _rows(self, step: int) -> np.ndarray:
+        """Return the rows of a step over all workers, int64 [batch]."""
+
+    @abstractmethod
+    def _at(self, rows: np.ndarray) -> Triplets | Pairs:
+        """Return the batch of some rows."""
+
+    def size(self, step: int) -> int:
+        """Return the number of triplets or pairs of a step over all workers."""
+        return len(self._rows(step))
+
+    def words(self, step: int) -> np.ndarray:
+        """Return the distinct words of a step over all workers, int32 [words], ascending."""
+        return distinct_words(*self._at(self._rows(step)).parts)
+
+
+class TripletStream(_Stream):
     """An infinite stream of triplets whose encoded sentences have one length; the same arguments give the same batches.
 
     A triplet lies within one document, and each of its three sentences has at most `max_length` tokens. Every epoch
@@ -342,30 +363,21 @@ class TripletStream:
         # Cache the order of the whole split for the current epoch and the next one.
         self._order = lru_cache(maxsize=2)(self._make_order)
 
-    def size(self, step: int) -> int:
-        """Return the number of triplets of a step over all workers."""
-        return len(self._rows(step))
-
-    def words(self, step: int) -> np.ndarray:
-        """Return the distinct words of a step over all workers, int32 [words], ascending."""
-        return distinct_words(*self._triplets(self._rows(step)).parts)
-
     def batch(self, step: int) -> Triplets:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
         rows = self._rows(step)
-        return self._triplets(rows[block_of(len(rows), rank=self._rank, world_size=self._world_size)])
+        return self._at(rows[block_of(len(rows), rank=self._rank, world_size=self._world_size)])
 
-    def _triplets(self, chosen: np.ndarray) -> Triplets:
+    def _at(self, rows: np.ndarray) -> Triplets:
         split = self._split
         return Triplets(
-            sentences=split.sentences_at(chosen),
-            before=split.sentences_at(chosen - 1),
-            after=split.sentences_at(chosen + 1),
-            positions=split.first + chosen,
+            sentences=split.sentences_at(rows),
+            before=split.sentences_at(rows - 1),
+            after=split.sentences_at(rows + 1),
+            positions=split.first + rows,
         )
 
     def _rows(self, step: int) -> np.ndarray:
-        """Return the positions of a step's sentences within the split, int64 [triplets]."""
         epoch, index = divmod(step, self.num_batches)
         positions, batches = self._order(epoch)
         start, stop = self._bounds[batches[index]]
@@ -416,35 +428,7 @@ def _batch_bounds(steps: np.ndarray, batch_size: int, world_size: int) -> np.nda
     return np.array([bound for bound in bounds if bound[1] - bound[0] >= world_size], dtype=np.int64).reshape(-1, 2)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The pairs of one step.
-
-    Attributes:
-        first: Ragged ids of the first sentences.
-        second: Ragged ids of the second sentences.
-        labels: Class of each pair, int64 [batch], or None if the file has no labels.
-        scores: Similarity of each pair, float64 [batch], or None if the file has no scores.
-        rows: The pairs' rows among those of all workers, where a loss compares them with these; None where the batch is
-            all there is.
-    """
-
-    first: Sentences
-    second: Sentences
-    labels: np.ndarray | None = None
-    scores: np.ndarray | None = None
-    rows: slice | None = None
-
-    @property
-    def parts(self) -> tuple[Sentences, ...]:
-        """All sentences of the batch."""
-        return (self.first, self.second)
-
-    def __len__(self) -> int:
-        return len(self.first.lengths)
-
-
-class PairStream:
+class PairStream(_Stream):
     """An infinite stream of pairs, reshuffled every epoch; the same arguments give the same batches.
 
     The last batch of an epoch is smaller; if it has fewer than 2 pairs per worker, it is left out,
@@ -464,7 +448,7 @@ class PairStream:
 
     def __init__(
         self,
-        pairs: EncodedPairs,
+        pairs: Pairs,
         *,
         batch_size: int,
         seed: int,
@@ -496,38 +480,22 @@ class PairStream:
         sides = (self._pairs.first, self._pairs.second)
         return Sentences(np.concatenate([side.ids for side in sides]), np.concatenate([side.lengths for side in sides]))
 
-    def size(self, step: int) -> int:
-        """Return the number of pairs of a step over all workers."""
-        return len(self._rows(step))
-
-    def words(self, step: int) -> np.ndarray:
-        """Return the distinct words of a step over all workers, int32 [words], ascending."""
-        return distinct_words(*pairs_at(self._pairs, self._rows(step)).parts)
-
     def batch(self, step: int) -> Pairs:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
         everyone = self._rows(step)
         own = block_of(len(everyone), rank=self._rank, world_size=self._world_size)
-        return replace(pairs_at(self._pairs, everyone[own]), rows=own if self._gathers else None)
+        return replace(self._at(everyone[own]), rows=own if self._gathers else None)
 
     def _rows(self, step: int) -> np.ndarray:
-        """Return the indices of a step's pairs, int64 [batch]."""
         epoch, index = divmod(step, self.num_batches)
         return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
+
+    def _at(self, rows: np.ndarray) -> Pairs:
+        return self._pairs.select(rows)
 
     def _make_order(self, epoch: int) -> np.ndarray:
         """Return the pairs in the order of an epoch, int64 [pairs]."""
         return np.random.default_rng((self._seed, epoch)).permutation(len(self._pairs))
-
-
-def pairs_at(pairs: EncodedPairs, rows: np.ndarray) -> Pairs:
-    """Return the pairs with the given indices, int64 [batch], in that order."""
-    return Pairs(
-        first=select_rows(pairs.first, rows),
-        second=select_rows(pairs.second, rows),
-        labels=None if pairs.labels is None else pairs.labels[rows],
-        scores=None if pairs.scores is None else pairs.scores[rows],
-    )
 
 
 @dataclass(frozen=True)

@@ -70,23 +70,40 @@ class PairsConfig(StrictModel):
 
 
 @dataclass(frozen=True)
-class EncodedPairs:
-    """Pairs as ids.
+class Pairs:
+    """Pairs as ids: all of a file, or those of one step.
 
     Attributes:
         first: Ragged ids of the first sentences.
         second: Ragged ids of the second sentences.
-        labels: Class of each pair, int64 [pairs], or None.
-        scores: Similarity of each pair, float64 [pairs], or None.
+        labels: Class of each pair, int64 [pairs], or None if the file has no labels.
+        scores: Similarity of each pair, float64 [pairs], or None if the file has no scores.
+        rows: The pairs' rows among those of all workers, where a loss compares them with these; None where the pairs
+            are all there are.
     """
 
     first: Sentences
     second: Sentences
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
+    rows: slice | None = None
+
+    @property
+    def parts(self) -> tuple[Sentences, ...]:
+        """All sentences."""
+        return (self.first, self.second)
 
     def __len__(self) -> int:
         return len(self.first.lengths)
+
+    def select(self, indices: np.ndarray) -> Pairs:
+        """Return the pairs with the given indices, int64 [selected], in that order."""
+        return Pairs(
+            select_rows(self.first, indices),
+            select_rows(self.second, indices),
+            None if self.labels is None else self.labels[indices],
+            None if self.scores is None else self.scores[indices],
+        )
 
 
 @dataclass(frozen=True)
@@ -126,10 +143,10 @@ class PairTexts:
             self.classes,
         )
 
-    def encode(self, vocabulary: Vocabulary, *, max_length: int) -> EncodedPairs:
+    def encode(self, vocabulary: Vocabulary, *, max_length: int) -> Pairs:
         """Return the pairs as ids; sentences are truncated to `max_length` tokens."""
         first, second = (vocabulary.ids(side, max_length=max_length) for side in (self.first, self.second))
-        return EncodedPairs(first, second, self.labels, self.scores)
+        return Pairs(first, second, self.labels, self.scores)
 
 
 def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:

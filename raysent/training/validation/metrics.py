@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from raysent.data.batches import AnyBatch, Batch, Pairs, SentenceTargets, Triplets, TripletStream, pairs_at
+from raysent.data.batches import AnyBatch, Batch, Pairs, SentenceTargets, Triplets, TripletStream
 from raysent.data.corpus import Corpus, CorpusSplit
 from raysent.data.pairs import PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
@@ -121,7 +121,7 @@ def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int,
 
     def make() -> Iterator[Pairs]:
         rows = np.arange(len(encoded))
-        return (pairs_at(encoded, rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH))
+        return (encoded.select(rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH))
 
     return HeldOut(chosen.key, make)
 
