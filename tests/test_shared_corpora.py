@@ -45,7 +45,12 @@ def built(monkeypatch) -> list[str]:
     build_once = preparation.build_once
 
     def counted(folder, name, build):
-        return build_once(folder, name, lambda place: stages.append(name.partition("/")[0]) or build(place))
+        def noted(place):
+            summary = build(place)
+            stages.append(name.partition("/")[0])
+            return summary
+
+        return build_once(folder, name, noted)
 
     monkeypatch.setattr(preparation, "build_once", counted)
     return stages
