@@ -34,8 +34,8 @@ from raysent.data.vocabulary import Vocabulary
 from raysent.exports.check import other_ids
 from raysent.exports.formats import FORMATS, onnx, trained_models
 from raysent.models import ModelConfig, SentenceModel, load
-from raysent.models.codes import known_codes
-from raysent.models.encoders import known_encoders
+from raysent.models.codes import CODES
+from raysent.models.encoders import ENCODERS
 from raysent.models.schemes.st import JoinedModels
 from raysent.models.sentence_encoder import SentenceEncoder
 
@@ -97,12 +97,12 @@ def untrained(vocabulary: Vocabulary, *, max_length: int) -> dict[str, SentenceM
     gru = {"type": "gru", "hidden_size": 64, "bidirectional": True, "embedding": {"dim": 32}}
     sections: dict[str, dict[str, Any]] = {
         f"{name} {number}": {"encoder": config.model_dump(mode="json"), "objective": objective}
-        for name, kind in known_encoders().items()
-        for number, config in enumerate(kind.examples())
+        for name, module in ENCODERS.items()
+        for number, config in enumerate(module.Config.examples())
     } | {
         f"code {name} {number}": {"encoder": gru, "code": code.model_dump(), "objective": {"type": "reconstruction"}}
-        for name, kind in known_codes().items()
-        for number, code in enumerate(kind.examples())
+        for name, module in CODES.items()
+        for number, code in enumerate(module.Config.examples())
     }
     sections["component"] = {"encoder": gru, "objective": objective, "postprocessing": {"remove_component": True}}
     sections["average"] = {"encoder": gru, "objective": objective, "postprocessing": {"combine": "average"}}

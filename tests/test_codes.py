@@ -16,7 +16,7 @@ from raysent.data.batches import Pairs
 from raysent.errors import ConfigError, DataError
 from raysent.kernels.hamming import hamming, pack_bits, unpack_bits
 from raysent.models import SentenceModel, load
-from raysent.models.codes import build_code, known_codes, straight_through
+from raysent.models.codes import CODES, build_code, straight_through
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.codes.principal_components import Config as PrincipalComponents
 from raysent.models.codes.random_projection import Config as RandomProjection
@@ -30,8 +30,8 @@ DIM = 10
 # Every configuration that the methods give as examples, so that a method from another package is tested too.
 EXAMPLES = {
     f"{name}-{number}": example
-    for name, kind in known_codes().items()
-    for number, example in enumerate(kind.examples())
+    for name, module in CODES.items()
+    for number, example in enumerate(module.Config.examples())
 }
 
 

@@ -22,7 +22,7 @@ from raysent.kernels.compiled import load
 from raysent.kernels.packed_gru import cells, recurrence
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
-from raysent.models.encoders import AnyEncoder, EncoderConfig, build_encoder, count_parameters, known_encoders
+from raysent.models.encoders import ENCODERS, AnyEncoder, EncoderConfig, build_encoder, count_parameters
 from raysent.models.encoders.bag import Config as Bag
 from raysent.models.encoders.cnn import Config as Cnn
 from raysent.models.encoders.concat import Config as Concat
@@ -38,8 +38,8 @@ VOCABULARY = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2,
 # Every configuration that the encoders give as examples, so that an encoder from another package is tested too.
 EXAMPLES = [
     pytest.param(example, id=f"{name}-{number}")
-    for name, kind in known_encoders().items()
-    for number, example in enumerate(kind.examples())
+    for name, module in ENCODERS.items()
+    for number, example in enumerate(module.Config.examples())
 ]
 
 
@@ -78,10 +78,10 @@ def config(request):
     return request.param
 
 
-@pytest.mark.parametrize("name", known_encoders())
+@pytest.mark.parametrize("name", ENCODERS)
 def test_encoder_examples_are_of_its_type(name):
     """Each encoder has at least one."""
-    assert {example.type for example in known_encoders()[name].examples()} == {name}
+    assert {example.type for example in ENCODERS[name].Config.examples()} == {name}
 
 
 def test_encoder_num_parameters_are_those_of_its_tower(config):
@@ -153,7 +153,7 @@ def test_encoder_config_round_trips_through_json(config):
 def test_encoder_schema_names_every_type():
     """The JSON Schema selects encoders by `type`."""
     schema = Holder.model_json_schema()
-    assert set(schema["properties"]["encoder"]["discriminator"]["mapping"]) == set(known_encoders())
+    assert set(schema["properties"]["encoder"]["discriminator"]["mapping"]) == set(ENCODERS)
 
 
 def test_registry_finds_a_new_file_of_the_folder(tmp_path, monkeypatch):

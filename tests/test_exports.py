@@ -21,8 +21,8 @@ from raysent.exports.check import Check, compare, other_ids
 from raysent.exports.formats import FORMATS, trained_models
 from raysent.exports.tokenizer import build_tokenizer
 from raysent.models import ModelConfig, SentenceModel, load
-from raysent.models.codes import known_codes
-from raysent.models.encoders import known_encoders
+from raysent.models.codes import CODES
+from raysent.models.encoders import ENCODERS
 from raysent.models.schemes import st
 from raysent.models.schemes.hash import HashEncoder
 
@@ -81,9 +81,9 @@ def examples() -> dict[str, SentenceModel]:
     """Return a model for every example of every encoder, composition, postprocessing and code."""
     encoders = {
         f"{name}-{number}": config.model_dump(mode="json")
-        for name, kind in known_encoders().items()
+        for name, module in ENCODERS.items()
         if name != "transformer"
-        for number, config in enumerate(kind.examples())
+        for number, config in enumerate(module.Config.examples())
     }
     parts = {
         "shared": {"encoder": {"type": "concat", "members": {"a": {**GRU, "embedding": FIXED}, "b": GRU}}},
@@ -100,8 +100,8 @@ def examples() -> dict[str, SentenceModel]:
         "code in training": {"encoder": GRU, "code": {"type": "threshold"}},
         **{
             f"{name}-{number}": {"encoder": GRU, "code": code.model_dump(mode="json"), "objective": RECONSTRUCTION}
-            for name, kind in known_codes().items()
-            for number, code in enumerate(kind.examples())
+            for name, module in CODES.items()
+            for number, code in enumerate(module.Config.examples())
         },
     }
     return {name: build(encoder) for name, encoder in encoders.items()} | {

@@ -14,12 +14,12 @@ from raysent.config import Document, validate
 from raysent.errors import ConfigError
 from raysent.models.objectives import (
     CONTEXT_METRICS,
+    OBJECTIVES,
     PREDICTION_METRICS,
     AnyObjective,
     StepShape,
     TripletBatches,
     build_objective,
-    known_objectives,
     places_of,
 )
 from raysent.models.objectives.context_prediction import Config
@@ -52,10 +52,10 @@ def perfect_vectors(count, context_size):
     return 60.0 * ((distance >= 1) & (distance <= context_size)).float(), torch.eye(count)
 
 
-@pytest.fixture(params=known_objectives())
+@pytest.fixture(params=OBJECTIVES)
 def config(request):
     """Every objective that the registry finds, with its defaults."""
-    return known_objectives()[request.param]()
+    return OBJECTIVES[request.param].Config()
 
 
 def test_objective_loss_is_a_scalar_with_a_gradient(config):
@@ -101,11 +101,11 @@ def test_objective_gathers_no_triplets(config):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, config in known_objectives().items() if config().across_workers == "rows"]
+    "name", [name for name, module in OBJECTIVES.items() if module.Config().across_workers == "rows"]
 )
 def test_losses_of_rows_add_up_to_the_whole(name):
     """The rows of three workers against the vectors of all have the loss and the gradients of one worker."""
-    config = known_objectives()[name]()
+    config = OBJECTIVES[name].Config()
     objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
     objective.before_step(0.9)
     batch, parameters = toy_batch(type(config.batches), size=11), [*read.parameters(), *objective.parameters()]
@@ -182,7 +182,7 @@ def test_alternatives_of_context_prediction_equal_their_restatements(context_siz
     expected = context_alternatives(f.double().numpy(), g.double().numpy(), documents, context_size=context_size)
     places = contiguous(17, documents)
     for name, value in zip(("window_classifier", "context_margin"), expected, strict=True):
-        objective = build_objective(known_objectives()[name](context_size=context_size))
+        objective = build_objective(OBJECTIVES[name].Config(context_size=context_size))
         loss = objective.compare(f, g, places, places)
         assert loss.item() == pytest.approx(value, rel=1e-5)
 
@@ -192,7 +192,7 @@ def test_alternatives_without_any_neighbour_are_zero(name):
     """The mean over no sentence is 0, not NaN."""
     f, g = (side.requires_grad_() for side in random_vectors(3))
     places = contiguous(3, [0, 1, 2])
-    loss = build_objective(known_objectives()[name]()).compare(f, g, places, places)
+    loss = build_objective(OBJECTIVES[name].Config()).compare(f, g, places, places)
     loss.backward()
     assert loss.item() == 0
     assert not f.grad.any()

@@ -10,7 +10,7 @@ from command import CommandLine
 
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.kernels.hamming import hamming, unpack_bits
-from raysent.models.codes import known_codes
+from raysent.models.codes import CODES
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
 
 
@@ -26,7 +26,7 @@ def settings(method: str, *, bits: int = 20, **others: object) -> VectorCodeConf
     return VectorCodeConfig.model_validate({"code": code, "epochs": 3, "batch_size": 16, **others})
 
 
-@pytest.mark.parametrize("method", sorted(known_codes()))
+@pytest.mark.parametrize("method", sorted(CODES))
 def test_near_vectors_have_near_codes(method, tmp_path):
     """A vector's code is nearest to that of the same vector with little noise; a saved code gives the same bytes."""
     vectors = clustered_vectors()

@@ -126,8 +126,3 @@ if TYPE_CHECKING:
     AnyCode: TypeAlias = CodeConfig
 else:
     AnyCode = union(CODES)
-
-
-def known_codes() -> dict[str, type[CodeConfig]]:
-    """Return the configuration class of every method by name."""
-    return {name: module.Config for name, module in CODES.items()}

@@ -251,8 +251,3 @@ else:
     for _module in ENCODERS.values():
         # A composition names `AnyEncoder`, which is defined only now.
         _module.Config.model_rebuild(force=True, _types_namespace={"AnyEncoder": AnyEncoder})
-
-
-def known_encoders() -> dict[str, type[EncoderConfig]]:
-    """Return the configuration class of every encoder by name."""
-    return {name: module.Config for name, module in ENCODERS.items()}

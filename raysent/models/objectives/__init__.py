@@ -449,8 +449,3 @@ if TYPE_CHECKING:
     AnyObjective: TypeAlias = ObjectiveConfig
 else:
     AnyObjective = union(OBJECTIVES)
-
-
-def known_objectives() -> dict[str, type[ObjectiveConfig]]:
-    """Return the configuration class of every objective by name."""
-    return {name: module.Config for name, module in OBJECTIVES.items()}
