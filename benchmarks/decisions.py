@@ -30,7 +30,7 @@ import numpy as np
 from raysent.config import parse_yaml
 from raysent.cost import Admission, Budget, Funds, Ledger, MachineType, Price
 from raysent.sweeps import RandomSampler, SweepController
-from raysent.sweeps.driver import is_urgent, training_left_s
+from raysent.sweeps.fleet import is_urgent, training_left_s
 from raysent.sweeps.space import parse_space
 
 SPACE = """

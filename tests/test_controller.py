@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal, read_events
-from raysent.sweeps.journal_replay import budget_values, replay
+from raysent.sweeps.journal_replay import replay
 from raysent.sweeps.record import RecordedSweep, SweepRecord
 from raysent.sweeps.retraining import retrained_of
 from raysent.sweeps.space import parse_space
@@ -375,7 +376,7 @@ def test_retraining_stays_inside_the_budget_and_says_what_does_not_fit(limits, f
     """A training of twice the epochs is expected to cost and take twice as much, and a margin; replay agrees."""
     space, budget = _with_retraining("{retrain: 2, retrain_epochs: 2.0}"), Budget(**limits)
     _, events = _searched(space, usd=1.0)
-    events.insert(0, {"event": "session", "budget": budget_values(budget)})
+    events.insert(0, {"event": "session", "budget": asdict(budget)})
     resumed = SweepController(
         space, seed=1, write=lambda event, **values: events.append({"event": event, **values}), past=events[1:],
         budget=budget,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from benchmarks.simulation import Simulator
 from benchmarks.simulation.workload import Scenario
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
-from raysent.sweeps import RandomSampler, budget_values, replay
+from raysent.sweeps import RandomSampler, replay
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import parse_space
 
@@ -122,7 +123,7 @@ def test_replay_takes_the_budget_of_each_sitting():
     """A budget that was raised between sittings is the one that a sitting's decisions were made by."""
     first = Simulator(SPACE, _world(), Budget(limit_usd=1.0), seed=3).run().events
     ended = [event for event in first if event["event"] != "ended"]
-    raised = {"event": "session", "budget": budget_values(Budget(limit_usd=100.0))}
+    raised = {"event": "session", "budget": asdict(Budget(limit_usd=100.0))}
     found = replay(SPACE, seed=3, events=[*ended, raised], sampler=lambda: RandomSampler(SPACE, seed=3))
     assert any(event["event"] in ("refused", "halted") for event in first)
     assert (found.difference, found.num_sessions) == ("", 2)

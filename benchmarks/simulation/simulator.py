@@ -7,7 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.simulation.machines import (
@@ -23,7 +23,7 @@ from benchmarks.simulation.machines import (
 from benchmarks.simulation.workload import Scenario, SimulatedTrial, make_workload
 from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
 from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S
-from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, budget_values, derived_seed
+from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, derived_seed
 from raysent.sweeps.space import SearchSpace
 
 BOOT_S = (40.0, 150.0)
@@ -203,7 +203,7 @@ class Simulator:
             budget=self._budget,
             sampler=self._sampler(),
         )
-        self._write("session", budget=budget_values(self._budget))
+        self._write("session", budget=asdict(self._budget))
         self._check_token, self._ticked_s = 0, -math.inf
         self._start_machines()
         self._finish_if_done()

@@ -24,11 +24,12 @@ from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
-from raysent.sweeps.driver import EvaluationMachines, check_free, evaluation_machines
+from raysent.sweeps.driver import check_free
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, trial_time
+from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.integrity import check_run
 from raysent.sweeps.machines import machines_at, this_machine
 from raysent.sweeps.preparation import prepare_space
@@ -39,7 +40,7 @@ from raysent.sweeps.trial import ENDED
 
 if TYPE_CHECKING:
     from raysent.cost.prices import SpotUsd
-    from raysent.sweeps.driver import Fleet
+    from raysent.sweeps.fleet import Fleet
 from raysent.pipeline.arguments import (
     Space,
     SpaceScale,

@@ -7,7 +7,7 @@
 - `budget_policy`: what the budget says to trials
 - `controller`: these together, without Ray
 - `cost_tracker`: the ledger of a running sweep
-- `machines`, `gpu_sharing`: the machines of a sweep, and how trials share them
+- `machines`, `layout`, `fleet`: the machines of a sweep, how trials share them, and those that come and go
 - `trainables`, `ray_tune`: one trial on Ray, and the controller on Ray Tune
 - `record`: `sweep.json` and `trials.csv`
 - `fitting`: settings chosen for the text, the machine and the time

@@ -25,10 +25,11 @@ from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
 from raysent.parallel import Progress
 from raysent.progress import format_duration
-from raysent.sweeps.machines import Layout, Machines, layout, machines_at
+from raysent.sweeps.layout import Layout, Machines, layout
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
-from raysent.sweeps.space.space import FORMS
+from raysent.sweeps.space.domains import FORMS
 from raysent.training.data import TextSize, open_training_data, text_size
 from raysent.training.duration import guess_epoch_s, recent_run_s
 from raysent.training.run import RunConfig

@@ -7,7 +7,7 @@ the same to the last bit; only the wording of reasons may differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from raysent.cost import Budget, Funds
@@ -95,11 +95,6 @@ def not_replayable(space: SearchSpace, *, sampler: Sampler | None = None) -> str
     }
     problems = (f"{name}: {problem}" for name, one in chosen.items() if (problem := replay_problem(one)))
     return next(problems, "")
-
-
-def budget_values(budget: Budget) -> dict[str, Any]:
-    """Return a budget as a session's event keeps it."""
-    return asdict(budget)
 
 
 def _is_same(recorded: Event, derived: Event) -> bool:

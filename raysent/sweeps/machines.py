@@ -1,4 +1,4 @@
-"""The machines of a sweep: which stand, how many more may come, and how trials share their cores and GPUs.
+"""The machines of a sweep: which stand, and how many more may come.
 
 On a cluster that grows, the process that launched it sets how many workers may run at once and what each has at least:
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,123 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices, num_affordable
 from raysent.errors import ConfigError, RaysentError
-from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.storage.object_store import get_content
-from raysent.sweeps.gpu_sharing import ACCELERATOR, trials_per_gpu
-from raysent.sweeps.space import Limits, SearchSpace, named_files
+from raysent.sweeps.layout import ACCELERATOR, Layout, Machines, layout, this_machine, trials_per_gpu, within_memory
+from raysent.sweeps.space import SearchSpace, named_files
 from raysent.training.ray_session import cpus_of_largest_node, node_name, output_to_stderr, ray_session
-
-
-@dataclass(frozen=True)
-class Machines:
-    """What a cluster has for trials.
-
-    Attributes:
-        cpus: Cores in all.
-        gpus: GPUs in all.
-        cpus_per_node: Cores of the largest machine; None where there is one machine.
-        trials_per_gpu: How many trials a GPU has room for.
-        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
-            asked for.
-        shapes: Cores and GPUs of each machine; empty where all are alike.
-    """
-
-    cpus: int
-    gpus: float = 0.0
-    cpus_per_node: int | None = None
-    trials_per_gpu: int = 1
-    num_nodes: int | None = None
-    shapes: tuple[tuple[int, float], ...] = ()
-
-    def num_fitting(self, cpus: int, gpus: float) -> int:
-        """Return how many workers of this size fit, each on one machine."""
-        shapes = self.shapes
-        if not shapes:
-            num = self.num_nodes or 1
-            shapes = ((self.cpus // num, self.gpus / num),) * num
-        return sum(
-            min(of_cpus // cpus, math.floor(of_gpus / gpus + 1e-6)) if gpus else of_cpus // cpus
-            for of_cpus, of_gpus in shapes
-        )
-
-    def gpus_per_worker(self, workers: int) -> float:
-        """Return a worker's part of a GPU by default: workers of one trial never share one."""
-        shared = self.trials_per_gpu if workers == 1 else 1
-        return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How trials share the cluster.
-
-    Attributes:
-        concurrent: Trials at once.
-        workers_per_trial: Ray Train workers of each.
-        cpus_per_worker: Cores of each worker.
-        gpus_per_worker: GPUs of each worker.
-        is_nested: Whether a trial trains on Ray Train workers of its own, else inside a reused Tune actor.
-    """
-
-    concurrent: int
-    workers_per_trial: int
-    cpus_per_worker: int
-    gpus_per_worker: float
-    is_nested: bool
-
-
-def this_machine() -> Machines:
-    """Return the cores and GPUs of this machine."""
-    return Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
-
-
-def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
-    """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
-
-    Trials side by side on one core each do more than one after another on all: threads wait for each other.
-
-    Args:
-        limits: What the space asks for.
-        machines: The cluster.
-        num_trials: How many are left to train.
-
-    Raises:
-        ConfigError: If one trial alone does not fit.
-    """
-    cpus, gpus = machines.cpus, machines.gpus
-    workers = limits.workers_per_trial
-    gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
-    fitting = machines.num_fitting(1, gpus_per_worker) // workers
-    at_once = min(fitting, num_trials)
-    if fitting < 1:
-        raise ConfigError(
-            f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
-            f"and {gpus:g} GPUs; lower --workers-per-trial or --gpus-per-worker"
-        )
-    at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
-    nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
-    cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
-    if machines.num_nodes is not None:
-        cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
-    cores = max(1, cores)
-    # A worker does not span machines: three machines of three cores hold three workers of two cores, not four.
-    while cores > 1 and machines.num_fitting(cores, gpus_per_worker) < at_once * workers:
-        cores -= 1
-    return Layout(at_once, workers, cores, gpus_per_worker, nested)
-
 
 # A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it; and Ray's own, of the
 # head.
 DRIVER_RESOURCE, HEAD_RESOURCE = "raysent_driver", "node:__internal_head__"
-# Memory that a trial with workers of its own takes on the head: `python -m benchmarks.head_memory`, and a margin.
-DRIVER_BYTES = 800 << 20
 _LOOK_S = 60.0
 WORKERS_VARIABLE = "RAYSENT_WORKERS"
 
@@ -298,26 +195,6 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
         workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, models), workers.num
     )
     return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
-
-
-def within_memory(found: Layout, memory_bytes: float | None) -> Layout:
-    """Return a layout with so few trials at once that their processes on the head fit into its memory, and say so.
-
-    Args:
-        found: How trials share the cluster.
-        memory_bytes: Memory of the head for processes; None if it is unknown.
-    """
-    if not found.is_nested or memory_bytes is None:
-        return found
-    most = max(1, int(memory_bytes // DRIVER_BYTES))
-    if found.concurrent <= most:
-        return found
-    messages.print(
-        f"{most} trials at once instead of {found.concurrent}: each needs {DRIVER_BYTES / 2**30:.1f} GiB on the head, "
-        f"which has {memory_bytes / 2**30:.1f} GiB for them; more need a larger head",
-        soft_wrap=True,
-    )
-    return replace(found, concurrent=most)
 
 
 def _driver_bytes(alive: Sequence[Mapping[str, Any]]) -> float | None:

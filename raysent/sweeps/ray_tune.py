@@ -29,7 +29,8 @@ from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.journal import finite
-from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE, Layout
+from raysent.sweeps.layout import Layout
+from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE
 from raysent.sweeps.retraining import Retraining
 from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train, retrain
 from raysent.sweeps.trial import Trial

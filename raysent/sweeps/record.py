@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import platform
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysent.config import Document, Override
+from raysent.cost import Budget
 from raysent.errors import ArtifactError
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
@@ -77,6 +79,11 @@ class SweepRecord:
     versions: Mapping[str, str] = field(default_factory=_versions)
     source: str = ""
     origin: str = field(default_factory=lambda: str(Path.cwd()))
+
+    @property
+    def budget(self) -> Budget:
+        """What the sweep may spend, its deadline counted from its start."""
+        return self.space.cost.for_sweep(datetime.datetime.fromtimestamp(self.started, datetime.UTC))
 
     def values(self) -> dict[str, Any]:
         """Return the values of `sweep.json`."""

@@ -3,16 +3,12 @@
 A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
 searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `evaluation`.
 It is checked against the models at every edge value, so that a mistake is found before any process is started.
-Also the files of this machine that a space names, wherever in it they are named.
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,23 +17,20 @@ import pydantic
 
 from raysent.config import (
     Document,
-    KeyPath,
     Override,
     StrictModel,
-    get_dotted,
-    parse_override,
     read_yaml,
-    set_dotted,
     shipped_path,
 )
 from raysent.config import validate as validate_document
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
-from raysent.evaluation.task_files.settings import split_task_name
-from raysent.reading import parse_json
 from raysent.sweeps.components import check_components
+from raysent.sweeps.space.domains import FORMS, Choice, Domain, parse_domain
 from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, FittedName, Limits, PublishedModel
-from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
+from raysent.sweeps.space.local_paths import absolute_paths
+from raysent.sweeps.space.overrides import apply_overrides
+from raysent.sweeps.space.space import SearchSpace
 from raysent.training.run import RunConfig
 from raysent.training.validation import FINISHED_METRICS, METRICS, Metric
 
@@ -200,8 +193,6 @@ def schema() -> dict[str, Any]:
 
 
 FOLDER = "search_spaces"
-# Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted"})
 
 
 def find_space(name: str) -> Path:
@@ -245,36 +236,6 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
     return parse_space(apply_overrides(read_yaml(path), overrides), name=path.stem)
 
 
-def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
-    """Return the document with the command line's values in it.
-
-    A name of a run is set in `base`, which ends the search over it. If a whole part is searched, such as `encoder`,
-    a value inside it ends the search over that part: the part is that of `base`. ``search.NAME={choice: [a, b]}``
-    searches a name instead, or leaves out the other labels of a choice that stands there.
-
-    Raises:
-        ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
-    """
-    document = replace(document, options={}).with_overrides([])  # what follows changes the copy
-    for given in overrides:
-        override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
-        if override.name.startswith("search."):
-            values, searched = document.values, override.name.removeprefix("search.")
-            if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
-                values["search"][searched] = _restricted(values, searched, override.value)
-            document = replace(document, options={**document.options, ("search", searched): override.option})
-            _end_fitting(values, searched)
-            continue
-        is_section = override.name.split(".")[0] in _SECTIONS
-        name = override.name if is_section else f"base.{override.name}"
-        document = document.with_overrides([override._replace(name=name)])
-        if name.startswith("base."):
-            _end_searches(document.values, name.removeprefix("base."), override.value)
-        _end_fitting(document.values, name.removeprefix("base."))
-    _check_not_lost(document.values.get("search"), document.options)
-    return document
-
-
 def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> SearchSpace:
     """Return a space with values of the command line in it.
 
@@ -282,147 +243,6 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> S
         ConfigError: As `read_space`.
     """
     return parse_space(apply_overrides(space.document, overrides), name=space.name, is_recorded=space.is_recorded)
-
-
-def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
-    """Return a domain; a list of labels of the choice that stands there keeps what these stand for.
-
-    Names that are searched only under labels that are left out are not searched either.
-    """
-    before = values["search"].get(name)
-    options = before.get("choice") if isinstance(before, dict) else None
-    labels = given.get("choice") if isinstance(given, dict) else None
-    if not isinstance(options, dict) or not isinstance(labels, list):
-        return given
-    if not all(isinstance(label, str) and label in options for label in labels):
-        return given
-    when = values.get("when") if isinstance(values.get("when"), dict) else {}
-    for other, tests in list((when or {}).items()):
-        if isinstance(tests, dict) and name in tests:
-            wanted = tests[name] if isinstance(tests[name], list) else [tests[name]]
-            tests[name] = [label for label in wanted if label in labels]
-            if not tests[name]:
-                values["search"].pop(other, None)
-                values["when"].pop(other)
-    return {"choice": {label: options[label] for label in labels}}
-
-
-def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
-    """Refuse options that contradict each other: one searches a part, another one sets a value inside it."""
-    for path, option in options.items():
-        if path[0] == "search" and isinstance(search, dict) and path[1] not in search:
-            raise ConfigError(f"{option}: another option sets a value in '{path[1]}', which ends its search; name one")
-        wider = [".".join(path[1:end]) for end in range(2, len(path))]
-        searched = next((name for name in wider if isinstance(search, dict) and name in search), None)
-        if path[0] == "base" and searched is not None:
-            raise ConfigError(f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'")
-
-
-def _end_fitting(values: dict[str, Any], name: str) -> None:
-    """Take the names out of `fit` that a given value decides: its own, those inside it, and a member's of the same."""
-    path = name.removeprefix("second_").split(".")  # those of both encoders are one name
-
-    def is_given(fitted: str) -> bool:
-        of_it = fitted.split(".")
-        return of_it[: len(path)] == path or (of_it[0], of_it[-1]) == (path[0], path[-1])
-
-    if isinstance(values.get("fit"), list):
-        values["fit"] = [one for one in values["fit"] if not (isinstance(one, str) and is_given(one))]
-
-
-def _end_searches(values: dict[str, Any], name: str, value: Any) -> None:
-    """End the search over a name that has been given a value, and over the parts that it is in."""
-    _end_search(values, name, value)
-    while "." in name:
-        name = name.rpartition(".")[0]
-        _end_search(values, name, get_dotted(values, f"base.{name}"))
-
-
-def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
-    """Take a name that has been given a value out of whatever speaks of searching it.
-
-    Names that are searched only under other values of it are not searched either.
-    """
-    search, when = (values[key] if isinstance(values.get(key), dict) else {} for key in ("search", "when"))
-    if search.pop(name, None) is None:
-        return
-    when.pop(name, None)
-    for other, tests in list(when.items()):
-        if isinstance(tests, dict) and name in tests:
-            labels = tests.pop(name)
-            if value not in (labels if isinstance(labels, list) else [labels]):
-                search.pop(other, None)
-                when.pop(other)
-    if get_dotted(values, "evaluation.stratify_by") == name:
-        set_dotted(values, "evaluation.stratify_by", None)
-
-
-def local_files(text: Any, *, folder: Path = Path()) -> list[Path]:
-    """Return what a value names here: a file, a folder, or what a glob matches; none where it is something else.
-
-    A bare name, such as that of the embedded corpus, is no file's. Relative paths start from `folder`.
-    """
-    if not isinstance(text, str) or not {".", "/"} & set(text) or "://" in text:
-        return []
-    path = folder / Path(text).expanduser()
-    if glob.has_magic(text):
-        return [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 - may be absolute
-    return [path] if path.exists() else []
-
-
-def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder: Path = Path()) -> Any:
-    """Return plain values in which every text that names files here is replaced.
-
-    Args:
-        values: Mappings, lists and plain values.
-        rename: The text and what it names -> what stands for it.
-        folder: Where relative paths start.
-    """
-    if isinstance(values, dict):
-        return {key: with_files(value, rename, folder=folder) for key, value in values.items()}
-    if isinstance(values, list):
-        return [with_files(value, rename, folder=folder) for value in values]
-    found = local_files(values, folder=folder)
-    if found:
-        return rename(values, found)
-    path, rejoin = table_of(values)
-    renamed = path if path == values else with_files(path, rename, folder=folder)
-    return values if renamed == path else rejoin(renamed)
-
-
-def table_of(text: Any) -> tuple[Any, Callable[[Any], str]]:
-    """Return the table, or the table of each split, that an own task with settings names, and what puts it back.
-
-    ``reviews.csv:text=body`` and ``{"path": "reviews.csv", "text": "body"}`` are such tasks.
-    """
-    if not isinstance(text, str):
-        return None, str
-    if text.startswith("{"):
-        with contextlib.suppress(ValueError):
-            settings = parse_json(text)
-            if isinstance(settings, dict) and "path" in settings:
-                return settings["path"], lambda path: json.dumps({**settings, "path": path})
-        return None, str
-    name, path, options = split_task_name(text)
-    head = "" if name is None else f"{name}="
-    return path, lambda path: f"{head}{path}:{options}" if options else f"{head}{path}"
-
-
-def named_files(values: Any) -> Iterator[Path]:
-    """Yield every file and folder here that values name."""
-    if isinstance(values, dict | list):
-        for value in values.values() if isinstance(values, dict) else values:
-            yield from named_files(value)
-        return
-    yield from local_files(values)
-    path, _ = table_of(values)
-    if path != values:
-        yield from named_files(path)
-
-
-def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
-    """Return plain values in which the files that stand here have absolute paths; relative ones start from `folder`."""
-    return with_files(values, lambda text, _: str((folder / Path(text).expanduser()).absolute()), folder=folder)
 
 
 def with_absolute_paths(space: SearchSpace) -> SearchSpace:

@@ -1,0 +1,81 @@
+"""The files and folders of this machine that values name, wherever in them they are named."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from raysent.evaluation.task_files.settings import split_task_name
+from raysent.reading import parse_json
+
+
+def local_files(text: Any, *, folder: Path = Path()) -> list[Path]:
+    """Return what a value names here: a file, a folder, or what a glob matches; none where it is something else.
+
+    A bare name, such as that of the embedded corpus, is no file's. Relative paths start from `folder`.
+    """
+    if not isinstance(text, str) or not {".", "/"} & set(text) or "://" in text:
+        return []
+    path = folder / Path(text).expanduser()
+    if glob.has_magic(text):
+        return [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 - may be absolute
+    return [path] if path.exists() else []
+
+
+def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder: Path = Path()) -> Any:
+    """Return plain values in which every text that names files here is replaced.
+
+    Args:
+        values: Mappings, lists and plain values.
+        rename: The text and what it names -> what stands for it.
+        folder: Where relative paths start.
+    """
+    if isinstance(values, dict):
+        return {key: with_files(value, rename, folder=folder) for key, value in values.items()}
+    if isinstance(values, list):
+        return [with_files(value, rename, folder=folder) for value in values]
+    found = local_files(values, folder=folder)
+    if found:
+        return rename(values, found)
+    path, rejoin = table_of(values)
+    renamed = path if path == values else with_files(path, rename, folder=folder)
+    return values if renamed == path else rejoin(renamed)
+
+
+def table_of(text: Any) -> tuple[Any, Callable[[Any], str]]:
+    """Return the table, or the table of each split, that an own task with settings names, and what puts it back.
+
+    ``reviews.csv:text=body`` and ``{"path": "reviews.csv", "text": "body"}`` are such tasks.
+    """
+    if not isinstance(text, str):
+        return None, str
+    if text.startswith("{"):
+        with contextlib.suppress(ValueError):
+            settings = parse_json(text)
+            if isinstance(settings, dict) and "path" in settings:
+                return settings["path"], lambda path: json.dumps({**settings, "path": path})
+        return None, str
+    name, path, options = split_task_name(text)
+    head = "" if name is None else f"{name}="
+    return path, lambda path: f"{head}{path}:{options}" if options else f"{head}{path}"
+
+
+def named_files(values: Any) -> Iterator[Path]:
+    """Yield every file and folder here that values name."""
+    if isinstance(values, dict | list):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from named_files(value)
+        return
+    yield from local_files(values)
+    path, _ = table_of(values)
+    if path != values:
+        yield from named_files(path)
+
+
+def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
+    """Return plain values in which the files that stand here have absolute paths; relative ones start from `folder`."""
+    return with_files(values, lambda text, _: str((folder / Path(text).expanduser()).absolute()), folder=folder)

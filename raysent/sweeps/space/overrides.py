@@ -1,0 +1,116 @@
+"""The command line's values in a search space: they end the search over what they set, and the fitting of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from raysent.config import Document, KeyPath, Override, get_dotted, parse_override, set_dotted
+from raysent.errors import ConfigError
+
+# Sections that an option may reach; any other name is one of the run's.
+_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted"})
+
+
+def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
+    """Return the document with the command line's values in it.
+
+    A name of a run is set in `base`, which ends the search over it. If a whole part is searched, such as `encoder`,
+    a value inside it ends the search over that part: the part is that of `base`. ``search.NAME={choice: [a, b]}``
+    searches a name instead, or leaves out the other labels of a choice that stands there.
+
+    Raises:
+        ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
+    """
+    document = replace(document, options={}).with_overrides([])  # what follows changes the copy
+    for given in overrides:
+        override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
+        if override.name.startswith("search."):
+            values, searched = document.values, override.name.removeprefix("search.")
+            if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
+                values["search"][searched] = _restricted(values, searched, override.value)
+            document = replace(document, options={**document.options, ("search", searched): override.option})
+            _end_fitting(values, searched)
+            continue
+        is_section = override.name.split(".")[0] in _SECTIONS
+        name = override.name if is_section else f"base.{override.name}"
+        document = document.with_overrides([override._replace(name=name)])
+        if name.startswith("base."):
+            _end_searches(document.values, name.removeprefix("base."), override.value)
+        _end_fitting(document.values, name.removeprefix("base."))
+    _check_not_lost(document.values.get("search"), document.options)
+    return document
+
+
+def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
+    """Return a domain; a list of labels of the choice that stands there keeps what these stand for.
+
+    Names that are searched only under labels that are left out are not searched either.
+    """
+    before = values["search"].get(name)
+    options = before.get("choice") if isinstance(before, dict) else None
+    labels = given.get("choice") if isinstance(given, dict) else None
+    if not isinstance(options, dict) or not isinstance(labels, list):
+        return given
+    if not all(isinstance(label, str) and label in options for label in labels):
+        return given
+    when = values.get("when") if isinstance(values.get("when"), dict) else {}
+    for other, tests in list((when or {}).items()):
+        if isinstance(tests, dict) and name in tests:
+            wanted = tests[name] if isinstance(tests[name], list) else [tests[name]]
+            tests[name] = [label for label in wanted if label in labels]
+            if not tests[name]:
+                values["search"].pop(other, None)
+                values["when"].pop(other)
+    return {"choice": {label: options[label] for label in labels}}
+
+
+def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
+    """Refuse options that contradict each other: one searches a part, another one sets a value inside it."""
+    for path, option in options.items():
+        if path[0] == "search" and isinstance(search, dict) and path[1] not in search:
+            raise ConfigError(f"{option}: another option sets a value in '{path[1]}', which ends its search; name one")
+        wider = [".".join(path[1:end]) for end in range(2, len(path))]
+        searched = next((name for name in wider if isinstance(search, dict) and name in search), None)
+        if path[0] == "base" and searched is not None:
+            raise ConfigError(f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'")
+
+
+def _end_fitting(values: dict[str, Any], name: str) -> None:
+    """Take the names out of `fit` that a given value decides: its own, those inside it, and a member's of the same."""
+    path = name.removeprefix("second_").split(".")  # those of both encoders are one name
+
+    def is_given(fitted: str) -> bool:
+        of_it = fitted.split(".")
+        return of_it[: len(path)] == path or (of_it[0], of_it[-1]) == (path[0], path[-1])
+
+    if isinstance(values.get("fit"), list):
+        values["fit"] = [one for one in values["fit"] if not (isinstance(one, str) and is_given(one))]
+
+
+def _end_searches(values: dict[str, Any], name: str, value: Any) -> None:
+    """End the search over a name that has been given a value, and over the parts that it is in."""
+    _end_search(values, name, value)
+    while "." in name:
+        name = name.rpartition(".")[0]
+        _end_search(values, name, get_dotted(values, f"base.{name}"))
+
+
+def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
+    """Take a name that has been given a value out of whatever speaks of searching it.
+
+    Names that are searched only under other values of it are not searched either.
+    """
+    search, when = (values[key] if isinstance(values.get(key), dict) else {} for key in ("search", "when"))
+    if search.pop(name, None) is None:
+        return
+    when.pop(name, None)
+    for other, tests in list(when.items()):
+        if isinstance(tests, dict) and name in tests:
+            labels = tests.pop(name)
+            if value not in (labels if isinstance(labels, list) else [labels]):
+                search.pop(other, None)
+                when.pop(other)
+    if get_dotted(values, "evaluation.stratify_by") == name:
+        set_dotted(values, "evaluation.stratify_by", None)
