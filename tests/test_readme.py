@@ -16,7 +16,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 MAX_LINES = 150
 # Folders whose contents the tree names; of the others it names the folder alone, or what it likes.
 COMPLETE = ("raysent", "search_spaces", "benchmarks")
-UNNAMED = {"__init__.py", "py.typed"}
+UNNAMED = {"__init__.py", "__init__.pyi", "py.typed"}
 
 
 def tree_block() -> list[str]:

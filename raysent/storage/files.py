@@ -72,12 +72,6 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically."""
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(data)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON atomically.
 
