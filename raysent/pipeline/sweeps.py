@@ -31,7 +31,8 @@ from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.integrity import check_run
-from raysent.sweeps.machines import machines_at, this_machine
+from raysent.sweeps.layout import this_machine
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
