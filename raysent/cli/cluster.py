@@ -54,7 +54,7 @@ def cluster_up(
         typer.echo(json.dumps(policies, indent=2))
         return
     if not yes and sys.stdin.isatty():
-        hourly = _usd_per_hour(cluster.head_type, cluster.region)
+        hourly = _usd_per_hour(cluster.head["node_config"]["InstanceType"], cluster.region)
         messages.print(f"{cluster.name}: the head costs about {hourly} usd an hour from now on", soft_wrap=True)
         typer.confirm("Start it?", default=True, abort=True, err=True)
     Launcher(cluster).up(update=update, on_line=_say)

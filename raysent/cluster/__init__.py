@@ -18,57 +18,7 @@ jobs.py          commands through Ray's job API; download of results
 readiness.py     what keeps a cluster from being launched
 """
 
-from raysent.cluster.account import Account, Machine
-from raysent.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
-from raysent.cluster.following import StoredRun, SubmittedSweep, find_run, follow_run, stop_run
-from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, JobResult, Jobs, Output, download, ship
-from raysent.cluster.launcher import Head, Launcher, read_token
-from raysent.cluster.policies import head_policy, worker_policy
-from raysent.cluster.prices import Quote, price_space, quote, quotes, workers_for
-from raysent.cluster.slurm import sbatch_file
-from raysent.cluster.submission import (
-    Submission,
-    SweepJob,
-    prepare_resumption,
-    prepare_submission,
-    run_submission,
-    submit,
-)
+import lazy_loader
 
-__all__ = [
-    "SHIPPED_FOLDER",
-    "Account",
-    "ClusterFile",
-    "ClusterSettings",
-    "ConnectionLostError",
-    "Head",
-    "JobResult",
-    "Jobs",
-    "Launcher",
-    "Machine",
-    "Output",
-    "Quote",
-    "StoredRun",
-    "Submission",
-    "SubmittedSweep",
-    "SweepJob",
-    "download",
-    "find_run",
-    "follow_run",
-    "head_policy",
-    "prepare_resumption",
-    "prepare_submission",
-    "price_space",
-    "quote",
-    "quotes",
-    "read_cluster",
-    "read_token",
-    "run_submission",
-    "sbatch_file",
-    "self_destruct",
-    "ship",
-    "stop_run",
-    "submit",
-    "worker_policy",
-    "workers_for",
-]
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

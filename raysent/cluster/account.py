@@ -261,7 +261,6 @@ class Account:
         return name
 
     def _new_group(self, cluster: ClusterFile) -> dict[str, Any]:
-        """Return the arguments that create a cluster's group in the default network."""
         networks = self.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
         if not networks:
             fix = "create one with 'aws ec2 create-default-vpc'"
@@ -320,7 +319,6 @@ class Account:
 
 
 def _inputs_of(sweep: str) -> str:
-    """Return the name of the policy for what a sweep reads."""
     return f"{_INPUTS}-{re.sub(r'[^A-Za-z0-9_+=,.@-]', '-', sweep)}"[:128]
 
 
@@ -329,7 +327,6 @@ def _group_name(cluster: ClusterFile) -> str:
 
 
 def _machine(instance: Mapping[str, Any]) -> Machine:
-    """Return a machine from AWS's description of the instance."""
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
     expires = None
     with contextlib.suppress(ValueError):

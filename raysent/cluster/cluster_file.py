@@ -157,15 +157,10 @@ class ClusterFile:
         """Instance types of all node types, each once."""
         return sorted({kind["node_config"]["InstanceType"] for kind in self.node_types.values()})
 
-    @cached_property
-    def worker_instance_types(self) -> list[str]:
-        """Instance types of the workers, each once."""
-        return sorted({kind["node_config"]["InstanceType"] for kind in self.worker_types.values()})
-
     @property
-    def head_type(self) -> str:
-        """Instance type of the head."""
-        return str(self.node_types[self.document.values["head_node_type"]]["node_config"]["InstanceType"])
+    def head(self) -> dict[str, Any]:
+        """The node type of the head."""
+        return self.node_types[self.document.values["head_node_type"]]
 
     @property
     def worker_types(self) -> dict[str, dict[str, Any]]:
@@ -277,7 +272,6 @@ def read_cluster(path: Path) -> ClusterFile:
 
 
 def _user() -> str:
-    """Return the name of this account's user, as a cluster's name may contain it."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user without a name, as in a container

@@ -23,6 +23,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from email.utils import parsedate_to_datetime
@@ -189,7 +190,7 @@ class FleetSettings:
             for name, kind in cluster.worker_types.items()
             if kind.get("max_workers", 1)
         }
-        head = cluster.node_types[cluster.document.values["head_node_type"]]["labels"]
+        head = cluster.head["labels"]
         return cls(cluster.name, cluster.region, types, cluster.max_workers, sweep=sweep, head=head)
 
     @classmethod
@@ -304,7 +305,6 @@ class MachineList:
         return found
 
     def _unlisted(self, listed: Collection[str]) -> dict[str, MachineTime]:
-        """Return the machines that were launched for this sweep and that the cloud's list lacks."""
         found = {}
         for line in self._record.lines():
             name = line.get("instance")
@@ -413,9 +413,9 @@ class Fleet:
         names = self._running(now)
         if self._provider is not None:
             joined = joined_instances() if names else set()
-            self._admission.not_joined(_count({name: kind for name, kind in names.items() if name not in joined}))
+            self._admission.not_joined(Counter(kind for name, kind in names.items() if name not in joined))
         plan = self._admission.plan(
-            now_s=now, num_slots=num_workers, funds=funds, running=_count(names), is_urgent=is_urgent
+            now_s=now, num_slots=num_workers, funds=funds, running=Counter(names.values()), is_urgent=is_urgent
         )
         self._renew(names, seconds=permit_s(self._poll_s))
         self._write(plan.targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s))
@@ -435,7 +435,7 @@ class Fleet:
                 return
             self._read_record()
             names = self._running(self._clock())
-            running = _count(names)
+            running = Counter(names.values())
             self._renew(names, seconds=permit_s(self._poll_s))
             if num_tasks is not None:
                 self._kept = self._admission.keep(running, num_slots=num_tasks).targets
@@ -476,10 +476,10 @@ class Fleet:
     def _read_record(self) -> None:
         """Take what the gate has launched, and what the cloud has refused, since the last call."""
         lines = self._record.lines()
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for number, line in enumerate(lines):
             if line["event"] == LAUNCHED:
-                totals[line["type"]] = totals.get(line["type"], 0) + 1
+                totals[line["type"]] += 1
                 self._launched[line["instance"] or f"{line['type']}-{number}"] = line["type"], float(line["time"])
         for name, total in totals.items():
             self._admission.launched(name, total=total)
@@ -604,13 +604,6 @@ def admit(path: Path, targets: Mapping[str, int]) -> None:
         replace_file(path, json.dumps(values))
 
 
-def _count(types: Mapping[str, str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for kind in types.values():
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts
-
-
 def joined_instances() -> set[str]:
     """Return the ids of the machines whose Ray node is alive."""
     client = GcsClient(address=ray.get_runtime_context().gcs_address)
@@ -637,7 +630,6 @@ def _time_of(page: Mapping[str, Any]) -> float:
 
 
 def _instance(found: Mapping[str, Any]) -> Instance:
-    """Return a machine from AWS's description of the instance."""
     tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
     labels = {TYPE_LABEL: found["InstanceType"], MARKET_LABEL: found.get("InstanceLifecycle", "on-demand")}
     ended: float | None = None

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from raysent.cluster.jobs import ConnectionLostError, JobResult, Jobs, Output, download
 from raysent.cluster.launcher import Head, read_token
@@ -32,27 +31,6 @@ Result = TypeVar("Result")
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 30.0
 # Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.
 POLL_S, STOP_WAIT_S = 10.0, 300.0
-
-
-class ReachableCluster(Protocol):
-    """The part of a cluster's head that a follower uses."""
-
-    @property
-    def token_file(self) -> Path:
-        """The file that holds the cluster's token."""
-
-    @property
-    def is_reachable(self) -> bool:
-        """Whether this computer has what a tunnel needs."""
-
-    def is_running(self) -> bool | None:
-        """Return whether the cluster has a head; None if that is unknown."""
-
-    def tunnel(self) -> AbstractContextManager[str]:
-        """Yield the address of its job API."""
-
-    def forget_inputs(self, sweep: str) -> None:
-        """Take away what a sweep that has ended may read."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +86,7 @@ class ClusterGoneError(CloudError):
 
 
 def call_with_jobs(
-    cluster: ReachableCluster,
+    cluster: Head,
     action: Callable[[Jobs], Result],
     *,
     say: Say,
@@ -186,7 +164,7 @@ def follow_run(
     *,
     on_event: Listener,
     say: Say,
-    cluster: ReachableCluster | None = None,
+    cluster: Head | None = None,
     wait: Callable[[float], object] = time.sleep,
 ) -> SubmittedSweep:
     """Follow a submitted sweep from its first event to its end, and download its results. Ctrl-C detaches.
@@ -219,7 +197,7 @@ def how_to_continue(remote: str) -> str:
 
 
 def _followed(
-    run: StoredRun, sorter: LineSorter, head: ReachableCluster, *, say: Say, wait: Callable[[float], object]
+    run: StoredRun, sorter: LineSorter, head: Head, *, say: Say, wait: Callable[[float], object]
 ) -> JobResult:
     """Follow a sweep through a tunnel if this computer has one, else in its stored run."""
     if run.record.code is None and head.is_reachable:
@@ -239,7 +217,7 @@ def finished(ended: JobResult, lines: list[str], *, remote: str, folder: Path) -
 
 
 def follow_stored(
-    remote: str, sorter: LineSorter, cluster: ReachableCluster, *, wait: Callable[[float], object] = time.sleep
+    remote: str, sorter: LineSorter, cluster: Head, *, wait: Callable[[float], object] = time.sleep
 ) -> JobResult:
     """Follow the journal that is stored with a run, after the events that have been received, until the sweep ends.
 
@@ -275,7 +253,7 @@ def stop_run(
     run: StoredRun,
     *,
     say: Say,
-    cluster: ReachableCluster | None = None,
+    cluster: Head | None = None,
     wait: Callable[[float], object] = time.sleep,
 ) -> int | None:
     """Ask a submitted sweep to stop, wait until it has stopped, and take away what it may read.

@@ -52,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Sequence[str], lines: deque[str]) -> int:
-    """Run a command of raysent in this process, keep what it prints, and return its exit code."""
     with (
         contextlib.redirect_stdout(cast(TextIO, _Copy(sys.stdout, lines))),
         contextlib.redirect_stderr(cast(TextIO, _Copy(sys.stderr, lines))),
@@ -90,7 +89,9 @@ def _stopped_by_request(run: str) -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, interrupt)
     has_ended = threading.Event()
-    watcher = threading.Thread(target=watch, args=(run, has_ended, _terminate), daemon=True)
+    watcher = threading.Thread(
+        target=watch, args=(run, has_ended, lambda: os.kill(os.getpid(), signal.SIGTERM)), daemon=True
+    )
     watcher.start()
     try:
         yield
@@ -116,10 +117,6 @@ def watch(run: str, has_ended: threading.Event, stop: Callable[[], object]) -> N
             if request and request != seen:
                 seen = request
                 stop()
-
-
-def _terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Copy:

@@ -205,7 +205,6 @@ class Jobs:
         return result
 
     def _result(self, name: str) -> JobResult | None:
-        """Return the result of a job; None while it runs."""
         with _answering(name):
             info = self._client.get_job_info(name)
         if not info.status.is_terminal():
@@ -267,7 +266,6 @@ def check_shipped_size(values: Any) -> None:
 
 
 def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
-    """Copy the files of a value into a folder; return the path of the copy, or of all copies for a glob."""
     copies = []
     for source in found:
         # A number before the name keeps files of equal names apart.
@@ -301,6 +299,5 @@ def _one_line(error: Exception) -> str:
 
 
 def _last_line(text: str | None) -> str:
-    """Return the last line of a message of Ray."""
     lines = [line for line in (text or "").splitlines() if line.strip()]
     return " ".join(lines[-1].split())[:300] if lines else "it ended without a message"

@@ -167,7 +167,6 @@ class Head:
             process.wait()
 
     def _wait_for(self, port: int, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the tunnel accepts connections."""
         until = time.monotonic() + _TUNNEL_S
         while time.monotonic() < until and process.poll() is None:
             if answers("127.0.0.1", port, timeout_s=1.0):
@@ -278,7 +277,6 @@ class Launcher(Head):
         return self.has_launched
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
-        """Return the values of the placeholders that need no request to AWS."""
         return {
             "cluster": self.cluster.name,
             "sweep": tag_of(sweep),
@@ -355,7 +353,6 @@ def run_process(command: Sequence[str], on_line: Callable[[str], object]) -> int
 
 
 def _free_port() -> int:
-    """Return a free port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -441,7 +438,6 @@ def locked_versions(name: str, *, extras: Sequence[str] = ()) -> dict[str, str]:
 
 @functools.cache
 def _package_files() -> dict[str, bytes]:
-    """Return the files of the running package, by their names in the wheel."""
     files = _files_below(Path(raysent.__file__).parent, "raysent")
     for name in SHIPPED:
         files |= _files_below(shipped_path(name), f"raysent/{name}")
@@ -449,7 +445,6 @@ def _package_files() -> dict[str, bytes]:
 
 
 def _files_below(root: Path, name: str) -> dict[str, bytes]:
-    """Return the content of a file, or of all files of a folder, by their names in the wheel."""
     if root.is_file():
         return {name: root.read_bytes()}
     return {
@@ -473,5 +468,4 @@ def _metadata() -> str:
 
 
 def _digest(data: bytes) -> str:
-    """Return a digest in the format of a wheel's RECORD."""
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")

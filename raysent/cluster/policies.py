@@ -139,7 +139,6 @@ def _tag_and_end(cluster: ClusterFile, account: str) -> list[Policy]:
 
 
 def _storage(cluster: ClusterFile) -> list[Policy]:
-    """Allow to read, write and list below the storage's prefix."""
     bucket, prefix = f"arn:aws:s3:::{cluster.settings.bucket}", cluster.settings.prefix
     below = f"{prefix}/*" if prefix else "*"
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
@@ -155,6 +154,5 @@ def _policy(*statements: Policy) -> Policy:
 
 
 def _allow(sid: str, actions: str | list[str], resources: str | list[str], condition: Policy | None = None) -> Policy:
-    """Return one statement."""
     statement: Policy = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
     return {**statement, "Condition": condition} if condition else statement

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,15 @@ def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, 
     pages = ec2.get_paginator("describe_spot_price_history").paginate(
         InstanceTypes=[instance_type], ProductDescriptions=[PRODUCT], StartTime=now
     )
-    return _latest(entry for page in pages for entry in page["SpotPriceHistory"])
+    latest: dict[str, dict[str, Any]] = {}
+    for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
+        before = latest.get(entry["AvailabilityZone"])
+        if before is None or entry["Timestamp"] > before["Timestamp"]:
+            latest[entry["AvailabilityZone"]] = entry
+    return {
+        zone: (_number(entry.get("SpotPrice")), entry["Timestamp"].isoformat(timespec="minutes"))
+        for zone, entry in sorted(latest.items())
+    }
 
 
 def price_space(
@@ -212,9 +220,8 @@ def held_usd_per_hour(cluster: ClusterFile, space: SearchSpace, *, num_workers: 
     """Return the most that the head and `num_workers` workers cost an hour, at their highest prices."""
     prices = Prices(space.cost)
     of_market = cluster.limited(num_workers=num_workers, market=space.cost.market)
-    head = cluster.node_types[cluster.document.values["head_node_type"]]
     each = max(prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values())
-    return prices.of(head["labels"]).worst_usd_per_hour + num_workers * each
+    return prices.of(cluster.head["labels"]).worst_usd_per_hour + num_workers * each
 
 
 def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
@@ -226,20 +233,19 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
     market = space.cost.market
     of_market = cluster.limited(num_workers=cluster.max_workers, market=market)
     prices = Prices(space.cost)
-    head = cluster.node_types[cluster.document.values["head_node_type"]]
     num = num_workers(
         space,
         most=of_market.max_workers,
-        head_usd=prices.of(head["labels"]).worst_usd_per_hour,
+        head_usd=prices.of(cluster.head["labels"]).worst_usd_per_hour,
         each_usd=max(prices.of(kind["labels"]).worst_usd_per_hour for kind in cluster.worker_types.values()),
     )
-    gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in cluster.worker_instance_types]
+    types = sorted({kind["node_config"]["InstanceType"] for kind in cluster.worker_types.values()})
+    gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in types]
     accelerators = tuple(dict.fromkeys(gpus)) if all(gpus) else ()
     return Workers(num, int(cluster.minimum("CPU")), cluster.minimum("GPU"), accelerators)
 
 
 def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:
-    """Return the on-demand price from AWS, else from the package, with a note."""
     try:
         client = pricing or boto3.client("pricing", region_name=LIST_REGION)
         usd = on_demand_usd(client, instance_type, region)
@@ -263,21 +269,7 @@ def _hourly(product: dict[str, Any]) -> Iterator[float]:
                 yield usd
 
 
-def _latest(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
-    """Return the latest entry of each zone."""
-    latest: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        before = latest.get(entry["AvailabilityZone"])
-        if before is None or entry["Timestamp"] > before["Timestamp"]:
-            latest[entry["AvailabilityZone"]] = entry
-    return {
-        zone: (_number(entry.get("SpotPrice")), entry["Timestamp"].isoformat(timespec="minutes"))
-        for zone, entry in sorted(latest.items())
-    }
-
-
 def _number(text: Any) -> float | None:
-    """Return a finite price above zero, else None."""
     try:
         value = float(text)
     except (TypeError, ValueError):
@@ -286,5 +278,4 @@ def _number(text: Any) -> float | None:
 
 
 def _short(error: Exception) -> str:
-    """Return an error of AWS in one line."""
     return " ".join(str(error).split())[:120].rstrip(".")

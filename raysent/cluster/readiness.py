@@ -69,7 +69,6 @@ def check_roles(cluster: ClusterFile, account: Account, inputs: Sequence[str]) -
 
 
 def _check_image(cluster: ClusterFile, account: Account) -> None:
-    """Check that the machine image exists, and that the file's disk is its disk and large enough."""
     listing = (
         f"AWS lists its images: aws ssm get-parameters-by-path --region {cluster.region} --recursive "
         "--path /aws/service/deeplearning/ami/x86_64 --query Parameters[].Name"

@@ -112,7 +112,6 @@ class Sharing:
         return FileLock(folder / f"{sweep}.lock")
 
     def _is_held(self, sweep: str) -> bool:
-        """Return whether a process of a sweep is alive."""
         lock = self._lock(sweep)
         try:
             lock.acquire(timeout=0)

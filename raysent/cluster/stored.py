@@ -115,7 +115,6 @@ def _folder(remote: str) -> Path:
 
 
 def _read(remote: str, name: str) -> dict[str, Any]:
-    """Return the values of a file of a run; empty if there is none."""
     if not is_remote(remote):
         path = Path(remote) / name
         values = read_json(path) if path.exists() else {}

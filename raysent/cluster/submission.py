@@ -17,14 +17,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
     ClusterGoneError,
     LineSorter,
-    ReachableCluster,
     Say,
     SubmittedSweep,
     call_with_jobs,
@@ -33,7 +32,7 @@ from raysent.cluster.following import (
     how_to_continue,
 )
 from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, check_shipped_size, ship
-from raysent.cluster.launcher import Launcher, read_token
+from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
 from raysent.cluster.stored import INTERRUPTED, JobRecord, read_record, remote_of, write_record
@@ -50,27 +49,6 @@ from raysent.sweeps.space import SearchSpace, find_space, parse_space, with_over
 _SPACE_FOLDER = "space"
 # How long the job of a sweep that has ended may take to end.
 _EXIT_S = 120
-
-
-class Cluster(ReachableCluster, Protocol):
-    """The part of a launcher that a submission uses, in this order: `up`, `tunnel`, `other_sweeps`, `down`.
-
-    Attributes:
-        has_launched: Whether `up` has launched it, or has begun to.
-        stays: Whether it stays after its sweeps.
-    """
-
-    has_launched: bool
-    stays: bool
-
-    def up(self, *, sweep: str, is_kept: bool, inputs: Sequence[str], on_line: Say) -> bool:
-        """Launch it if no head is running; returns whether it was launched."""
-
-    def other_sweeps(self, sweep: str) -> list[str]:
-        """Return the other sweeps that have workers now."""
-
-    def down(self, *, on_line: Say) -> None:
-        """Terminate it."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +195,7 @@ def _with_checked_tasks(
 
 
 def run_submission(
-    launcher: Cluster, submission: Submission, *, on_event: Listener, say: Say, keep: bool = False
+    launcher: Launcher, submission: Submission, *, on_event: Listener, say: Say, keep: bool = False
 ) -> SubmittedSweep:
     """Launch a cluster, submit a sweep, follow it, download the results, and terminate the cluster.
 
@@ -255,7 +233,7 @@ def run_submission(
                 _end(launcher, job, say=say)
 
 
-def _end(launcher: Cluster, job: SweepJob, *, say: Say) -> None:
+def _end(launcher: Launcher, job: SweepJob, *, say: Say) -> None:
     """Terminate a cluster that was launched for a sweep that does not run, unless it is kept or in use."""
     launcher.forget_inputs(job.submission.sweep)
     if not launcher.has_launched:
@@ -277,7 +255,7 @@ def _end(launcher: Cluster, job: SweepJob, *, say: Say) -> None:
         launcher.down(on_line=say)
 
 
-def submit(cluster: ReachableCluster, job: SweepJob, *, say: Say) -> SubmittedSweep:
+def submit(cluster: Head, job: SweepJob, *, say: Say) -> SubmittedSweep:
     """Submit a sweep to a running cluster and follow it; its results are downloaded however it ends.
 
     Args:
@@ -380,7 +358,6 @@ class SweepJob:
 
 
 def _has_ended(remote: str) -> bool:
-    """Return whether the last sweep of a run has stored how it ended."""
     try:
         return read_record(remote).code is not None
     except ArtifactError:
