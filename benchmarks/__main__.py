@@ -30,17 +30,14 @@ BENCHMARKS: dict[str, list[str]] = {
     "growth": ["--steps", "1", "--json"],
     "kills": ["--ray", "0", "--others", "0", "--damages", "5", "--json"],
     "peers": ["--kinds", "mean,doc2vec", "--steps", "1", "--rounds", "1", "--json"],
-    "precision": ["--steps", "20", "--seeds", "1", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
     "selection": ["--draws", "2", "--rows", "60", "--trials", "6", "--curves", "1"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
     "row_adam": ["--steps", "2", "--json"],
-    "serving": ["threads", "--requests", "20", "--rounds", "1"],
     "sweep_overhead": ["--no-ray", "--history", "200", "--json"],
-    "sweep_throughput": ["--rounds", "1", "--trials", "2", "--json"],
     "training_step": ["--sizes", "XS", "--steps", "1", "--json"],
 }
-READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "peers", "precision", "training_step"}
+READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "peers", "training_step"}
 # Peers that a benchmark requires.
 PEERS = {"encoding": ("sentence_transformers",), "peers": ("sentence_transformers", "gensim")}
 # Prefixes of the names of ratios.

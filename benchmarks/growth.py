@@ -5,17 +5,15 @@ Each curve changes one size of a step: `width` of the states, `word_dim`, `batch
 the same batches, in processor time. A sweep's time is that of the simulator, with the real controller and scheduler, as
 a median over seeds. The exponent e of time = a * size^e is the slope of a line through the logarithms.
 
-    python -m benchmarks.growth [--corpus PATH] [--steps 3] [--svg FILE] [--json]
+    python -m benchmarks.growth [--corpus PATH] [--steps 3] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -48,8 +46,6 @@ base: {{encoder: {{type: bag}}, objective: {{type: context_prediction}}}}
 search: {{training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}}}
 limits: {{trials: {trials}}}
 """
-PANEL_WIDTH, PANEL_HEIGHT, COLUMNS, MARGIN = 250, 190, 4, 46
-COLOURS = {"naive": "#b8543f", "ours": "#2f6690", "sweep": "#2f6690"}
 
 
 @dataclass(frozen=True)
@@ -144,74 +140,15 @@ def table(found: Sequence[Curve]) -> str:
     return "\n".join(lines)
 
 
-def svg(found: Sequence[Curve]) -> str:
-    """Return all curves as panels with logarithmic axes."""
-    rows = math.ceil(len(found) / COLUMNS)
-    panels = [
-        f'<g transform="translate({PANEL_WIDTH * (place % COLUMNS)},{PANEL_HEIGHT * (place // COLUMNS)})">'
-        f"{_panel(curve)}</g>"
-        for place, curve in enumerate(found)
-    ]
-    size = f'width="{PANEL_WIDTH * COLUMNS}" height="{PANEL_HEIGHT * rows}"'
-    style = 'font-family="sans-serif" font-size="11" fill="#333"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}><rect {size} fill="white"/>'
-    return head + "".join(panels) + "</svg>\n"
-
-
-def _panel(curve: Curve) -> str:
-    """Return one curve: a line for each step with its exponent, and the ends of both axes in numbers."""
-    every = [one for seconds in curve.seconds.values() for one in seconds]
-    low, high = min(every) / 1.3, max(every) * 1.3
-    left, right, top, bottom = MARGIN, PANEL_WIDTH - 16, 30, PANEL_HEIGHT - 30
-
-    def x(value: float) -> float:
-        return left + (right - left) * math.log(value / curve.values[0]) / math.log(curve.values[-1] / curve.values[0])
-
-    def y(value: float) -> float:
-        return bottom - (bottom - top) * math.log(value / low) / math.log(high / low)
-
-    parts = [
-        f'<path d="M{left},{top}V{bottom}H{right}" fill="none" stroke="#999"/>',
-        f'<text x="{left}" y="14" font-weight="bold">{curve.name}</text>',
-        *(
-            f'<text x="{x(one):.0f}" y="{bottom + 14}" text-anchor="{anchor}">{one:,}</text>'
-            for one, anchor in zip(_ends(curve.values), ("start", "end"), strict=True)
-        ),
-        *(
-            f'<text x="{left - 4}" y="{y(one) + 4:.0f}" text-anchor="end">{_time(one)}</text>'
-            for one in _ends(sorted(every))
-        ),
-    ]
-    for line, (way, seconds) in enumerate(curve.seconds.items()):
-        points = " ".join(f"{x(value):.1f},{y(one):.1f}" for value, one in zip(curve.values, seconds, strict=True))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[way]}" stroke-width="2"/>')
-        said = f"{way} {curve.exponents[way]:+.2f}"
-        parts.append(f'<text x="{left + 92 * line}" y="27" fill="{COLOURS[way]}">{said}</text>')
-    return "".join(parts)
-
-
-def _time(seconds: float) -> str:
-    """Return a time with two digits."""
-    return f"{seconds / 3600:.2g} h" if seconds >= 600 else f"{1000 * seconds:,.0f} ms"
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return the first and the last value."""
-    return values[0], values[-1]
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--steps", type=int, default=3, help="steps of each that are measured")
-    parser.add_argument("--svg", type=Path, help="where to draw the curves")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = curves(options.corpus, num_steps=options.steps)
-    if options.svg is not None:
-        options.svg.write_text(svg(found), encoding="utf-8")
     if options.json:
         print(json.dumps([{**curve.__dict__, "exponents": curve.exponents} for curve in found]))
         return

@@ -1,42 +1,30 @@
-"""Serving and long-lived workers: threads against one, damaged and random input, and memory over many trials.
+"""Random and damaged input, and memory over many trials: what serving processes and long-lived workers meet.
 
-    python -m benchmarks.serving threads [--requests 1000] [--against CHECKOUT]
     python -m benchmarks.serving fuzz [--seconds 60] [--seed 0]
-    python -m benchmarks.serving soak [--seconds 3600] [--keep-freed] [--output soak.csv]
-    python -m benchmarks.serving plot GIVEN_BACK.csv KEPT.csv --output memory.svg
+    python -m benchmarks.serving soak [--seconds 3600] [--keep-freed]
 
-`threads` counts wrong and failed answers of 8 threads, asyncio tasks and forked processes, and compares sentences a
-second at 1, 2 and 4 threads with one thread of this or of another checkout, by interleaved medians. `fuzz` gives
-readers and `encode` random and damaged input; every one must give a value or one line, quickly and in little memory.
-`soak` trains models of mixed sizes and families in one process and prints its memory after each, with what training
-releases or, with `--keep-freed`, without; `--output` also writes it as a table. `plot` draws two such tables.
+`fuzz` gives readers and `encode` random and damaged input; every one must give a value or one line, quickly and in
+little memory. `soak` trains models of mixed sizes and families in one process and prints its memory after each, with
+what training releases or, with `--keep-freed`, without.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import csv
 import json
-import multiprocessing
-import os
 import random
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.plots import Line, curves
 from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.corpus import CorpusConfig, prepare
@@ -62,149 +50,6 @@ def sentences(number: int, seed: int = 0) -> list[str]:
     draw = random.Random(seed)
     ends = [".", "!", "'s", "n't", "", "", "", "?x", "-y"]
     return [" ".join(draw.choice(WORDS) + draw.choice(ends) for _ in range(draw.randint(0, 25))) for _ in range(number)]
-
-
-# -- threads --------------------------------------------------------------------------------------------------------
-
-
-def count_wrong(num_requests: int) -> dict[str, dict[str, int]]:
-    """Return wrong and failed answers of threads, tasks and forked processes to requests of 1 to 10 sentences."""
-    text, alone = sentences(4_000), build(GRU)
-    draw = random.Random(1)
-    starts = [draw.randrange(len(text) - 10) for _ in range(8 * num_requests)]
-    requests = [text[start : start + draw.randint(1, 10)] for start in starts]
-    expected = [alone.encode(request) for request in requests]
-    found = {}
-    model = build(GRU)
-    sys.setswitchinterval(1e-5)
-    with ThreadPoolExecutor(8) as threads:
-        found["8 threads"] = _compare(expected, list(threads.map(lambda one: _answer(model, one), requests)))
-    model = build(GRU)
-    found["asyncio"] = _compare(expected, asyncio.run(_in_tasks(model, requests)))
-    found["4 forks while 2 threads encode"] = _in_forks(build(GRU), requests, expected)
-    found["alone afterwards"] = _compare(expected, [_answer(model, request) for request in requests[:1000]])
-    sys.setswitchinterval(5e-3)
-    return found
-
-
-def _answer(model: SentenceModel, request: list[str]) -> Any:
-    try:
-        return model.encode(request)
-    except Exception as error:  # counted
-        return error
-
-
-async def _in_tasks(model: SentenceModel, requests: list[list[str]]) -> list[Any]:
-    return await asyncio.gather(*(asyncio.to_thread(_answer, model, request) for request in requests))
-
-
-def _in_forks(model: SentenceModel, requests: list[list[str]], expected: list[np.ndarray]) -> dict[str, int]:
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-
-    def child() -> None:
-        queue.put(_compare(expected, [_answer(model, request) for request in requests[:1000]]))
-
-    with ThreadPoolExecutor(2) as threads:
-        others = [threads.submit(_answer, model, request) for request in requests[:2000]]
-        processes = [context.Process(target=child) for _ in range(4)]
-        for process in processes:
-            process.start()
-        counts = [Counter(queue.get(timeout=300)) for _ in processes]
-        for process in processes:
-            process.join()
-        counts.append(Counter(_compare(expected, [other.result() for other in others])))
-    return {name: sum(count[name] for count in counts) for name in ("requests", "wrong", "raised")}
-
-
-def _compare(expected: list[np.ndarray], found: list[Any]) -> dict[str, int]:
-    raised = sum(isinstance(one, Exception) for one in found)
-    wrong = sum(
-        not isinstance(one, Exception) and not np.array_equal(one, right)
-        for one, right in zip(found, expected, strict=False)
-    )
-    return {"requests": len(found), "wrong": wrong, "raised": raised}
-
-
-_WORKER = """
-import sys, time
-from concurrent.futures import ThreadPoolExecutor
-import torch
-torch.set_num_threads(1)
-sys.path.insert(0, sys.argv[1])
-import raysent.models as models
-assert models.__file__.startswith(sys.argv[1]), models.__file__
-from pathlib import Path
-model = models.SentenceModel.load(Path(sys.argv[2]))
-text = Path(sys.argv[3]).read_text().split("\\n")
-model.encode(text)
-print("ready", flush=True)
-for line in sys.stdin:
-    kind, number = line.split()
-    size = {"large": 2000, "small": 20, "single": 1}[kind]
-    chosen = text if kind != "single" else text[:400]
-    requests = [chosen[first : first + size] for first in range(0, len(chosen), size)]
-    started = time.perf_counter(), time.process_time()
-    with ThreadPoolExecutor(int(number)) as threads:
-        list(threads.map(model.encode, requests))
-    wall, process = time.perf_counter() - started[0], time.process_time() - started[1]
-    print(len(chosen) / wall, len(chosen) / process, flush=True)
-"""
-
-
-def throughput(against: str | None, *, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield sentences a second at 1, 2 and 4 threads, over those of one thread of the other checkout."""
-    here = str(Path(__file__).resolve().parent.parent)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        build({**GRU, "hidden_size": 256}).save(folder / "model")
-        _downgrade(folder / "model")
-        (folder / "text").write_text("\n".join(sentences(4_000)))
-        workers = [_start(path, folder) for path in (against or here, here)]
-        for kind in ("large", "small", "single"):
-            for number in (1, 2, 4):
-                rates = []
-                for index in range(rounds):
-                    asked = [(workers[0], 1), (workers[1], number)]
-                    found = {which: _ask(*one, kind) for which, one in list(enumerate(asked))[:: (-1) ** index]}
-                    rates.append((found[0], found[1]))
-                yield {
-                    "requests": kind,
-                    "threads": number,
-                    "sentences_per_s": round(median(new[0] for _, new in rates)),
-                    "ratio_by_wall_clock": round(median(new[0] / old[0] for old, new in rates), 3),
-                    "ratio_by_process_time": round(median(new[1] / old[1] for old, new in rates), 3),
-                }
-        for worker in workers:
-            worker.communicate()
-
-
-def _downgrade(folder: Path) -> None:
-    """Write the model as raysent 0.1 does, so that both checkouts read it."""
-    about = json.loads((folder / "model.json").read_text())
-    kept = {name: value for name, value in about.items() if name not in ("files", "tensors", "sha256")}
-    (folder / "model.json").write_text(json.dumps({**kept, "format": 1}))
-
-
-def _start(checkout: str, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _WORKER, checkout, str(folder / "model"), str(folder / "text")]
-    environment = {**os.environ, "PYTHONPATH": checkout}
-    worker = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout
-    )
-    assert worker.stdout is not None
-    if worker.stdout.readline().strip() != "ready":
-        sys.exit(f"serving: the worker of {checkout} did not start")
-    return worker
-
-
-def _ask(worker: subprocess.Popen[str], number: int, kind: str) -> tuple[float, float]:
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    worker.stdin.write(f"{kind} {number}\n")
-    worker.stdin.flush()
-    wall, process = map(float, worker.stdout.readline().split())
-    return wall, process
 
 
 # -- fuzz -----------------------------------------------------------------------------------------------------------
@@ -234,7 +79,6 @@ class Fuzzer:
             "encode": self.encode,
             "encode in threads": self.encode_in_threads,
             "model folder": self.model,
-            "model folder without manifest": self.old_model,
             "corpus": self.corpus,
             "corpus, JSON lines": self.json_corpus,
             "pairs": self.pairs,
@@ -308,21 +152,6 @@ class Fuzzer:
             (folder / name).write_bytes(self._whole[name])
         if damaged != self._whole[name] and not _is_same_json(damaged, self._whole[name]):
             raise AssertionError(f"damaged {name} was read")
-
-    def old_model(self) -> None:
-        """Read a model without manifest, with other values."""
-        folder = self._folder / "model"
-        about = json.loads(self._whole["model.json"])
-        for name in ("files", "tensors", "sha256"):
-            del about[name]
-        about["format"] = 1
-        where = self.draw.choice([about, about["config"], about["config"]["encoder"]])
-        where[self.draw.choice(list(where))] = self.draw.choice(_VALUES)
-        (folder / "model.json").write_text(json.dumps(about))
-        try:
-            SentenceModel.load(folder)
-        finally:
-            (folder / "model.json").write_bytes(self._whole["model.json"])
 
     def corpus(self) -> None:
         """Prepare random text."""
@@ -448,52 +277,20 @@ def soak(
         }
 
 
-def memory_plot(given_back: Path, kept: Path) -> str:
-    """Return resident memory over trials of two soaks, as SVG; the band reaches to what a trial held at its end."""
-    lines = []
-    for label, path in (("given back", given_back), ("kept", kept)):
-        with path.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-        resident = [float(row["resident_mib"]) for row in rows]
-        bands = [(low, float(row["before_mib"])) for low, row in zip(resident, rows, strict=True)]
-        lines.append(Line(label, range(1, len(rows) + 1), resident, bands))
-    ticks = {place: str(place) for place in (1, *range(20, min(len(line.x) for line in lines), 20))}
-    return curves([("One process, mixed models", lines)], x="trials", y="resident memory, MiB", ticks=ticks)
-
-
 def main() -> None:
     """Run a part and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("threads", "fuzz", "soak", "plot"))
-    parser.add_argument("tables", nargs="*", type=Path, help="two tables of soaks: given back, kept")
-    parser.add_argument("--requests", type=int, default=1000, help="requests of each thread")
-    parser.add_argument("--against", help="another checkout, for the ratio of throughput")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("part", choices=("fuzz", "soak"))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep-freed", action="store_true", help="do not release memory after each trial")
-    parser.add_argument("--output", help="table of a soak, or the plot")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.part == "threads":
-        for name, counts in count_wrong(options.requests).items():
-            print(f"{name:32} {counts}", flush=True)
-        for row in throughput(options.against, rounds=options.rounds):
-            print(row, flush=True)
-    elif options.part == "fuzz":
+    if options.part == "fuzz":
         print(json.dumps(fuzz(options.seconds, options.seed), indent=2))
-    elif options.part == "plot":
-        Path(options.output).write_text(memory_plot(*options.tables), encoding="utf-8")
-    else:
-        rows = []
-        for row in soak(options.seconds, seed=options.seed, keep_freed=options.keep_freed):
-            print(row, flush=True)
-            rows.append(row)
-        if options.output:
-            with Path(options.output).open("w", newline="", encoding="utf-8") as stream:
-                writer = csv.DictWriter(stream, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+        return
+    for row in soak(options.seconds, seed=options.seed, keep_freed=options.keep_freed):
+        print(row, flush=True)
 
 
 if __name__ == "__main__":

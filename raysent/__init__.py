@@ -26,7 +26,7 @@ def _limit_spinning() -> None:
     """Let a thread that waits for the others of a product sleep soon, unless the user has chosen.
 
     By default it spins for milliseconds. Beside another program that uses the cores it then takes the time of the very
-    threads that it waits for: training took 2 to 34 times as long (`benchmarks/busy_cores.py`). Libraries read this
+    threads that it waits for: training took 2 to 34 times as long (`benchmarks/results/speed.md`). Libraries read this
     when they are loaded, so it has no effect where torch or scikit-learn was imported before raysent.
     """
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:

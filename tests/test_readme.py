@@ -15,7 +15,7 @@ README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 MAX_LINES = 150
 # Folders whose contents the tree names; of the others it names the folder alone, or what it likes.
-COMPLETE = ("raysent", "search_spaces", "benchmarks")
+COMPLETE = ("raysent", "search_spaces")
 UNNAMED = {"__init__.py", "__init__.pyi", "py.typed"}
 
 
@@ -73,7 +73,7 @@ def test_readme_is_short() -> None:
 
 
 def test_tree_names_all_that_is_there() -> None:
-    """Every tracked module, folder, search space and benchmark stands in the tree."""
+    """Every tracked module, folder and search space stands in the tree."""
     named = paths_in(tree_block())
     assert named, "CONTRIBUTING.md: holds no fenced block whose first line begins with 'raysent/'"
     assert sorted(expected(tracked()) - named) == []

@@ -1,13 +1,12 @@
-"""What is measured of a model at each report: every metric, its cost, and log-probabilities.
+"""What is measured of a model at each report: every metric, and log-probabilities.
 
-In: a model in training. Out: metric -> value, metric -> processor seconds, and arrays of log-probabilities. Texts and
-rows are the same for all trials of a corpus.
+In: a model in training. Out: metric -> value, and arrays of log-probabilities. Texts and rows are the same for all
+trials of a corpus.
 """
 
 from __future__ import annotations
 
 import csv
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from raysent.data.corpus import Corpus, CorpusConfig
@@ -27,15 +25,14 @@ from raysent.evaluation.similarity import pair_similarities
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import load_task
 from raysent.models import SentenceModel
+from raysent.training.validation.pool import block_scores, neighbours
 
 TASKS = ("MR", "SUBJ", "TREC", "MPQA", "SST2")
 # Rows that train a probe, that validate it, and that test it.
 TRAIN, VALIDATION, TEST = 2000, 800, 1200
 SAMPLES = (200, 500, 2000)
-# Candidates of a pool -> its blocks; every sentence of a block with a neighbour is a source, of the largest the first.
-POOLS = {"200": (200, 10), "1000": (1000, 4), "4000": (4000, 1), "10000": (10_000, 1), "1000_one": (1000, 1)}
-MAX_SOURCES = 4000
-NUM_RANK_SENTENCES = 1000
+# Candidates of a pool -> its blocks; every sentence of a block with a neighbour is a source.
+POOLS = {200: 10, 1000: 4}
 NUM_DOCUMENTS = 10
 CHUNK = 512
 
@@ -46,12 +43,10 @@ class Found:
 
     Attributes:
         metrics: Name -> value.
-        costs: Name -> processor seconds, from the trained model to the value.
         arrays: Name -> log-probabilities, float16 [rows, classes].
     """
 
     metrics: dict[str, float]
-    costs: dict[str, float]
     arrays: dict[str, np.ndarray]
 
 
@@ -135,36 +130,32 @@ class Reading:
 class Measurement:
     """Everything that a corpus' trials are measured on."""
 
-    def __init__(self, corpus: Corpus, config: CorpusConfig, *, data: Path, name: str) -> None:
+    def __init__(self, corpus: Corpus, config: CorpusConfig, *, data: Path) -> None:
         """Read tasks and texts.
 
         Args:
             corpus: The prepared corpus.
             config: How it was read.
             data: Folder in SentEval's layout.
-            name: Of the corpus; `docs` has a labelled task of its own.
         """
         self.tasks = {task: task_rows(load_task(task, data)) for task in TASKS}
         self.own = {"document": document_task(corpus, config)}
-        if name == "docs":
-            self.own["library"] = task_rows(load_task("docs-library"))
         self._pairs = similarity_pairs(data / "STS" / "STSBenchmark" / "sts-dev.csv")
 
     def __call__(self, model: SentenceModel, corpus: Corpus, reading: Reading) -> Found:
         """Measure a model that is not in training mode; its words are those of the corpus."""
-        found = Found({}, {}, {})
+        found = Found({}, {})
         with torch.no_grad():
             self._contexts(model, corpus, found, num_sentences=reading.num_sentences)
         self._probes(model, found, self.tasks, reading.samples, has_test=reading.has_test)
         if len(reading.samples) > 1:
-            self._rank(model, corpus, found)
             self._similarity(model, found)
             self._probes(model, found, self.own, (SAMPLES[1],), has_test=False)
         return found
 
     def _contexts(self, model: SentenceModel, corpus: Corpus, found: Found, *, num_sentences: int) -> None:
         """Pick neighbours among the candidates of pools of several sizes; all pools share the encoded sentences."""
-        started, parts = time.process_time(), []
+        parts = []
         num_sentences = min(num_sentences, len(corpus.validation))
         for start in range(0, num_sentences, CHUNK):
             sentences = corpus.validation.sentences(start, min(start + CHUNK, num_sentences))
@@ -173,62 +164,36 @@ class Measurement:
                 towers = (functional.normalize(towers[0].float(), dim=1),)
             parts.append((towers[0], towers[-1]))
         f, g = (torch.cat(part).float() for part in zip(*parts, strict=True))
-        encoding = (time.process_time() - started) / len(f)
         documents = corpus.validation.documents(0, len(f))
-        for name, (size, num_blocks) in POOLS.items():
-            if size > len(f):
-                continue
-            started, blocks = time.process_time(), min(num_blocks, len(f) // size)
-            parts = [
-                pool_scores(f[block][:MAX_SOURCES], g[block], documents[block])
-                for block in (slice(start, start + size) for start in range(0, size * blocks, size))
-            ]
-            correct, nll = (torch.cat(part).mean() for part in zip(*parts, strict=True))
-            cost = time.process_time() - started + encoding * size * blocks
-            found.metrics |= {f"context_accuracy_{name}": float(correct), f"context_nll_{name}": float(nll)}
-            found.costs |= {f"context_accuracy_{name}": cost, f"context_nll_{name}": cost}
-
-    def _rank(self, model: SentenceModel, corpus: Corpus, found: Found) -> None:
-        """Measure the effective rank of the vectors of held-out text, without labels or neighbours.
-
-        Source: Roy and Vetterli, 2007, "The effective rank"; Garrido et al., 2023 (RankMe).
-        """
-        started = time.process_time()
-        chunks = corpus.validation.sentences(0, NUM_RANK_SENTENCES).split(CHUNK)
-        vectors = torch.cat([model.encode_ids(chunk) for chunk in chunks])
-        values = torch.linalg.svdvals(vectors).double()
-        shares = values / values.sum()
-        entropy = -(shares * torch.log(shares.clamp(min=1e-12))).sum()
-        found.metrics["effective_rank"] = float(entropy.exp())
-        found.costs["effective_rank"] = time.process_time() - started
+        for size, num_blocks in POOLS.items():
+            starts = range(0, size * min(num_blocks, len(f) // size), size)
+            blocks = [slice(start, start + size) for start in starts]
+            near = [torch.from_numpy(neighbours(documents[block], context_size=1)) for block in blocks]
+            sums = [block_scores(f[block], g[block], target) for block, target in zip(blocks, near, strict=True)]
+            sources = sum(int(target.any(dim=1).sum()) for target in near)
+            for name, place in (("accuracy", 0), ("nll", 1)):
+                if sources:
+                    found.metrics[f"context_{name}_{size}"] = float(sum(one[place] for one in sums)) / sources
 
     def _similarity(self, model: SentenceModel, found: Found) -> None:
         """Correlate cosines with the human ratings of the STS benchmark's development pairs."""
-        started = time.process_time()
         first, second, scores = self._pairs
         found.metrics["sts"] = 100 * spearman(pair_similarities(model, first, second), scores)
-        found.costs["sts"] = time.process_time() - started
 
     def _probes(
         self, model: SentenceModel, found: Found, tasks: dict[str, TaskData], sizes: tuple[int, ...], *, has_test: bool
     ) -> None:
         """Fit the probe `fast` on samples of each task; the features are computed once."""
         scores: dict[str, list[float]] = {}
-        costs: dict[str, float] = {}
         for task, data in tasks.items():
             is_read = data if has_test else sample_of(data, sizes[-1])
-            started = time.process_time()
             features = task_features(model, is_read)
-            encoding = (time.process_time() - started) / len(is_read)
             for size in sizes:
                 sample = is_read if size == sizes[-1] else sample_of(data, size)
                 rows = np.concatenate([is_read.train[:size], is_read.validation[:size]])
-                started = time.process_time()
                 result = fit_probe(features if sample is is_read else features[rows], sample)
-                cost = time.process_time() - started + encoding * len(rows)
                 name = f"probe_{size}" if tasks is self.tasks else f"{task}_{size}"
                 scores.setdefault(name, []).append(result.validation)
-                costs[name] = costs.get(name, 0.0) + cost
                 if tasks is self.tasks:
                     found.metrics[f"valid_{task}_{size}"] = result.validation
                 if sample is is_read and tasks is self.tasks:
@@ -238,34 +203,3 @@ class Measurement:
                         found.metrics[f"test_{task}"] = result.test
                         found.arrays[f"test_{task}"] = fold.test_log_probabilities.astype(np.float16)
         found.metrics |= {name: float(np.mean(values)) for name, values in scores.items()}
-        found.costs |= costs
-
-
-def pool_scores(f: Tensor, g: Tensor, documents: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return whether each sentence of a block picks a neighbour, and its negative log-likelihood.
-
-    The same as `block_scores` of `raysent.training.validation.pool`, by sentence and in float32, which is faster; a
-    neighbour is the sentence before or after in the same document.
-
-    Args:
-        f: Vectors of the first sentences as sources [sources, dim].
-        g: Vectors of all sentences as candidates [candidates, dim].
-        documents: Their documents [candidates].
-
-    Returns:
-        1 for a correct answer, less where it is tied, and nats, float32 [sentences with a neighbour] each.
-    """
-    candidates = len(g)
-    near = torch.from_numpy(np.concatenate([[False], documents[1:] == documents[:-1], [False]]))
-    places = torch.arange(len(f))
-    has = torch.stack([near[places], near[places + 1]], dim=1)
-    is_source = has.any(dim=1)
-    places, has = places[is_source], has[is_source].float()
-    similarity = f[places] @ g.T
-    similarity[torch.arange(len(places)), places] = -torch.inf
-    columns = torch.stack([(places - 1).clamp(min=0), (places + 1).clamp(max=candidates - 1)], dim=1)
-    of_neighbours = similarity.gather(1, columns)
-    top = similarity.amax(dim=1, keepdim=True)
-    correct = ((of_neighbours == top) * has).sum(dim=1) / (similarity == top).sum(dim=1)
-    nll = similarity.logsumexp(dim=1) - torch.where(has > 0, of_neighbours, 0.0).sum(dim=1) / has.sum(dim=1)
-    return correct, nll

@@ -20,21 +20,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.evaluation import TASKS
-from benchmarks.search.metrics import LESS_IS_BETTER
 from benchmarks.search.trials import NUM_REPORTS, table_space
 from raysent.storage import load_arrays
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.named_classes import NamedClass
-from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.samplers import Sampler
 from raysent.sweeps.samplers.optuna_samplers import AnyOptunaSampler
 from raysent.sweeps.space import Choice, Domain, EvaluationConfig, Limits, Params, SearchSpace
 from raysent.sweeps.trial import Status
 
+# Prefixes of metrics of which less is better.
+LESS_IS_BETTER = ("context_nll", "nll", "loss")
 # Another family is farther than anything within one.
 OTHER_FAMILY = 100.0
-# The least probability that a row's label may have, so that one row cannot decide a selection.
-FLOOR = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +46,6 @@ class TableTrial:
         values: Metric -> its value at each report, more is better, [8]; NaN before the first.
         valid: Task -> log-probabilities of the validation rows at the end, [rows, classes].
         test: Task -> those of the test rows.
-        early: Report -> task -> log-probabilities of validation rows then.
     """
 
     number: int
@@ -57,7 +54,6 @@ class TableTrial:
     values: Mapping[str, np.ndarray]
     valid: Mapping[str, np.ndarray] = field(default_factory=dict)
     test: Mapping[str, np.ndarray] = field(default_factory=dict)
-    early: Mapping[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
 
 def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> TableTrial:
@@ -80,7 +76,6 @@ def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None 
         index, _, rest = name.partition(".")
         if rest:
             found.setdefault(f"{index}.{rest.partition('_')[0]}", {})[rest.partition("_")[2]] = array.astype(np.float32)
-    early = {index: found.get(f"{index}.valid", {}) for index, _ in known[:-1]}
     last = NUM_REPORTS
     return TableTrial(
         number=record["config"],
@@ -89,7 +84,6 @@ def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None 
         values=values,
         valid=found.get(f"{last}.valid", {}),
         test=found.get(f"{last}.test", {}),
-        early=early,
     )
 
 
@@ -152,25 +146,6 @@ class PlainOptuna(AnyOptunaSampler):
         super().complete(number, status="finished" if status == "stopped" else status, score=score)
 
 
-class InTurn(RandomSampler):
-    """Random draws, the families in turn."""
-
-    def __init__(self, space: SearchSpace, *, seed: int) -> None:
-        super().__init__(space, seed=seed)
-        domain = space.domains["family"]
-        assert isinstance(domain, Choice)
-        self._families = list(domain.options)
-
-    def ask(self, number: int) -> tuple[Params, int] | None:
-        """Return the first draw of the family whose turn it is."""
-        family = self._families[number % len(self._families)]
-        for attempt in range(1000):
-            drawn = super().ask(number + 10_000 * (attempt + 1))
-            if drawn is not None and drawn[0]["family"] == family:
-                return drawn
-        return None
-
-
 def space_of(policy: Policy, *, trials: int) -> SearchSpace:
     """Return the table's space with the limits of a policy."""
     limits = Limits.model_validate({**policy.limits, "trials": trials})
@@ -206,12 +181,7 @@ class Replayed:
 
 
 def replay(
-    trials: Sequence[TableTrial],
-    policy: Policy,
-    *,
-    order: int,
-    places: Sequence[int] | None = None,
-    scheduler: Any = None,
+    trials: Sequence[TableTrial], policy: Policy, *, order: int, places: Sequence[int] | None = None
 ) -> Replayed:
     """Search the table with a policy until every trial is seen.
 
@@ -220,14 +190,11 @@ def replay(
         policy: How to search.
         order: Seed of everything random.
         places: Those that are in the table; by default all.
-        scheduler: Takes the place of the space's scheduler; `place(name, trial)` passes on what a name stands for.
     """
     unseen = list(range(len(trials)) if places is None else places)
     space = shuffled(space_of(policy, trials=len(unseen)), seed=order)
     sampler = None if policy.sampler is None else policy.sampler(space, order)
     controller = SweepController(space, seed=order, write=lambda *_, **__: None, sampler=sampler)
-    if scheduler is not None:
-        controller._scheduler = scheduler
     ties = random.Random(order)
     ties.shuffle(unseen)
     finished, spent, begun = [], 0.0, 0
@@ -238,9 +205,8 @@ def replay(
         place = nearest(trial.params, unseen, trials, space.domains)
         unseen.remove(place)
         begun += 1
-        known, status = trials[place], "finished"
-        if scheduler is not None:
-            scheduler.place(trial.name, known)
+        known = trials[place]
+        status: Status = "finished"
         for index in range(1, NUM_REPORTS + 1):
             before = known.seconds[index - 2] if index > 1 else 0.0
             spent += float(known.seconds[index - 1] - before)
@@ -252,12 +218,8 @@ def replay(
                 break
         if status == "finished":
             finished.append((spent, place))
-        controller.end(trial.name, status=_status(status))
+        controller.end(trial.name, status=status)
     return Replayed(finished, spent, begun)
-
-
-def _status(name: str) -> Status:
-    return "finished" if name == "finished" else "stopped"
 
 
 def nearest(params: Params, unseen: Sequence[int], trials: Sequence[TableTrial], domains: Mapping[str, Domain]) -> int:
@@ -300,71 +262,19 @@ class Pools:
     """Scores of ensembles of a table's trials; every set of members is computed once."""
 
     def __init__(self, trials: Sequence[TableTrial], labels: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        self.trials, self._labels = trials, labels
-        self._known: dict[tuple[tuple[int, ...], str], float] = {}
-        self._chosen: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
+        self.trials, self._labels = trials, labels["test"]
+        self._known: dict[tuple[int, ...], float] = {}
 
-    def test(self, members: Sequence[int], *, weights: str = "equal") -> float:
-        """Return the mean test accuracy over tasks, in percent, of a logarithmic pool.
-
-        Args:
-            members: Places of trials; one that occurs twice counts twice.
-            weights: `equal`, or `validation` for weights in proportion to validation accuracy on each task.
-        """
-        key = (tuple(sorted(members)), weights)
+    def test(self, members: Sequence[int]) -> float:
+        """Return the mean test accuracy over tasks, in percent, of an equal logarithmic pool of trials at places."""
+        key = tuple(sorted(members))
         if key not in self._known:
-            self._known[key] = float(np.mean([self._task(task, key[0], weights) for task in self._labels["test"]]))
+            scores = []
+            for task, labels in self._labels.items():
+                pooled = np.sum([self.trials[one].test[task] for one in key], axis=0)
+                scores.append(100 * float((pooled.argmax(axis=1) == labels).mean()))
+            self._known[key] = float(np.mean(scores))
         return self._known[key]
-
-    def _task(self, task: str, members: Sequence[int], weights: str) -> float:
-        shares = np.ones(len(members))
-        if weights == "validation":
-            labels = self._labels["valid"][task]
-            shares = np.array([(self.trials[one].valid[task].argmax(axis=1) == labels).mean() for one in members])
-        pooled = sum(share * self.trials[one].test[task] for share, one in zip(shares, members, strict=True))
-        return 100 * float((np.asarray(pooled).argmax(axis=1) == self._labels["test"][task]).mean())
-
-    def greedy(self, candidates: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return different members by forward selection on the validation rows of all tasks, see `greedy_members`."""
-        key = (tuple(sorted(candidates)), size)
-        if key not in self._chosen:
-            predictions = [
-                [(self.trials[one].valid[task], labels) for task, labels in self._labels["valid"].items()]
-                for one in key[0]
-            ]
-            self._chosen[key] = tuple(key[0][place] for place in greedy_members(predictions, size=size, repeats=False))
-        return self._chosen[key]
-
-
-def greedy_members(
-    predictions: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], *, size: int, repeats: bool = True
-) -> list[int]:
-    """Return the places of members that forward selection takes, each time the one that lowers the pool's NLL most.
-
-    Args:
-        predictions: For each candidate and task: log-probabilities [rows, classes] and labels [rows].
-        size: Members to take; one may be taken again.
-        repeats: Whether a member may be taken twice.
-
-    Source: Caruana et al., 2004, section 2.1, with equal logarithmic pools and the mean of the tasks' NLLs.
-    """
-    tasks = range(len(predictions[0]))
-    stacked = [np.stack([np.maximum(one[task][0], math.log(FLOOR)) for one in predictions]) for task in tasks]
-    labels = [predictions[0][task][1] for task in tasks]
-    totals: list[Any] = [0.0 for _ in tasks]
-    members: list[int] = []
-    for _ in range(size if repeats else min(size, len(predictions))):
-        nll = np.zeros(len(predictions))
-        for task in tasks:
-            pooled = (totals[task] + stacked[task]) / (len(members) + 1)
-            right = np.take_along_axis(pooled, labels[task][None, :, None], axis=2)[..., 0]
-            top = pooled.max(axis=2)
-            nll += (top + np.log(np.exp(pooled - top[..., None]).sum(axis=2)) - right).mean(axis=1)
-        if not repeats:
-            nll[members] = np.inf
-        members.append(int(nll.argmin()))
-        totals = [total + one[members[-1]] for total, one in zip(totals, stacked, strict=True)]
-    return members
 
 
 def top_members(trials: Sequence[TableTrial], candidates: Sequence[int], metric: str, size: int) -> tuple[int, ...]:

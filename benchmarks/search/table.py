@@ -22,22 +22,18 @@ Columns of the scalars, a row for each report of each trial:
                             accuracy over five tasks), document_* (which document is a sentence of), library_* (docs
                             alone), sts (Spearman, STS benchmark's development pairs), effective_rank, loss (mean
                             training loss since the report before), nll (Skip-Thoughts alone), valid_TASK, test_TASK
-    s.NAME                  processor seconds of a metric, from the trained model to the value
+    s.NAME                  of the shipped table: processor seconds of a metric, from the trained model to the value
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
-import io
 import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,8 +68,6 @@ SCALARS = Path(__file__).parent / "trials.csv.gz"
 LABELS = "labels.npz"
 NUM_PAIRS = 40_000
 TEST_TASKS = "test_"
-# The largest pool takes as long as all other metrics together: the first configurations alone have it, with one seed.
-LARGEST_POOL_BEFORE = 12
 # What the reports after 12.5, 25, 50 and 100 % of the steps measure.
 READINGS = {
     1: Reading(2000, SAMPLES[:1]),
@@ -93,7 +87,7 @@ class Bench:
         corpus = prepare(corpus_config(paths), VocabularyConfig(size=10_000))
         if not self._pairs.exists():
             write_pairs(self._pairs, paths)
-        self._measure = Measurement(corpus, corpus_config(paths), data=data / "senteval", name=name)
+        self._measure = Measurement(corpus, corpus_config(paths), data=data / "senteval")
         if not (output / LABELS).exists():
             write_labels(output / LABELS, self._measure.tasks)
         self.row_hashes = {task: rows.row_hash for task, rows in self._measure.tasks.items()}
@@ -109,7 +103,7 @@ class Bench:
         data = self._open(config)
         training = _Training(config, data, device=torch.device("cpu"), workers=Workers())
         setup = time.process_time() - started
-        reports, arrays, status = self._reports(training, chosen, config, data.text)
+        reports, arrays, status = self._reports(training, config, data.text)
         record = {
             "corpus": self.name,
             "config": chosen.number,
@@ -145,7 +139,7 @@ class Bench:
         return TrainingData(corpus.vocabulary, corpus=corpus, pairs=PairCorpus(config.pairs), max_length=30)
 
     def _reports(
-        self, training: _Training, chosen: Configuration, config: RunConfig, text: Corpus
+        self, training: _Training, config: RunConfig, text: Corpus
     ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], str]:
         """Step through a run as `fit` does, and measure the model at the reports."""
         num_steps, seconds = config.training.max_steps or 1, 0.0
@@ -165,15 +159,13 @@ class Bench:
                 if not all(math.isfinite(value) for value in own.values()):
                     return reports, arrays, "nan"
                 reading = READINGS[index]
-                if index == NUM_REPORTS and chosen.number < LARGEST_POOL_BEFORE and config.seed == 0:
-                    reading = replace(reading, num_sentences=10_000)
                 found = self._measure(training._model, text, reading)
                 training._loss_sum.zero_()
                 training._num_losses = 0
                 own = {name: value for name, value in own.items() if name in ("loss", "nll")}
                 evaluation = time.process_time() - started
                 values = {"report": index, "seconds": seconds, "evaluation_s": evaluation}
-                reports.append({**values, "metrics": {**own, **found.metrics}, "costs": found.costs})
+                reports.append({**values, "metrics": {**own, **found.metrics}})
                 arrays |= {f"{index}.{name}": values for name, values in found.arrays.items()}
         return reports, arrays, "finished"
 
@@ -243,7 +235,6 @@ def as_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "evaluation_s": rounded(report["evaluation_s"]),
                     "test": rounded(float(np.mean(tests))) if tests else None,
                     **{f"m.{name}": rounded(value) for name, value in metrics.items()},
-                    **{f"s.{name}": float(f"{value:.3g}") for name, value in report["costs"].items()},
                 }
             )
     return rows
@@ -256,24 +247,10 @@ def rounded(value: float) -> float:
 
 def collect(options: argparse.Namespace) -> None:
     """Write the scalars of a build."""
-    rows = as_rows(read_trials(options.output))
-    target = options.to or SCALARS
-    with whole_file(target) as temporary:
-        if target.suffix == ".gz":
-            # Without the time, so that the same trials give the same file.
-            with gzip.GzipFile(temporary, "wb", mtime=0) as packed, io.TextIOWrapper(packed, newline="") as stream:
-                write_csv(stream, rows)
-        else:
-            with temporary.open("w", newline="") as stream:
-                write_csv(stream, rows)
-    print(f"{target}: {len(rows)} reports, {target.stat().st_size / 1e6:.2f} MB")
-
-
-def write_csv(stream: TextIO, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows under all their columns."""
-    writer = csv.DictWriter(stream, list(dict.fromkeys(name for row in rows for name in row)), restval="")
-    writer.writeheader()
-    writer.writerows(rows)
+    table = pd.DataFrame(as_rows(read_trials(options.output)))
+    # Without the time, so that the same trials give the same file.
+    table.to_csv(options.to or SCALARS, index=False, compression={"method": "gzip", "mtime": 0})
+    print(f"{options.to or SCALARS}: {len(table)} reports")
 
 
 def read_table(path: Path = SCALARS) -> pd.DataFrame:

@@ -1,0 +1,104 @@
+"""How searches compare on the table: test score at shares of the whole table's cost, and cost to 99 % of its score.
+
+In: the folder of a build. Out: a table for each corpus. Replays are paired: an order has the same seed for every
+policy, and the same trial of each configuration. Intervals are 95 % bootstrap intervals over orders; the choice of the
+table's configurations is not in them. Every policy that stops has the same reduction factor.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.search.replay import (
+    PlainOptuna,
+    Policy,
+    Pools,
+    Replayed,
+    drawn_table,
+    labels_of,
+    read_replayed,
+    replay,
+    top_members,
+)
+
+BUDGETS = (0.1, 0.2, 0.4)
+MEMBERS, PART, METRIC, NUM_RESAMPLES = 6, 0.99, "probe_200", 2000
+ASHA = {"scheduler": {"type": "asha", "reduction_factor": 3}}
+TUNE_ASHA = {"scheduler": {"type": "tune", "name": "ASHAScheduler", "options": {"reduction_factor": 3}}}
+BASELINE = "random, stratified"
+POLICIES = (
+    Policy("random without stopping", METRIC, {"sampler": "random", "scheduler": "none"}, stratified=False),
+    Policy(BASELINE, METRIC, {"sampler": "random", **ASHA}),
+    Policy("Tune + Optuna + ASHA", METRIC, TUNE_ASHA, stratified=False, sampler=PlainOptuna),
+    Policy("raysent", METRIC, {"sampler": "tpe", **ASHA}),
+)
+
+
+def score_at(pools: Pools, found: Replayed, metric: str, seconds: float) -> float:
+    """Return the test score after so many seconds; before the first trial has finished, that of the first."""
+    finished = [place for spent, place in found.finished if spent <= seconds] or [found.finished[0][1]]
+    return pools.test(top_members(pools.trials, finished, metric, MEMBERS))
+
+
+def seconds_to(pools: Pools, found: Replayed, metric: str, goal: float) -> float:
+    """Return the seconds after which the ensemble reaches a test score; infinity if it never does."""
+    places = [place for _, place in found.finished]
+    for number, (spent, _) in enumerate(found.finished, start=1):
+        if pools.test(top_members(pools.trials, places[:number], metric, MEMBERS)) >= goal:
+            return spent
+    return float("inf")
+
+
+def interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean of values [orders] with its 95 % bootstrap interval."""
+    draws = np.random.default_rng(0).integers(len(values), size=(NUM_RESAMPLES, len(values)))
+    low, high = np.percentile(values[draws].mean(axis=1), (2.5, 97.5))
+    return float(values.mean()), float(low), float(high)
+
+
+def shown(found: tuple[float, float, float]) -> str:
+    """Return a difference with its interval."""
+    value, low, high = (f"{one:+.2f}" for one in found)
+    return f"{value} [{low}, {high}]"
+
+
+def lines_of(folder: Path, corpus: str, orders: Sequence[int]) -> list[str]:
+    """Return the Markdown table of a corpus."""
+    trials = read_replayed(folder, corpus)
+    pools = Pools(trials, labels_of(folder))
+    tables = {order: drawn_table(trials, order=order) for order in orders}
+    costs = {order: float(sum(trials[place].seconds[-1] for place in table)) for order, table in tables.items()}
+    goals = {order: PART * pools.test(top_members(trials, table, METRIC, MEMBERS)) for order, table in tables.items()}
+    scores, shares = {}, {}
+    for policy in POLICIES:
+        replays = {order: replay(trials, policy, order=order, places=table) for order, table in tables.items()}
+        scores[policy.name] = np.array(
+            [[score_at(pools, found, METRIC, b * costs[order]) for b in BUDGETS] for order, found in replays.items()]
+        )
+        # A search that ends before has to train the rest.
+        shares[policy.name] = np.array(
+            [
+                min(1.0, seconds_to(pools, found, METRIC, goals[order]) / costs[order])
+                for order, found in replays.items()
+            ]
+        )
+    heads = [f"{100 * budget:g} %" for budget in BUDGETS]
+    heads += [f"− {BASELINE}, {head}" for head in heads] + ["cost to 99 %", f"− {BASELINE}"]
+    lines = [f"| search | {' | '.join(heads)} |", f"|{'---|' * (1 + len(heads))}"]
+    for name, found in scores.items():
+        cells = [f"{value:.2f}" for value in found.mean(axis=0)]
+        cells += [shown(interval(column)) for column in (found - scores[BASELINE]).T]
+        cells += [f"{shares[name].mean():.2f}", shown(interval(shares[name] - shares[BASELINE]))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print the tables."""
+    for corpus in ("novels", "docs", "news"):
+        lines = lines_of(options.output, corpus, range(options.orders))
+        print(f"\n### {corpus}\n\n" + "\n".join(lines), flush=True)
