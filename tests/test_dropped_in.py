@@ -1,4 +1,4 @@
-"""A new encoder or objective is one new file: a copy of the package with two toy files trains them."""
+"""A new encoder, objective, sampler, scheduler or tracker is one new file: a copy of the package with toy files uses them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 import raysent
 
 ENCODER = Path(__file__).resolve().parent.parent / "examples" / "own_encoder" / "first_word.py"
+
+SEARCH = Path(__file__).parent / "toy_package" / "toy_components" / "search.py"
 
 OBJECTIVE = '''
 """Labels of pairs from the difference of their vectors; its layer stays within a limit and with the model."""
@@ -93,19 +95,50 @@ for target, place in (
 """
 
 
+SEARCH_SCRIPT = """
+import sys
+from pathlib import Path
+from raysent.config import parse_yaml
+from raysent.sweeps import Trial, make_sampler, make_scheduler
+from raysent.sweeps.space import parse_space
+from raysent.sweeps.trackers import TrackingThread
+text = (
+    "base: {encoder: {type: gru}, objective: {type: context_prediction}}\\n"
+    "search: {encoder.bidirectional: {choice: [false, true]}}\\n"
+    "limits: {sampler: {type: toy_corners, first: 1}, scheduler: toy_stop}\\n"
+    "trackers: [toy_lines]\\n"
+)
+space = parse_space(parse_yaml(text), name="toy")
+params, _ = make_sampler(space, seed=0).ask(0)
+assert params == {"encoder.bidirectional": True}, params
+decision = make_scheduler(space, seed=0).on_report(Trial("0001", 1, params, seed=0), score=1.0)
+assert decision.reason == "toy", decision
+with TrackingThread(space, Path.cwd(), warn=sys.exit) as tracking:
+    tracking({"event": "session"})
+assert Path("toy_events.txt").read_text() == "session\\n"
+"""
+
+
+def _run_in_copy(folder: Path, script: str, files: dict[str, str]) -> None:
+    """Run a script with a copy of the package that has more files."""
+    package = Path(raysent.__file__).parent
+    shutil.copytree(package, folder / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in files.items():
+        (folder / "raysent" / name).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", script, str(folder)]
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) -> None:
     """Nothing else is touched, from pairs with labels to the metrics and the saved model; an export says what it needs."""
-    package = Path(raysent.__file__).parent
-    shutil.copytree(package, tmp_path / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ENCODER, tmp_path / "raysent/models/encoders")
-    (tmp_path / "raysent/models/objectives/toy_entailment.py").write_text(OBJECTIVE)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
+    files = {"models/encoders/first_word.py": ENCODER.read_text(), "models/objectives/toy_entailment.py": OBJECTIVE}
+    _run_in_copy(tmp_path, SCRIPT, files)
+
+
+def test_a_sampler_a_scheduler_and_a_tracker_dropped_into_their_folders_are_found(tmp_path: Path) -> None:
+    """Nothing else is touched; a space names them."""
+    text = SEARCH.read_text()
+    files = {f"sweeps/{kind}/toy.py": text for kind in ("samplers", "schedulers", "trackers")}
+    _run_in_copy(tmp_path, SEARCH_SCRIPT, files)

@@ -117,7 +117,6 @@ def _held_error(folder: Path, details: str = "") -> ArtifactError:
 
 
 def _holder(held: ObjectContent) -> dict[str, object]:
-    """Return the process that wrote the object."""
     try:
         found = parse_json(held.data)
         return {key: found[key] for key in ("host", "process", "born", "lease")}

@@ -23,7 +23,6 @@ from raysent.sweeps.space.space import SearchSpace
 
 
 def _registry(kind: str) -> Registry[Any]:
-    """Return the components of the folder that has the kind's plural name."""
     folder = Path(__file__).parent / f"{kind}s"
     table = by_table(f"{kind}s".upper())
     return Registry(kind, package=f"{__package__}.{kind}s", folders=[str(folder)], read=table)

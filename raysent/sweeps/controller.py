@@ -248,7 +248,6 @@ class SweepController:
         return not reason
 
     def _left(self) -> dict[str, Iterable[Trial]]:
-        """Return the trials that have not ended, running and waiting."""
         return {"running": self._running.values(), "waiting": [self.trials[name] for name in self._waiting]}
 
     def _new_trial(self) -> Trial | None:
@@ -274,7 +273,6 @@ class SweepController:
         return (True, "") if trial.index >= trial.num_reports else decision
 
     def _record(self, event: str, **values: Any) -> None:
-        """Write an event, then apply it."""
         self._write(event, **values)
         self._apply({"event": event, **finite(values)})
 

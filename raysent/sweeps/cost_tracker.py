@@ -102,7 +102,7 @@ class CostTracker:
         try:
             self._close()
         except RaysentError:
-            self._owe()
+            self._keep_debt()
             raise
 
     def funds(self) -> Funds:
@@ -186,7 +186,7 @@ class CostTracker:
                 else:
                     self.ledger.close(node, now_s=self._clock())
 
-    def _owe(self) -> None:
+    def _keep_debt(self) -> None:
         """Keep on this machine what cannot be written to the ledger, for the next session here."""
         self._owed = []
         self._write_collected()
@@ -313,7 +313,6 @@ def read_ledger(folder: Path) -> list[Entry]:
 
 
 def _usd(entries: Iterable[Entry]) -> float:
-    """Return what machines cost in these entries, in dollars."""
     return float(sum(entry["usd"] for entry in entries if entry["entry"] == "node"))
 
 

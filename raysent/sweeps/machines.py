@@ -7,10 +7,9 @@ On a cluster that grows, the process that launched it sets how many workers may 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,18 +96,28 @@ def check_files(space: SearchSpace, folder: Path) -> None:
         return [path for path in paths if not path.exists()]
 
     # A function inside a function is sent whole: the node need not import all of this for it.
-    look = ray.remote(num_cpus=0)(missing)
+    for node, paths in _on_each_node(missing, list(needed)):
+        for path in paths or ():
+            what = "the run folder" if needed[path] == "--run" else str(path)
+            fix = "put it on storage that all nodes share, or on S3 and name it s3://…"
+            raise ConfigError(f"--address: node {node} does not find {what}; {fix}")
+
+
+def _on_each_node(function: Callable[[Any], Any], argument: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each node with cores and what a function returns there, None if it takes too long."""
+    look = ray.remote(num_cpus=0)(function)
     nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
-    asked = [
-        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(list(needed))
+    asked = {
+        node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(argument)
         for node in nodes
-    ]
-    for node, answer in zip(nodes, asked, strict=True):
-        with contextlib.suppress(ray.exceptions.RayError):  # a node that has gone meanwhile
-            for path in ray.get(answer, timeout=_LOOK_S):
-                what = "the run folder" if needed[path] == "--run" else str(path)
-                fix = "put it on storage that all nodes share, or on S3 and name it s3://…"
-                raise ConfigError(f"--address: node {node_name(node)} does not find {what}; {fix}")
+    }
+    for node, answer in asked.items():
+        try:
+            yield node_name(node), ray.get(answer, timeout=_LOOK_S)
+        except ray.exceptions.GetTimeoutError:
+            yield node_name(node), None
+        except ray.exceptions.RayError:  # a node that has gone meanwhile
+            continue
 
 
 def _problem(address: str) -> str:
@@ -126,23 +135,11 @@ def _check_access(address: str) -> None:
     Raises:
         ConfigError: With the first node that cannot, and why.
     """
-    look = ray.remote(num_cpus=0)(_problem)
-    nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
-    asked = {
-        node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(address)
-        for node in nodes
-    }
-    for node, answer in asked.items():
-        reason = ""
-        try:
-            reason = ray.get(answer, timeout=_LOOK_S)
-        except ray.exceptions.GetTimeoutError:
-            reason = f"no answer of the storage in {_LOOK_S:.0f} s"
-        except ray.exceptions.RayError:  # a node that has gone meanwhile
-            continue
+    for node, found in _on_each_node(_problem, address):
+        reason = f"no answer of the storage in {_LOOK_S:.0f} s" if found is None else found
         if reason:
             raise ConfigError(
-                f"--address: node {node_name(node)} cannot read the run folder ({reason}); AWS_* variables of this "
+                f"--address: node {node} cannot read the run folder ({reason}); AWS_* variables of this "
                 "command are not passed on to nodes: set them where 'ray start' runs, or give the machines a role"
             )
 

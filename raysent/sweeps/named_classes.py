@@ -87,5 +87,4 @@ def _nested(key: str, value: Any) -> NamedClass | None:
 
 
 def _parameters(found: Callable[..., Any]) -> list[str]:
-    """Return the names of a constructor's arguments."""
     return [name for name in inspect.signature(found).parameters if name not in ("args", "kwargs")]

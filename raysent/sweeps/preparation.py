@@ -80,7 +80,6 @@ def _opened(config: RunConfig, opened: dict[str, TrainingData], progress: Progre
 
 
 def _path(config: RunConfig) -> str | list[str]:
-    """Return the files that a run reads."""
     return config.source.path
 
 

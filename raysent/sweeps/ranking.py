@@ -144,7 +144,6 @@ def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: 
 
 
 def _configurations(results: Iterable[TrialResult]) -> list[list[TrialResult]]:
-    """Return the trials by configuration."""
     found: dict[int, list[TrialResult]] = {}
     for result in results:
         found.setdefault(result.first, []).append(result)

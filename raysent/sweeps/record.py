@@ -37,7 +37,6 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a sweep depends on."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 

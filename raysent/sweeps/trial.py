@@ -103,7 +103,6 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
 
 
 def _take_report(trial: Trial, event: Mapping[str, Any]) -> None:
-    """Add a report to its trial."""
     usd = event.get("usd", 0.0)
     report = TrialReport(
         event["index"], event["metrics"], event["seconds"], usd, event.get("time"), event.get("memory_bytes")

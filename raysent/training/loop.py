@@ -426,7 +426,6 @@ class _Training:
         monitor.record_save(took_s=time.perf_counter() - started)
 
     def _checkpoint_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of a checkpoint by name."""
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
         return tensors | {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
 
@@ -463,7 +462,6 @@ class _Training:
             self._keep_model(Report(**self._progress.reports[-1]), folder)
 
     def _is_at_report(self) -> bool:
-        """Return whether the weights are those of the last report."""
         return bool(self._progress.reports) and self._progress.reports[-1]["step"] == self._progress.step
 
     def _rewrite_reports(self, folder: Path) -> None:
@@ -495,6 +493,5 @@ class _Training:
 
 
 def _nan_message(step: int) -> str:
-    """Return the message of a run whose loss or weights are not finite."""
     kept = f"the model of step {step} is kept" if step else "no model could be kept"
     return f"the loss or the weights are no longer finite; {kept}; lower training.learning_rate or training.clip"

@@ -56,7 +56,6 @@ def estimate_bytes(config: RunConfig) -> int:
 
 
 def _max_length(config: RunConfig) -> int:
-    """Return the words of a sentence at most."""
     longest = config.source.max_length
     return min(longest, getattr(config.objective.batches, "max_length", None) or longest)
 

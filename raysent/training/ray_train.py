@@ -107,7 +107,6 @@ def train(
 
 
 def _clear(folder: Path) -> None:
-    """Remove the files of an earlier training."""
     remove_folder(folder / CHECKPOINT_FOLDER)
     try:
         for name in (OUTCOME_FILE, REPORTS_FILE):

@@ -102,6 +102,5 @@ def within_time(config: RunConfig, training_data: TrainingData, seconds: float, 
 
 
 def _with_steps(config: RunConfig, epochs: float, max_steps: int | None) -> RunConfig:
-    """Return a run of so many steps."""
     training = config.training.model_copy(update={"epochs": float(epochs), "max_steps": max_steps})
     return config.model_copy(update={"training": training})

@@ -356,6 +356,5 @@ def _new(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float
 
 
 def _mapped(path: Path) -> npt.NDArray[np.float16]:
-    """Return the values of a file, memory-mapped."""
     found: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
     return found

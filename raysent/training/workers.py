@@ -192,7 +192,6 @@ class Exchange:
 
     @torch.no_grad()
     def _start(self) -> None:
-        """Start the sum of the next bucket."""
         bucket = self._buckets[len(self._sums)]
         if self._holds_rows(bucket[0]):
             values = self._rows(bucket[0])

@@ -204,12 +204,10 @@ class OptunaSampler:
         return list(domain.options).index(value) if isinstance(domain, Choice) and not self.has_labels else value
 
     def _keep(self, number: int, trial: optuna.trial.Trial, params: Params) -> None:
-        """Remember a trial that is trained."""
         self._asked[number] = trial
         self._seen.add(_key(params))
 
     def _tell(self, trial: optuna.trial.Trial, value: float | None = None, *, state: TrialState | None = None) -> None:
-        """End a trial in the study."""
         self._study.tell(trial, value, state=state)
 
 
@@ -322,7 +320,6 @@ class AnyOptunaSampler(OptunaSampler):
         return super()._redraw(number, params, attempt=attempt)
 
     def _tell(self, trial: optuna.trial.Trial, value: float | None = None, *, state: TrialState | None = None) -> None:
-        """End a trial; a sampler that has tried everything asks the study to stop, which only `optimize` can."""
         try:
             super()._tell(trial, value, state=state)
         except RuntimeError as error:

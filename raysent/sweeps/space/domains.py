@@ -90,7 +90,6 @@ def parse_domain(written: Any) -> Domain:
 
 
 def _parse_choice(values: Any) -> Choice:
-    """Return the choice among a list of scalars or a mapping of labels to values."""
     if isinstance(values, Mapping) and values:
         return Choice(dict(values))
     scalars = isinstance(values, list) and all(isinstance(value, str | int | float | bool) for value in values)
@@ -100,7 +99,6 @@ def _parse_choice(values: Any) -> Choice:
 
 
 def _parse_interval(form: str, values: Sequence[float]) -> Interval:
-    """Return the interval of one of the numeric forms."""
     low, high, *rest = values
     is_integer = form == "randint"
     if is_integer and not (isinstance(low, int) and isinstance(high, int)):

@@ -79,7 +79,6 @@ class SpaceFile(StrictModel):
     @pydantic.field_validator("name")
     @classmethod
     def _check_name(cls, name: str | None) -> str | None:
-        """Check that the name is part of a folder's name and names no other folder."""
         if name is not None and re.fullmatch(r"\w[\w .+=-]{0,99}", name) is None:
             raise ValueError(f"must be letters, digits, spaces and _.+=-, and not begin with a point; given {name!r}")
         return name
@@ -134,7 +133,6 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
 
 
 def _domain(document: Document, name: str, written: Any) -> Domain:
-    """Return a searched name's domain, or the error at its line."""
     try:
         return parse_domain(written)
     except ConfigError as error:

@@ -199,7 +199,6 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
 
 
 def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, Any]) -> bool:
-    """Evaluate one constraint over a run's values."""
     try:
         return evaluate_constraint(parse_constraint(expression), values)
     except ConfigError as error:

@@ -138,7 +138,6 @@ class OptunaStorage:
 
 
 def _storage(address: str) -> BaseStorage:
-    """Return the storage at a URL or in a file of Optuna's journal."""
     if "://" in address:
         return optuna.storages.get_storage(address)
     return JournalStorage(JournalFileBackend(address))

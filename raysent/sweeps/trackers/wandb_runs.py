@@ -114,7 +114,6 @@ class WandbRuns:
             self._written.add(f"{self._project}/{self._id_of(name)}", what)
 
     def _id_of(self, name: str) -> str:
-        """Return the id of the run of a trial, a baseline or the ensemble."""
         return re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}")
 
     def _run_of(self, trial: Trial) -> Any:

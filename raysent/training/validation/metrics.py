@@ -297,7 +297,6 @@ class Downstream:
 # A process that runs trial after trial needs the same tasks for each.
 @lru_cache(maxsize=32)
 def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData:
-    """Return a sample of a task's rows."""
     return sample_rows(load_task(task, folder), max_rows=max_rows)
 
 
