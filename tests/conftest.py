@@ -84,8 +84,15 @@ def hangups() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that start Ray, as they take the longest; a file's tests stay together (`--dist loadfile`)."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that start Ray, which take the longest; of what takes minutes, run the quick cells alone.
+
+    A file's tests stay together (`--dist loadfile`). `-m chaos` runs what takes minutes.
+    """
+    if "chaos" not in config.option.markexpr:
+        slow = [item for item in items if item.get_closest_marker("chaos") and not item.get_closest_marker("quick")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
     with_ray = {item.path for item in items if item.get_closest_marker("cluster")}
     items.sort(key=lambda item: item.path not in with_ray)
 

@@ -1,4 +1,4 @@
-"""The README is short and its Python runs; the tree in CONTRIBUTING.md names exactly what is there."""
+"""The README is short; the tree in CONTRIBUTING.md names exactly what is there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
-from tiny_run import tiny_run
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -102,28 +100,3 @@ def test_paths_in_passes_over_layer_words() -> None:
     """A layer's name in capitals may stand before the first of its entries."""
     lines = ["raysent/", "  GROUND  errors.py  what may go wrong", "          config.py  YAML"]
     assert paths_in(lines) == {"raysent/", "raysent/errors.py", "raysent/config.py"}
-
-
-@pytest.mark.cluster
-def test_readme_python_runs_as_printed(tmp_path, monkeypatch, capsys) -> None:
-    """The README's Python block, with a small search space of the name that it gives."""
-    [block] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    base = tiny_run(tmp_path).model_dump(mode="json", exclude_unset=True)
-    (tmp_path / "search_spaces").mkdir()
-    space = {
-        "name": "quickstart",
-        "base": base,
-        "search": {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}},
-        "evaluation": {"tasks": ["docs-neighbours"], "members": 2, "baselines": False},
-    }
-    (tmp_path / "search_spaces/quickstart.yaml").write_text(yaml.safe_dump(space))
-    rows = [f"a {word} thing {number},{word}" for number in range(40) for word in ("good", "bad")]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    names: dict[str, object] = {}
-    exec(block, names)
-    assert len(names["sweep"].trials) == 4
-    assert names["vectors"].shape == (2, names["sweep"].best.get_sentence_embedding_dimension())
-    assert {"tfidf", "tfidf:chars", "hash:16"} < set(names["scores"]["model"])
-    assert names["model"].encode(["A sentence."]).shape[0] == 1
-    assert capsys.readouterr().out

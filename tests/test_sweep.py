@@ -122,7 +122,14 @@ def _end_group(driver: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("strike", [_press_ctrl_c, _close_terminal, _end_group])
+@pytest.mark.parametrize(
+    "strike",
+    [
+        _close_terminal,
+        pytest.param(_press_ctrl_c, marks=pytest.mark.chaos),
+        pytest.param(_end_group, marks=pytest.mark.chaos),
+    ],
+)
 def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path, strike):
     """The first Ctrl-C, a closed terminal and SIGTERM end with exit code 130 and the command to resume with."""
     run = tmp_path / "run"
@@ -162,7 +169,9 @@ def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path):
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("hangups")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.chaos) for one in (signal.SIGHUP, signal.SIGINT))]
+)
 def test_sweep_that_is_stopped_while_ray_starts_is_one_line(corpus, tmp_path, number):
     """Whatever stops it: the command to resume with, exit code 130."""
     run = tmp_path / "run"

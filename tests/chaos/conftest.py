@@ -14,15 +14,6 @@ from chaos.moments import MOMENTS
 _found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the quick cells alone unless the others are asked for."""
-    if "chaos" in config.option.markexpr:
-        return
-    slow = [item for item in items if item.get_closest_marker("chaos") and not item.get_closest_marker("quick")]
-    items[:] = [item for item in items if item not in slow]
-    config.hook.pytest_deselected(items=slow)
-
-
 def pytest_runtest_logreport(report: Any) -> None:
     """Keep how a cell ended."""
     told = dict(report.user_properties)

@@ -43,7 +43,7 @@ PAGES = [
     "docs/index.md",
 ]
 # The pages that run with every test; `make chaos` runs all of them, which takes many minutes.
-QUICK = {"README.md", "docs/quickstart.md", "docs/howto/own_labels.md", "docs/install.md"}
+QUICK = {"README.md", "docs/quickstart.md", "docs/install.md"}
 # What a line holds that cannot run here, and why.
 CANNOT_RUN = {
     r"^pip install|/pip install|--install-completion": "changes the user's environment",
