@@ -21,9 +21,9 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TypeVar
 
-import cloudpickle
 import loky
 import psutil
+from loky.backend import reduction
 
 from raysent.errors import WorkerError
 from raysent.platforms import num_cores
@@ -81,7 +81,7 @@ def map_in_processes(
     # By a file: a process that dies before it has read a pipe would let this one wait for it without end.
     with tempfile.TemporaryDirectory(prefix="raysent-") as folder:
         path = Path(folder) / "function"
-        path.write_bytes(cloudpickle.dumps(function))
+        path.write_bytes(reduction.dumps(function))
         pool = loky.ProcessPoolExecutor(
             num_processes, initializer=_initialize, initargs=(path, os.getpid()), env={"OMP_NUM_THREADS": "1"}
         )
@@ -111,7 +111,7 @@ def _initialize(path: Path, parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     logging.getLogger("raysent").setLevel(logging.ERROR)
     global _function  # noqa: PLW0603  # a worker process runs one function only
-    _function = cloudpickle.loads(path.read_bytes())
+    _function = reduction.loads(path.read_bytes())
 
 
 def _end_with(parent: int) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 CPU_INFO = Path("/proc/cpuinfo")
 # The longest path of a socket, in bytes.
@@ -24,6 +25,16 @@ def cpu_info(field: str) -> str:
     except OSError:
         return ""
     return next((line for line in lines if line.startswith(field)), "")
+
+
+def user_folder(kind: Literal["cache", "data"]) -> Path:
+    """Return the user's folder of what raysent keeps, by the XDG variables, or inside the Library of macOS."""
+    if sys.platform == "darwin":
+        place = Path.home() / "Library" / ("Caches" if kind == "cache" else "Application Support")
+    else:
+        default = Path.home() / (".cache" if kind == "cache" else ".local/share")
+        place = Path(os.environ.get(f"XDG_{kind.upper()}_HOME", "").strip() or default)
+    return place / "raysent"
 
 
 def trim_heap() -> bool:

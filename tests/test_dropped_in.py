@@ -81,10 +81,8 @@ limit = model.tensors()["objectives.0.layer.weight"].abs().max()
 assert limit <= 0.5, limit
 from raysent.errors import ConfigError
 from raysent.exports import export
-for target, place in (
-    ("sentence-transformers", "ENCODERS of exports/modeling_raysent.py"),
-    ("onnx", "_READERS of exports/formats/onnx.py"),
-):
+place = "ENCODERS of exports/modeling_raysent.py"
+for target in ("sentence-transformers", "onnx"):
     try:
         export(model, folder / target, to=target)
     except ConfigError as error:

@@ -1,6 +1,8 @@
 """Exports equal their models; their tokenizers give raysent's ids; cards and errors say what a reader needs."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import raysent
 from raysent.data.vocabulary import Vocabulary
 from raysent.ensembles import Ensemble
 from raysent.ensembles.ensemble import LoadedMember
@@ -109,21 +112,38 @@ def examples() -> dict[str, SentenceModel]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("target", [name for name in FORMATS if name != "static"])
-def test_export_equals_every_model(tmp_path, target) -> None:
-    """Encoders, compositions, postprocessing and codes; ids of one sentence in 50 may differ, vectors may not."""
-    pytest.importorskip(
-        "sentence_transformers" if target == "sentence-transformers" else "onnxruntime",
-        reason=f"pip install raysent[{FORMATS[target].EXTRA}]",
-    )
+def test_plain_implementation_equals_every_model(tmp_path) -> None:
+    """Of each encoder, composition, postprocessing and code, by the module that sentence-transformers runs."""
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
     for name, model in examples().items():
         folder = tmp_path / name
         folder.mkdir()
-        FORMATS[target].check_model([model])
-        FORMATS[target].write([model], folder)
-        check = compare(model, [model], FORMATS[target].open(folder))
+        FORMATS["sentence-transformers"].check_model([model])
+        FORMATS["sentence-transformers"].write([model], folder)
+        check = compare(model, [model], FORMATS["sentence-transformers"].open(folder))
         assert check.holds, (name, check)
+
+
+# One of each kind of node: the graphs are traced from the plain implementation.
+TRACED = ("cnn-0", "concat-0", "gru-4", "gru-5", "linear-0", "lstm-0", "whitened code", "autoencoder-0")
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_onnx_graph_equals_its_model(tmp_path, name) -> None:
+    """Batches of any size and length; one row; texts without any word, of which a batch has no ids at all."""
+    library = pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
+    model = examples()[name]
+    FORMATS["onnx"].check_model([model])
+    FORMATS["onnx"].write([model], tmp_path)
+    check = compare(model, [model], FORMATS["onnx"].open(tmp_path))
+    assert check.holds, check
+    session = library.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert [one.shape for one in session.get_inputs()] == [["batch", "time"]]
+    for num_texts in (1, 2):
+        vectors = session.run(None, {"ids": np.zeros((num_texts, 0), np.int64)})[0]
+        np.testing.assert_allclose(vectors, model.encode(["\ufeff"] * num_texts), atol=1e-5)
+    one = session.run(None, {"ids": VOCABULARY.ids(["a dog"], max_length=12).ids[None].astype(np.int64)})[0]
+    np.testing.assert_allclose(one, model.encode(["a dog"]), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -185,20 +205,6 @@ def test_card_of_an_evaluated_ensemble_has_its_scores_and_members() -> None:
     assert "member 0001 |" not in card
     assert "uniform" not in card
     assert "- 0001: bag trained for context_prediction" in card
-
-
-@pytest.mark.parametrize("text", ["", "\ufeff", " "])
-def test_onnx_export_reads_a_batch_without_any_word(tmp_path, text) -> None:
-    """By the card's own lines: no ids at all are one unknown word, for every encoder and code."""
-    library = pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
-    for name, model in examples().items():
-        (tmp_path / name).mkdir()
-        FORMATS["onnx"].write([model], tmp_path / name)
-        session = library.InferenceSession(str(tmp_path / name / "model.onnx"), providers=["CPUExecutionProvider"])
-        for ids in (np.zeros((1, 0), np.int64), np.zeros((2, 0), np.int64)):
-            vectors = session.run(None, {"ids": ids})[0]
-            expected = model.encode([text] * len(ids))
-            np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -406,3 +412,27 @@ def test_key_of_a_folder_depends_on_every_file(tmp_path: Path) -> None:
     second = st.key(str(tmp_path))
     (tmp_path / "b").write_text("2")
     assert len({first, second, st.key(str(tmp_path))}) == 3
+
+
+def test_an_export_format_is_one_file(tmp_path) -> None:
+    """A file that is dropped into the folder is a target, whose export is compared with the model before it is kept."""
+    package = tmp_path / "raysent"
+    shutil.copytree(Path(raysent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "exports" / "formats" / "vectors.py").write_text(
+        """
+from pathlib import Path
+import numpy as np
+TARGET, EXTRA, LIBRARY, USAGE, DIFFERS_ON = "vectors", "", "numpy", "", ()
+def check_model(models): pass
+def write(models, folder): models[0].save(folder / "own")
+def open(folder):
+    from raysent.models import load
+    return load(folder / "own").encode
+"""
+    )
+    build(BAG).save(tmp_path / "model")
+    command = [sys.executable, "-m", "raysent", "export", "model", "-o", "out", "--to", "vectors"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "largest difference 0.0e+00" in (tmp_path / "out" / "README.md").read_text()

@@ -35,6 +35,19 @@ def test_other_systems_have_a_plain_path(monkeypatch):
     assert not release_memory()
 
 
+def test_folders_of_the_user_are_those_of_the_system(monkeypatch):
+    """By the XDG variables where they say something; in the Library of macOS."""
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/big")
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    monkeypatch.setattr(platforms.sys, "platform", "linux")
+    assert platforms.user_folder("cache") == Path("/big/raysent")
+    assert platforms.user_folder("data") == Path("/home/me/.local/share/raysent")
+    monkeypatch.setattr(platforms.sys, "platform", "darwin")
+    assert platforms.user_folder("cache") == Path("/home/me/Library/Caches/raysent")
+    assert platforms.user_folder("data") == Path("/home/me/Library/Application Support/raysent")
+
+
 def test_one_module_asks_for_what_not_every_system_has():
     """The start script of machines on AWS is for Linux, and is a text."""
     found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if CALLS.search(path.read_text())}

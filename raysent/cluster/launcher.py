@@ -24,7 +24,6 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -37,6 +36,7 @@ from raysent.cluster.jobs import ConnectionLostError
 from raysent.cluster.readiness import check_inputs, check_ready, check_roles
 from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
+from raysent.platforms import user_folder
 from raysent.storage import read_json, storage_errors, write_json
 
 # A command of Ray, a callback for each line of its output -> its exit code.
@@ -290,7 +290,7 @@ class Launcher(Head):
 
 def clusters_folder() -> Path:
     """Return the folder of all clusters' tokens and rendered files."""
-    return platformdirs.user_data_path("raysent") / "clusters"
+    return user_folder("data") / "clusters"
 
 
 def private(folder: Path) -> None:

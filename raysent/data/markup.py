@@ -12,15 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
+
+from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from selectolax.lexbor import LexborNode
-
-# Part of every cache key of such a file: must change whenever the same file gives other paragraphs.
-MARKUP_VERSION = f"1-selectolax-{version('selectolax')}-markdown-it-py-{version('markdown-it-py')}"
 
 _LEFT_OUT = frozenset({
     "head", "script", "style", "template", "noscript", "nav", "pre", "svg", "math", "iframe", "object", "canvas",
@@ -36,6 +35,18 @@ _BREAK = "\n\n"
 _EMPTY_LINE = re.compile(r"\n\s*\n")
 _WHITE_SPACE = re.compile(r"\s+")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def markup_version() -> str:
+    """Return a part of every cache key of such a file, which changes whenever the same file gives other paragraphs.
+
+    Raises:
+        ConfigError: If the packages that read markup are not installed.
+    """
+    try:
+        return f"1-selectolax-{version('selectolax')}-markdown-it-py-{version('markdown-it-py')}"
+    except PackageNotFoundError as error:
+        raise ConfigError(f"Markdown and HTML: need the package {error.name}; install raysent[markup]") from None
 
 
 def markdown_paragraphs(text: str) -> list[str]:

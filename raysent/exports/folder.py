@@ -21,7 +21,7 @@ from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder, storage_errors, write_text
 
 CARD_FILE = "README.md"
-_MODULES = {"sentence-transformers": ("sentence_transformers",), "onnx": ("onnx", "onnxruntime")}
+_MODULES = {"sentence-transformers": ("sentence_transformers",), "onnx": ("onnx", "onnxruntime", "onnxscript")}
 
 
 @dataclass(frozen=True)

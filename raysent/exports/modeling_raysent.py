@@ -23,11 +23,14 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from sentence_transformers.base.modules import InputModule
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+try:
+    from sentence_transformers.base.modules import InputModule
+except ImportError:  # where raysent exports to ONNX, which needs the members alone
+    InputModule = nn.Module
 
 UNKNOWN = 1
 
@@ -122,7 +125,7 @@ class Linear(WordEncoder):
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
         vectors = self.words(batch.ids)
-        last = vectors[torch.arange(len(vectors), device=vectors.device), batch.lengths - 1]
+        last = at(vectors, batch.lengths - 1)
         blocks = []
         for weight in self.maps:
             mapped = functional.linear(vectors, weight)
@@ -180,35 +183,72 @@ class Recurrence(WordEncoder):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
-        vectors, network = self.words(batch.ids), getattr(self, self.name)
-        if self.resets_before:
-            return last_states_reset_before(network, vectors, batch)
-        packed = pack_padded_sequence(vectors, batch.lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = network(packed)
-        last = last if self.name == "gru" else last[0]
-        ends = torch.cat(tuple(last[-2:] if network.bidirectional else last[-1:]), dim=1)
-        values = pad_packed_sequence(states, batch_first=True, total_length=vectors.shape[1])[0]
+        values, network = self.words(batch.ids), getattr(self, self.name)
+        num_directions = 2 if network.bidirectional else 1
+        for layer in range(network.num_layers):
+            weights = network.all_weights[layer * num_directions : (layer + 1) * num_directions]
+            # Padding comes after a sentence, also of one that is read backwards, and no state before it depends on it.
+            states = [self.states(values, weights[0])]
+            if network.bidirectional:
+                states.append(self.states(backwards(values, batch.lengths), weights[1]))
+            at_end = batch.lengths - 1
+            ends = torch.cat([at(one, at_end) for one in states], dim=1)
+            values = torch.cat([states[0], *(backwards(one, batch.lengths) for one in states[1:])], dim=2)
         pooled = [ends if pooling == "last" else pool(values, batch.mask, pooling) for pooling in self.poolings]
         return torch.cat(pooled, dim=1)
 
+    def states(self, vectors: Tensor, weights: list[Tensor]) -> Tensor:
+        """Return the states of one direction of a layer [batch, time, size]."""
+        if torch.compiler.is_exporting():
+            options = {"linear_before_reset": int(not self.resets_before)} if self.name == "gru" else {}
+            return onnx_states(self.name.upper(), vectors, weights, options)
+        if self.resets_before:
+            return gru_reset_before(vectors, *weights)
+        start = vectors.new_zeros(1, len(vectors), weights[1].shape[1])
+        network, start = (torch.gru, start) if self.name == "gru" else (torch.lstm, (start, start))
+        return network(vectors, start, weights, True, 1, 0.0, False, False, True)[0]
 
-def last_states_reset_before(network: nn.GRU, vectors: Tensor, batch: Batch) -> Tensor:
-    """Return the last states of a GRU whose reset gate acts before the product, as TensorFlow's; torch has none.
+
+# The order of torch's gates in ONNX: r, z, n -> z, r, h and i, f, g, o -> i, o, f, c.
+ONNX_GATES = {"GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
+
+
+def onnx_states(kind: str, vectors: Tensor, weights: list[Tensor], options: dict[str, int]) -> Tensor:
+    """Return the states of ONNX's operator `GRU` or `LSTM`, of one direction; its values exist in the graph alone."""
+    size = weights[1].shape[1]
+    inputs, recurrent, *biases = (
+        torch.cat([one[gate * size : (gate + 1) * size] for gate in ONNX_GATES[kind]]) for one in weights
+    )
+    states = torch.onnx.ops.symbolic(
+        kind,
+        (vectors.transpose(0, 1), inputs[None], recurrent[None], torch.cat(biases)[None]),
+        {"hidden_size": size, **options},
+        dtype=vectors.dtype,
+        shape=(vectors.shape[1], 1, vectors.shape[0], size),
+        version=18,
+    )
+    return states[:, 0].transpose(0, 1)
+
+
+def gru_reset_before(vectors: Tensor, input_weight: Tensor, weight: Tensor, input_bias: Tensor, bias: Tensor) -> Tensor:
+    """Return the states of a GRU whose reset gate acts before the product, as TensorFlow's; torch has none.
 
     r, z = sigmoid(W x + b + U h),  c = tanh(W x + b + U (r * h)),  h = z * h + (1 - z) * c
     """
-    size, states = network.hidden_size, []
-    for direction, (input_weight, weight, input_bias, bias) in enumerate(network.all_weights):
-        inputs = vectors if direction == 0 else backwards(vectors, batch.lengths)
-        projected = functional.linear(inputs, input_weight, input_bias + bias)
-        state = vectors.new_zeros(len(vectors), size)
-        for place in range(vectors.shape[1]):
-            gates, candidate = projected[:, place].split([2 * size, size], dim=1)
-            r, z = torch.sigmoid(gates + functional.linear(state, weight[: 2 * size])).chunk(2, dim=1)
-            new = torch.tanh(candidate + functional.linear(r * state, weight[2 * size :]))
-            state = torch.where((place < batch.lengths)[:, None], z * state + (1 - z) * new, state)
+    size = weight.shape[1]
+    projected = functional.linear(vectors, input_weight, input_bias + bias)
+    state, states = vectors.new_zeros(len(vectors), size), []
+    for place in range(vectors.shape[1]):
+        gates, candidate = projected[:, place].split([2 * size, size], dim=1)
+        r, z = torch.sigmoid(gates + functional.linear(state, weight[: 2 * size])).chunk(2, dim=1)
+        state = z * state + (1 - z) * torch.tanh(candidate + functional.linear(r * state, weight[2 * size :]))
         states.append(state)
-    return torch.cat(states, dim=1)
+    return torch.stack(states, dim=1)
+
+
+def at(values: Tensor, places: Tensor) -> Tensor:
+    """Return the value at each sentence's place [batch, dim]."""
+    return values.gather(1, places[:, None, None].expand(-1, 1, values.shape[2]))[:, 0]
 
 
 def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
@@ -251,7 +291,7 @@ class TransformerLayer(nn.Module):
         heads = self.query_key_value(x).view(batch, time, 3, self.num_heads, size // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         found = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        x = self.norm(x + self.out(found.transpose(1, 2).reshape(batch, time, size)))
+        x = self.norm(x + self.out(torch.cat(found.unbind(1), dim=2)))
         return self.last_norm(x + self.down(functional.gelu(self.up(x))))
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.kernels.devices import set_matmul_precision
@@ -248,8 +247,11 @@ class SentenceEncoder(ABC):
         """Return the vectors [texts, dim]; show progress after every few thousand texts."""
         if not show:
             return self.encode_texts(texts, batch_size=batch_size, **options)
+        from rich.console import Console  # noqa: PLC0415 - only a call that shows its progress needs it
+        from rich.progress import track  # noqa: PLC0415 - as above
+
         blocks = [texts[first : first + _SHOWN_TEXTS] for first in range(0, len(texts), _SHOWN_TEXTS)] or [[]]
-        shown = tqdm(blocks, desc="Encoding", unit_scale=_SHOWN_TEXTS, unit=" sentences")
+        shown = track(blocks, "Encoding", console=Console(stderr=True))
         return np.concatenate([self.encode_texts(block, batch_size=batch_size, **options) for block in shown])
 
     def _check_finite(self, vectors: Float32, texts: list[str]) -> None:

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
 import safetensors
 
 from raysent.errors import ArtifactError
+from raysent.platforms import user_folder
 
 
 @contextlib.contextmanager
@@ -64,4 +64,4 @@ def cache_folder(cache_dir: str | None = None) -> Path:
         cache_dir: The configured folder; None is ``$RAYSENT_CACHE``, else the user's cache folder.
     """
     named = cache_dir or os.environ.get("RAYSENT_CACHE")
-    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("raysent"))
+    return Path(named).expanduser().absolute() if named else user_folder("cache")

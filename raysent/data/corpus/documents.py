@@ -28,7 +28,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from raysent.data.corpus.sources import CorpusConfig, Source, SourceKind
-from raysent.data.markup import MARKUP_VERSION, html_paragraphs, markdown_paragraphs
+from raysent.data.markup import html_paragraphs, markdown_paragraphs, markup_version
 from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
 from raysent.data.tables import TableBlocks, check_texts, find_text_column, open_table
 from raysent.data.text_files import parse_object
@@ -323,7 +323,7 @@ def _describe_file(source: Source, config: CorpusConfig) -> list[Any]:
         rows = TableRows(source, config.text_field, config.document_field)
         return ["table", source.suffix, *rows.columns, source.fingerprint()]
     if source.kind in ("markdown", "html"):
-        return [source.kind, MARKUP_VERSION, source.fingerprint()]
+        return [source.kind, markup_version(), source.fingerprint()]
     # The keys of version 0.1, which knows no other files.
     return [source.kind == "json", source.fingerprint()]
 

@@ -6,7 +6,7 @@ The folder contains its own module, `modeling_raysent.py`; that file describes t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -35,38 +35,46 @@ vectors = model.encode(["A sentence.", "Another one."])
 similarities = model.similarity(vectors, vectors)"""
 DIFFERS_ON: tuple[str, ...] = ()
 
-# Types of codes that `Code` of the exported code and of the ONNX graph compute.
+# Types of codes that `Code` of the exported code computes.
 _CODES = ("autoencoder", "principal_components", "random_projection", "threshold")
 _CODE = Path(__file__).parent.parent / "modeling_raysent.py"
 
 
+def exported_code() -> Any:
+    """Return the module that exports contain, with the plain implementation of every encoder and code."""
+    return import_module("raysent.exports.modeling_raysent")
+
+
+def plain_member(model: SentenceModel) -> Any:
+    """Return a model as the exported code computes it: a module of a padded batch, with the model's own values."""
+    member, tensors = exported_code().Member(_about(model)), model.tensors()
+    for name, parameter in member.named_parameters():
+        parameter.data.copy_(tensors[name])
+    return member
+
+
 def check_model(models: Sequence[SentenceModel]) -> None:
-    """Refuse encoders and codes of other packages, and those that the exported code does not have."""
-    code = import_module("raysent.exports.modeling_raysent")
-    for model in models:
-        for part in (model.config.encoder, model.config.second_encoder, model.config.code):
-            check_own(part, encoders=code.ENCODERS, place="ENCODERS of exports/modeling_raysent.py")
-
-
-def check_own(part: Any, *, encoders: Iterable[str], place: str) -> None:
-    """Refuse a part of a model's configuration that another package defines, or that a target has no form of.
-
-    Args:
-        part: The configuration of an encoder or a code; None for none.
-        encoders: Types of encoders that the target has.
-        place: Where it has them, for the message.
+    """Refuse encoders and codes of other packages, and those that the exported code does not have.
 
     Raises:
-        ConfigError: With the part's name.
+        ConfigError: With the name of the encoder or code.
     """
-    if part is not None and not type(part).__module__.startswith(f"{OWN_PACKAGE}."):
-        kind = "encoder" if part.type in ENCODERS else "code"
+    for model in models:
+        for part in (model.config.encoder, model.config.second_encoder, model.config.code):
+            _check_own(part)
+
+
+def _check_own(part: Any) -> None:
+    if part is None:
+        return
+    kind, place = ("encoder", "ENCODERS") if part.type in ENCODERS else ("code", "Code")
+    if not type(part).__module__.startswith(f"{OWN_PACKAGE}."):
         raise ConfigError(f"{kind} {part.type}: cannot be exported: another package defines it")
-    if part is not None and part.type not in (*encoders, *_CODES):
-        kind, at = ("encoder", place) if part.type in ENCODERS else ("code", "Code of exports/modeling_raysent.py")
-        raise ConfigError(f"{kind} {part.type}: cannot be exported: {at} has no form of it; add one")
+    if part.type not in (*exported_code().ENCODERS, *_CODES):
+        where = f"{place} of exports/modeling_raysent.py"
+        raise ConfigError(f"{kind} {part.type}: cannot be exported: {where} has no form of it; add one")
     for member in (getattr(part, "members", None) or {}).values():
-        check_own(member, encoders=encoders, place=place)
+        _check_own(member)
 
 
 def write(models: Sequence[SentenceModel], folder: Path) -> None:
