@@ -69,9 +69,15 @@ def read(source, **options) -> list[list[str]]:
 # Content
 
 
-def test_prepare_keeps_every_sentence_once_in_document_order(tmp_path):
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """The corpus of `DOCUMENTS`."""
+    folder = tmp_path_factory.mktemp("corpus")
+    return build(write(folder / "a.txt"), folder)
+
+
+def test_prepare_keeps_every_sentence_in_order(corpus):
     """Both splits together are the text; each keeps the order of its documents."""
-    corpus = build(write(tmp_path / "a.txt"), tmp_path)
     train, validation = text_of(corpus.train), text_of(corpus.validation)
     everything = [sentence for document in DOCUMENTS for sentence in document]
     assert [s for s in everything if s in set(train)] == train
@@ -79,9 +85,8 @@ def test_prepare_keeps_every_sentence_once_in_document_order(tmp_path):
     assert sorted(train + validation) == sorted(everything)
 
 
-def test_prepare_counts_sentences_documents_and_tokens(tmp_path):
+def test_prepare_counts_sentences_documents_and_tokens(corpus, tmp_path):
     """The counts and the fraction of unknown tokens are those of the text."""
-    corpus = build(write(tmp_path / "a.txt"), tmp_path)
     assert corpus.num_documents == 30 == corpus.train.num_documents + corpus.validation.num_documents
     assert corpus.num_sentences == sum(map(len, DOCUMENTS)) == len(corpus.train) + len(corpus.validation)
     assert corpus.num_tokens == 6 * corpus.num_sentences == corpus.train.num_tokens + corpus.validation.num_tokens
@@ -104,27 +109,24 @@ def test_documents_are_all_zero_across_documents(tmp_path):
     assert not corpus.train.documents(0, len(corpus.train)).any()
 
 
-def test_sentences_at_equals_slices(tmp_path):
-    """An arbitrary selection of sentences equals single slices."""
-    train = build(write(tmp_path / "a.txt"), tmp_path).train
+def test_sentences_are_read_by_range_and_by_position(corpus):
+    """An arbitrary selection equals single slices; a range outside of the split is never cut short in silence."""
+    train = corpus.train
     gathered = train.sentences_at(np.array([7, 3, 60]))
     slices = [train.sentences(i, i + 1) for i in (7, 3, 60)]
     assert np.array_equal(gathered.ids, np.concatenate([s.ids for s in slices]))
     assert np.array_equal(train.documents_at(np.array([7, 60])), train.documents(0, 61)[[7, 60]])
-
-
-def test_sentences_refuses_a_range_outside_the_split(tmp_path):
-    """A shorter result is never returned silently."""
-    train = build(write(tmp_path / "a.txt"), tmp_path).train
     with pytest.raises(DataError, match=f"must be within 0 to {len(train)}; given 0 to {len(train) + 1}"):
         train.sentences(0, len(train) + 1)
 
 
-def test_long_sentences_are_truncated_at_max_length(tmp_path):
-    """The first tokens are kept."""
-    corpus = build(write(tmp_path / "a.txt"), tmp_path, max_length=3)
-    assert set(corpus.train.sentences(0, 9).lengths) == {3}
-    assert text_of(corpus.train)[0].startswith("Document 0 has")
+def test_limits_of_length_and_number(tmp_path):
+    """The first tokens of a sentence are kept, and the first sentences of a text."""
+    path = write(tmp_path / "a.txt")
+    short = build(path, tmp_path, max_length=3).train
+    assert set(short.sentences(0, 9).lengths) == {3}
+    assert text_of(short)[0].startswith("Document 0 has")
+    assert build(path, tmp_path, max_sentences=11).num_sentences == 11
 
 
 def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
@@ -140,32 +142,22 @@ def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
         assert np.array_equal(encoded.lengths, trained.lengths)
 
 
-def test_max_sentences_stops_reading(tmp_path):
-    """At most the limit is read."""
-    assert build(write(tmp_path / "a.txt"), tmp_path, max_sentences=11).num_sentences == 11
-
-
 def test_single_document_gives_its_tail_to_validation(tmp_path):
     """With one document, its last sentences are the validation split."""
     corpus = build(write(tmp_path / "a.txt", [[f"Sentence {i} ." for i in range(100)]]), tmp_path)
     assert text_of(corpus.validation) == [f"Sentence {i} ." for i in range(95, 100)]
 
 
-def test_choose_splits_skips_a_large_document():
-    """A document with far more than the fraction stays in training."""
-    splits = choose_splits(np.array([0, 1000, 1040, 1080]), fraction=0.05, seed=0, name="x")
-    assert splits.validation.num_sentences == 80
+@pytest.mark.parametrize(
+    ("starts", "bounds"), [([0, 1000, 1040, 1080], [[1000, 1080]]), ([0, 500, 1100], [[1045, 1100]])]
+)
+def test_choose_splits_of_large_documents(starts, bounds):
+    """A document with far more than the fraction stays in training; if all are such, all but one tail."""
+    assert choose_splits(np.array(starts), fraction=0.05, seed=0, name="x").validation.bounds.tolist() == bounds
 
 
-def test_choose_splits_cuts_the_longest_if_all_are_large():
-    """Two large documents stay in training except for one tail."""
-    splits = choose_splits(np.array([0, 500, 1100]), fraction=0.05, seed=0, name="x")
-    assert splits.validation.bounds.tolist() == [[1045, 1100]]
-
-
-def test_corpus_pickles_as_its_path(tmp_path):
+def test_corpus_pickles_as_its_path(corpus):
     """Pickling a corpus for a worker pickles only its path."""
-    corpus = build(write(tmp_path / "a.txt"), tmp_path)
     corpus.train.sentences(0, 5)
     sent = pickle.dumps(corpus.train)
     assert len(sent) < 1_000
@@ -175,30 +167,30 @@ def test_corpus_pickles_as_its_path(tmp_path):
 # Formats
 
 
-def test_auto_reads_one_sentence_per_line(tmp_path):
-    """Lines of one sentence are kept whole; blank lines separate documents."""
-    assert read(Source(str(write(tmp_path / "a.txt")))) == DOCUMENTS
+FOX = ("the quick brown fox jumps over the lazy dog and runs far away into a dark wood " * 12).split()
 
 
-def test_auto_reads_one_paragraph_per_line(tmp_path):
-    """Lines of several sentences are split; the file is one document."""
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\n\n".join("\n".join(sentences) for sentences in DOCUMENTS), DOCUMENTS),
+        (
+            "\n".join(PARAGRAPHS),
+            [["Mr. Reed spoke to me.", "I heard him.", '"Who is there?" cried John.', "It was late.",
+              "She left the house at 4.30 p.m. and didn't come back."]],
+        ),
+        (
+            "\n".join(" ".join(FOX[i : i + 14]) for i in range(0, len(FOX), 14)) + ".\n\nA second paragraph stands here.",
+            [[" ".join(FOX) + ".", "A second paragraph stands here."]],
+        ),
+    ],
+    ids=["a sentence a line", "a paragraph a line", "hard-wrapped"],
+)  # fmt: skip
+def test_auto_finds_the_layout_of_lines(tmp_path, text, expected):
+    """Lines of one sentence are kept, blank ones between documents; others are split; wrapped ones are joined."""
     path = tmp_path / "a.txt"
-    path.write_text("\n".join(PARAGRAPHS) + "\n")
-    (document,) = read(Source(str(path)))
-    assert document == [
-        "Mr. Reed spoke to me.", "I heard him.", '"Who is there?" cried John.', "It was late.",
-        "She left the house at 4.30 p.m. and didn't come back.",
-    ]  # fmt: skip
-
-
-def test_auto_joins_hard_wrapped_lines(tmp_path):
-    """Hard-wrapped lines are joined up to the blank line."""
-    words = ("the quick brown fox jumps over the lazy dog and runs far away into a dark wood " * 12).split()
-    lines = [" ".join(words[i : i + 14]) for i in range(0, len(words), 14)]
-    path = tmp_path / "a.txt"
-    path.write_text("\n".join(lines) + ".\n\nA second paragraph stands here.\n")
-    (document,) = read(Source(str(path)))
-    assert document == [" ".join(words) + ".", "A second paragraph stands here."]
+    path.write_text(text + "\n")
+    assert read(Source(str(path))) == expected
 
 
 def test_format_overrides_auto(tmp_path):
@@ -213,23 +205,17 @@ def test_format_overrides_auto(tmp_path):
     ("value", "expected"),
     [
         ({"text": "It rained. We left."}, ["It rained.", "We left."]),
+        ({"body": "It rained. We left."}, ["It rained.", "We left."]),
         ({"sentences": ["It rained .", "We left ."]}, ["It rained .", "We left ."]),
         ({"doc": "a", "paragraphs": [["It rained ."], ["We left ."]]}, ["It rained .", "We left ."]),
         ({"paragraphs": ["It rained. We left."]}, ["It rained.", "We left."]),
     ],
 )
 def test_json_lines_are_one_document_each(tmp_path, value, expected):
-    """All forms of a JSON document are read."""
+    """All forms of a JSON document are read, of text from the configured field."""
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress((json.dumps(value) + "\n").encode() * 2))
-    assert read(Source(str(path))) == [expected, expected]
-
-
-def test_json_text_field_is_configurable(tmp_path):
-    """The text is read from the configured field."""
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"body": "It rained. We left."}\n')
-    assert read(Source(str(path)), text_field="body") == [["It rained.", "We left."]]
+    assert read(Source(str(path)), text_field="body" if "body" in value else "text") == [expected, expected]
 
 
 def test_byte_order_mark_and_carriage_returns_are_dropped(tmp_path):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from raysent.kernels.compiled import try_load
+from raysent.kernels.compiled import address, try_load
 
 # Size of a block's scores: small in memory, with enough rows for fast products.
 BLOCK_BYTES = 2**25
@@ -218,16 +218,9 @@ class _CompiledPass(_RowPass):
         if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
             raise IndexError(f"targets must be words below {words}")
         row, losses = scores.new_empty(words, dtype=torch.float32), scores.new_empty(rows, dtype=torch.float32)
-        pointers = map(_pointer, (scores, bias, targets, row, losses, d_bias))
+        pointers = map(address, (scores, bias, targets, row, losses, d_bias))
         self._kernel(*pointers, *map(ctypes.c_int64, (rows, words, has_gradient)))
         return losses
-
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    """Return the address of a tensor for the kernel, which reads contiguous rows."""
-    if tensor is not None and not tensor.is_contiguous():
-        raise ValueError("tensors of the kernel must be contiguous")
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
 def _choose_row_pass(device: torch.device, dtype: torch.dtype, *, is_compiled: bool) -> _RowPass:

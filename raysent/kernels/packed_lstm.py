@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.kernels.compiled import load, try_load
+from raysent.kernels.compiled import Arguments, load, try_load
 from raysent.kernels.packed_gru.cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, TimeStep, Workspaces
 from raysent.kernels.packed_gru.recurrence import order_of_words, product_dtype, rounded
 from raysent.kernels.packing import Packed
@@ -191,7 +191,7 @@ def lstm_workspaces() -> Workspaces:
     return Workspaces(_Workspace)
 
 
-class _Direction(ctypes.Structure):
+class _Direction(Arguments):
     """The arguments shared by all time steps; `Direction` in compiled/lstm.cpp has the same fields in order."""
 
     _fields_ = (
@@ -229,10 +229,10 @@ class _CompiledDirection:
         workspace: _Workspace = self._workspaces.acquire(shape)
         projected, low_weight = projected.detach().float().contiguous(), weight.detach().to(self._dtype)
         states = projected.new_empty(num_tokens, hidden)
-        self._direction = _Direction(hidden=hidden)
-        self._set(tokens=self._tokens, projected=projected, states=states)
+        self._arguments = _Direction(hidden=hidden)
+        self._arguments.set(tokens=self._tokens, projected=projected, states=states)
         names = ("recurrent", "gates", "cells", "before", "d_recurrent", "d_cells", "d_products")
-        self._set(**{name: getattr(workspace, name) for name in names})
+        self._arguments.set(**{name: getattr(workspace, name) for name in names})
         # float32 products of few rows are a third faster with a contiguous operand.
         transposed = low_weight.T if self._dtype != torch.float32 else low_weight.T.contiguous()
         for before, step in self._with_before(self._steps):
@@ -251,7 +251,7 @@ class _CompiledDirection:
         """Return the gradients of `projected` and of the weight."""
         workspace, weight, size = self._kept
         d_states, d_projected = d_states.float().contiguous(), d_states.new_zeros(size, dtype=torch.float32)
-        self._set(d_states=d_states, d_projected=d_projected)
+        self._arguments.set(d_states=d_states, d_projected=d_projected)
         for before, step in reversed(self._with_before(self._steps)):
             self._run(self._backward, before, step)
             if before >= 0:
@@ -277,16 +277,9 @@ class _CompiledDirection:
         """Return each step after the first token of the step before; -1 for the first step."""
         return list(zip([-1, *(step.first for step in steps)], steps, strict=False))
 
-    def _set(self, **tensors: Tensor) -> None:
-        """Pass the addresses of tensors to the kernel, which reads contiguous rows."""
-        for name, tensor in tensors.items():
-            if not tensor.is_contiguous():
-                raise ValueError(f"{name} must be contiguous")
-            setattr(self._direction, name, tensor.data_ptr())
-
     def _run(self, kernel: Any, before: int, step: TimeStep) -> None:
         sizes = (before, step.first, step.batch, step.next_batch)
-        kernel(ctypes.byref(self._direction), *map(ctypes.c_int64, sizes))
+        kernel(ctypes.byref(self._arguments), *map(ctypes.c_int64, sizes))
 
 
 class _CompiledLstm(torch.autograd.Function):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.errors import ArtifactError
-from raysent.kernels.compiled import try_load
+from raysent.kernels.compiled import address, try_load
 
 _WINDOW = 320
 _INITIAL_STEPS = 1024
@@ -82,7 +82,7 @@ class RowAdam:
         rows = rows.contiguous()
         if self._kernel is not None:
             drift, (beta1, beta2) = self._drift, map(ctypes.c_double, self._betas)
-            arguments = (ctypes.c_int64(self.num_steps), _pointer(drift), ctypes.c_int64(drift.shape[1]))
+            arguments = (ctypes.c_int64(self.num_steps), address(drift), ctypes.c_int64(drift.shape[1]))
             self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(self._eps))
             return
         if rows.device.type == "cpu":
@@ -119,7 +119,7 @@ class RowAdam:
             return
         numbers = map(ctypes.c_double, (rate, correction2, beta1, beta2, self._eps))
         step = ctypes.c_int64(self.num_steps)
-        self._kernel.row_adam_step(*self._table(rows), step, _pointer(gradient), *numbers)
+        self._kernel.row_adam_step(*self._table(rows), step, address(gradient), *numbers)
 
     def _step_in_torch(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
         beta1, beta2 = self._betas
@@ -133,8 +133,8 @@ class RowAdam:
         self._last.index_fill_(0, rows, self.num_steps)
 
     def _table(self, rows: Tensor) -> tuple[Any, ...]:
-        tensors = map(_pointer, (self.weight.data, self._mean, self._square, self._last))
-        return _pointer(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
+        tensors = map(address, (self.weight.data, self._mean, self._square, self._last))
+        return address(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
 
     def flush(self) -> None:
         """Update all rows to their values in dense Adam."""
@@ -191,10 +191,6 @@ class RowAdam:
         decay = self._decay[:, _WINDOW - (step - first) :]
         self._drift[0, first:step].add_(decay[0], alpha=size)
         self._drift[1, first:step].add_(decay[1], alpha=size * correction2)
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor | None:

@@ -28,6 +28,7 @@ from raysent.storage.layout import CODE_FILE
 
 TENSORS_FILE = "code.safetensors"
 KIND = "raysent code"
+_AGAIN = "make it again with 'raysent binarize --keep'"
 
 # Rows that a method without steps is fitted to, and rows that are held out to evaluate a code.
 NUM_FITTED = 50_000
@@ -107,14 +108,18 @@ def load_code(folder: Path) -> VectorCode:
     """
     about = read_json(folder / CODE_FILE)
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise ArtifactError(f"{folder / CODE_FILE}: not a code of this version of raysent; make it again")
+        raise ArtifactError(
+            f"{folder / CODE_FILE}: not a code of this version of raysent; make it again with 'raysent binarize --keep'"
+        )
     try:
         config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
         code = build_code(config.code, dim=dim, generator=torch.Generator())
         code.load_state_dict(load_tensors(folder / TENSORS_FILE))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise ArtifactError(f"{folder}: changed or of another version ({reason}); make it again") from None
+        raise ArtifactError(
+            f"{folder}: changed or of another version ({reason}); make it again with 'raysent binarize --keep'"
+        ) from None
     return VectorCode(config, dim, code.eval())
 
 

@@ -27,6 +27,7 @@ import stat
 import subprocess
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
 
@@ -34,7 +35,10 @@ from raysent.errors import ArtifactError, CompilerError
 from raysent.platforms import cpu_info
 from raysent.storage import atomic_write, cache_folder, file_sha256, storage_errors
 
-__all__ = ["cpu_info", "load", "try_load"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Arguments", "address", "cpu_info", "load", "try_load"]
 
 _SOURCES = Path(__file__).parent
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -61,6 +65,26 @@ def load(name: str) -> ctypes.CDLL:
     if isinstance(found, CompilerError):
         raise found
     return found
+
+
+def address(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Return the address of a tensor for a kernel, which reads contiguous rows.
+
+    Raises:
+        ValueError: If its rows are not.
+    """
+    if tensor is not None and not tensor.is_contiguous():
+        raise ValueError("tensors of a kernel must be contiguous")
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+class Arguments(ctypes.Structure):
+    """What all calls of a kernel share; the struct of the kernel's file has the same fields in the same order."""
+
+    def set(self, **tensors: Tensor | None) -> None:
+        """Set the addresses of tensors."""
+        for name, tensor in tensors.items():
+            setattr(self, name, address(tensor))
 
 
 @lru_cache

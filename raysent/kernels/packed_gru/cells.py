@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.kernels.compiled import load, try_load
+from raysent.kernels.compiled import Arguments, load, try_load
 
 ROW_MULTIPLE = 16  # the number of rows of a product is a multiple of this
 TOKEN_MULTIPLE = 256  # the number of tokens summed in one weight gradient is a multiple of this
@@ -277,7 +277,7 @@ class TorchCell(Cell):
         return functional.pad(sums, (0, 0, 0, len(inputs.projected) - len(sums)))
 
 
-class _Direction(ctypes.Structure):
+class _Direction(Arguments):
     """The arguments shared by all time steps; `Direction` in compiled/gru.cpp has the same fields in the same order."""
 
     _fields_ = (
@@ -305,34 +305,29 @@ class CompiledCell(Cell):
         self._forward, self._backward = library[f"gru_forward_{kind}"], library[f"gru_backward_{kind}"]
         states = workspace.states[: inputs.batch]
         self.last = torch.empty_like(states) if inputs.needs_backward else states
-        self._direction = _Direction(hidden=workspace.shape.hidden)
-        self._set(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
+        self._arguments = _Direction(hidden=workspace.shape.hidden)
+        self._arguments.set(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
         low_states = workspace.low_states if self._is_low else None
-        self._set(states=workspace.states, recurrent=workspace.recurrent, low_states=low_states)
+        self._arguments.set(states=workspace.states, recurrent=workspace.recurrent, low_states=low_states)
         if inputs.needs_backward:
-            self._set(gates=workspace.gates, products=workspace.products)
-
-    def _set(self, **tensors: Tensor | None) -> None:
-        """Pass the addresses of tensors to the kernel, which reads contiguous rows."""
-        for name, tensor in tensors.items():
-            if tensor is not None and not tensor.is_contiguous():
-                raise ValueError(f"{name} must be contiguous")
-            setattr(self._direction, name, None if tensor is None else tensor.data_ptr())
+            self._arguments.set(gates=workspace.gates, products=workspace.products)
 
     def forward(self, step: TimeStep) -> None:
         """Compute one time step."""
-        self._forward(ctypes.byref(self._direction), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
+        self._forward(ctypes.byref(self._arguments), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
 
     def start_backward(self, d_last: Tensor) -> None:
         """Start with the gradient of `last`."""
         self._d_state = d_last
         self._d_projected, self._d_bias = torch.zeros_like(self._inputs.projected), torch.zeros_like(self._inputs.bias)
-        self._set(d_state=d_last, d_recurrent=self._workspace.d_recurrent, d_products=self._workspace.d_products)
-        self._set(d_projected=self._d_projected, d_bias=self._d_bias)
+        self._arguments.set(
+            d_state=d_last, d_recurrent=self._workspace.d_recurrent, d_products=self._workspace.d_products
+        )
+        self._arguments.set(d_projected=self._d_projected, d_bias=self._d_bias)
 
     def backward(self, step: TimeStep) -> None:
         """Compute the gradients of one time step."""
-        self._backward(ctypes.byref(self._direction), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
+        self._backward(ctypes.byref(self._arguments), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""

@@ -63,11 +63,6 @@ class Config(WordEncoderConfig):
         """Return the numbers of the word table and the maps."""
         return (num_words + self.num_maps * self.hidden_size) * self.embedding.dim
 
-    @property
-    def activations_per_token(self) -> int:
-        """Numbers of a word vector and of its image."""
-        return self.embedding.dim + self.hidden_size
-
 
 class Encoder(Tower):
     """One tower."""

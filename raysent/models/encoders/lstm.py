@@ -67,11 +67,6 @@ class Config(WordEncoderConfig):
         hidden = self.hidden_size // directions
         return num_words * self.embedding.dim + directions * 4 * hidden * (self.embedding.dim + hidden + 2)
 
-    @property
-    def activations_per_token(self) -> int:
-        """Numbers of a word vector and of the states of all directions."""
-        return self.embedding.dim + self.hidden_size
-
 
 class Encoder(Tower):
     """One tower."""
