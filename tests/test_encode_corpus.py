@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from command import CommandLine
-from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
+from object_store import BUCKET, keys
 
 import raysent
 from raysent.cost import MARKET_LABEL, TYPE_LABEL
@@ -374,31 +374,26 @@ def test_encode_corpus_reads_columns_and_sentences(tmp_path) -> None:
     assert split == ["The rain fell all night.", "It was cold."] * 3
 
 
-def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch) -> None:
+def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None:
     """Text and vectors in s3://: whole objects, no other files, and resumed by the ETag of the text."""
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     encode_corpus("hash:8", texts, tmp_path / "out")
-    with moto_server() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        with empty_bucket(url) as client:
-            for name in ("a.txt", "more/c.txt"):
-                client.upload_file(str(texts / name), BUCKET, f"in/{name}")
-            first = encode_corpus("hash:8", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
-            assert (first.num_files, first.num_rows) == (2, 127)
-            found = [name for name in keys(client) if name.startswith("out/")]
-            assert found == ["out/a.txt.parquet", "out/more/c.txt.parquet", "out/vectors.json"]
-            client.upload_file(str(texts / "b.txt"), BUCKET, "in/more/c.txt")
-            again = encode_corpus("hash:8", f"s3://{BUCKET}/in/", f"s3://{BUCKET}/out/")
-            assert (again.num_skipped, again.num_files, again.num_rows) == (1, 1, 50)
-            rows = [row for batch in VectorFolder(f"s3://{BUCKET}/out").batches() for row in batch.texts]
-            assert rows == [
-                *(texts / "a.txt").read_text().split("\n")[:-1],
-                *(texts / "b.txt").read_text().split("\n")[:-1],
-            ]
-            with pytest.raises(ArtifactError, match="holds vectors of the model hash:8, not of hash:9"):
-                encode_corpus("hash:9", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
+    for name in ("a.txt", "more/c.txt"):
+        bucket.upload_file(str(texts / name), BUCKET, f"in/{name}")
+    first = encode_corpus("hash:8", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
+    assert (first.num_files, first.num_rows) == (2, 127)
+    found = [name for name in keys(bucket) if name.startswith("out/")]
+    assert found == ["out/a.txt.parquet", "out/more/c.txt.parquet", "out/vectors.json"]
+    bucket.upload_file(str(texts / "b.txt"), BUCKET, "in/more/c.txt")
+    again = encode_corpus("hash:8", f"s3://{BUCKET}/in/", f"s3://{BUCKET}/out/")
+    assert (again.num_skipped, again.num_files, again.num_rows) == (1, 1, 50)
+    rows = [row for batch in VectorFolder(f"s3://{BUCKET}/out").batches() for row in batch.texts]
+    assert rows == [
+        *(texts / "a.txt").read_text().split("\n")[:-1],
+        *(texts / "b.txt").read_text().split("\n")[:-1],
+    ]
+    with pytest.raises(ArtifactError, match="holds vectors of the model hash:8, not of hash:9"):
+        encode_corpus("hash:9", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
     assert list((tmp_path / "cache" / "uploads").iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from botocore.exceptions import ClientError
-from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
+from object_store import BUCKET, CREDENTIALS, keys
 
 from raysent import storage
 from raysent.errors import ArtifactError, ConfigError
@@ -30,21 +30,11 @@ from raysent.storage import lease as leases
 RUN = f"s3://{BUCKET}/a/run"
 
 
-@pytest.fixture(scope="module")
-def url():
-    """A local object store."""
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture
-def store(monkeypatch, tmp_path, url):
+def store(monkeypatch, tmp_path, bucket):
     """A client of an empty bucket; the local cache is empty too."""
     _use_machine(monkeypatch, tmp_path / "here")
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url}.items():
-        monkeypatch.setenv(name, value)
-    with empty_bucket(url) as client:
-        yield client
+    return bucket
 
 
 def _use_machine(monkeypatch, cache: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from command import CommandLine
-from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
+from object_store import BUCKET, keys
 from tiny_run import write_corpus
 from typed import begin, typed, wait_for
 
@@ -41,20 +41,11 @@ evaluation: {{tasks: []}}
 """
 
 
-@pytest.fixture(scope="module")
-def url():
-    """A local object store."""
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture
-def store(monkeypatch, tmp_path, url):
+def store(monkeypatch, tmp_path, bucket):
     """A client of an empty bucket; the environment is that of a machine with an empty cache."""
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "here")}.items():
-        monkeypatch.setenv(name, value)
-    with empty_bucket(url) as client:
-        yield client
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "here"))
+    return bucket
 
 
 def _space(folder: Path) -> Path:
