@@ -114,6 +114,17 @@ def test_invalid_codes_raise_one_clear_error(tmp_path):
         load_code(tmp_path)
 
 
+def test_a_code_whose_numbers_have_changed_is_refused(tmp_path):
+    """One bit of a weight is another code; nothing else would show it."""
+    code, _ = make_code(clustered_vectors(100), settings("principal_components", bits=8))
+    code.save(tmp_path)
+    path = tmp_path / "code.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match="code.safetensors: changed since the code was saved"):
+        load_code(tmp_path)
+
+
 def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsys):
     """The command reports the code's scores; another file gets the same code; errors are one line."""
     monkeypatch.chdir(tmp_path)

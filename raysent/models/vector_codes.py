@@ -23,7 +23,7 @@ from raysent.models.codes import AnyCode, Code, build_code
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.parallel import Progress
-from raysent.storage import atomic_write, load_tensors, read_json, save_tensors, storage_errors, write_json
+from raysent.storage import atomic_write, file_sha256, load_tensors, read_json, save_tensors, storage_errors, write_json
 from raysent.storage.layout import CODE_FILE
 
 TENSORS_FILE = "code.safetensors"
@@ -97,24 +97,32 @@ class VectorCode:
             ArtifactError: If the folder cannot be written.
         """
         save_tensors(folder / TENSORS_FILE, {name: value.detach() for name, value in self.code.named_parameters()})
-        write_json(folder / CODE_FILE, {"kind": KIND, "dim": self.dim, "config": self.config.model_dump(mode="json")})
+        about = {"kind": KIND, "dim": self.dim, "config": self.config.model_dump(mode="json")}
+        write_json(folder / CODE_FILE, {**about, "sha256": file_sha256(folder / TENSORS_FILE)})
 
 
 def load_code(folder: Path) -> VectorCode:
     """Return a saved code.
 
     Raises:
-        ArtifactError: If a file is missing, truncated or of another kind.
+        ArtifactError: If a file is missing, truncated, changed or of another kind.
     """
     about = read_json(folder / CODE_FILE)
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ArtifactError(
             f"{folder / CODE_FILE}: not a code of this version of raysent; make it again with 'raysent binarize --keep'"
         )
+    tensors = load_tensors(folder / TENSORS_FILE)
+    # Codes of earlier versions have no digest.
+    if about.get("sha256") not in (None, file_sha256(folder / TENSORS_FILE)):
+        raise ArtifactError(
+            f"{folder / TENSORS_FILE}: changed since the code was saved; restore it or make it again with "
+            "'raysent binarize --keep'"
+        )
     try:
         config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
         code = build_code(config.code, dim=dim, generator=torch.Generator())
-        code.load_state_dict(load_tensors(folder / TENSORS_FILE))
+        code.load_state_dict(tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ArtifactError(
