@@ -22,7 +22,6 @@ from pathlib import Path
 BENCHMARKS: dict[str, list[str]] = {
     "budget": ["--sweeps", "20", "--json"],
     "corpus": ["--corpus", str(Path(__file__).parent.parent / "docs"), "--files", "8", "--rounds", "1", "--json"],
-    "cost": ["--sweeps", "2", "--json"],
     "data_parallel": ["--sizes", "XS", "--rounds", "1", "--steps", "1", "--json"],
     "decisions": ["--trials", "300", "--gpus", "32", "--last", "50", "--json"],
     "decoding_step": ["--sizes", "S", "--steps", "1", "--json"],

@@ -12,12 +12,11 @@ minutes of the machines that are held.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
+from benchmarks.common import parsed, show
 from benchmarks.simulation import check_cap
 from benchmarks.simulation.workload import MarketChoice, scenario_for
 from raysent.config import parse_yaml
@@ -72,26 +71,9 @@ def measure(num_sweeps: int, *, seed: int, num_processes: int) -> Iterator[tuple
 
 
 def main() -> None:
-    """Parse the command line, measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweeps", type=int, default=500, help="of all scenarios together")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    found = measure(options.sweeps, seed=options.seed, num_processes=options.processes)
-    if options.json:
-        print(json.dumps(dict(found)))
-        return
-    for name, check in found:
-        print(
-            f"{name}: {check['bound']}\n"
-            f"  {check['sweeps']:,} sweeps, {check['num_capped']:,} ended by the budget, {check['violations']} "
-            f"violations, largest overshoot {check['max_overshoot_usd']:.3f} usd, "
-            f"{check['max_overshoot_share']:.1%} of its bound, "
-            f"{check['seconds']:.0f} s"
-        )
-        print("  " + ", ".join(f"{kind}: {count:,}" for kind, count in check["faults"].items()), flush=True)
+    """Measure and print."""
+    options = parsed(__doc__, sweeps=500, seed=0, processes=1)
+    show(dict(measure(options.sweeps, seed=options.seed, num_processes=options.processes)), options)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ S on this text.
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import json
 import os
 import re
 import statistics
@@ -31,6 +29,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from benchmarks.common import parsed, show
 from benchmarks.training_step import SIZES, encoders, our_step
 from raysent.data.batches import BatchStream
 from raysent.data.corpus import CorpusConfig, prepare
@@ -138,29 +137,15 @@ def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Parse the command line, measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", required=True, help="a folder of text, one paragraph a line")
-    parser.add_argument("--files", type=int, default=40, help="files used, evenly spaced")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    """Measure and print."""
+    options = parsed(__doc__, corpus="docs", files=40, rounds=3, processes=2)
     found = [Path(source.path) for source in find_sources(options.corpus)]
     torch.set_num_threads(1)
     files = found[:: max(len(found) // options.files, 1)][: options.files]
     result = measure(files, options.rounds)
     result["processes"] = time_processes(files, options.processes)
     result["batch_share"] = batch_share(files)
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
-    for name, rate in result["sentences_per_second"].items():
-        print(f"{name:16s} {rate:10,.0f} sentences per second")
-    print(f"{'ratio to plain':16s} {result['ratio']:10.2f}")
-    print(f"{'without compiler':16s} {result['ratio_of_compiled']:10.2f}")
-    print(", ".join(f"{name} {value:.2f}" for name, value in result["processes"].items()))
-    print(f"share of a training step that its batch takes: {result['batch_share']:.1%}")
+    show(result, options)
 
 
 if __name__ == "__main__":

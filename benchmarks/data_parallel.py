@@ -16,7 +16,6 @@ of steps there; `in_backward` counts the sums that start before backward ends.
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
 import tempfile
@@ -30,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.common import parsed, show
 from benchmarks.training_step import SIZES, Size
 from raysent.kernels.devices import set_matmul_precision
 from raysent.training.data import open_training_data
@@ -190,27 +190,15 @@ def _is_within(event: Any, name: str) -> bool:
 
 def main() -> None:
     """Measure the requested sizes and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
-    parser.add_argument("--encoder", choices=["gru", "bag"], default="gru", help="what is trained")
-    parser.add_argument("--sizes", default="S,M", help="of XS, S, M, L")
-    parser.add_argument("--workers", type=int, default=2, help="processes that share a step")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that are measured")
-    parser.add_argument("--steps", type=int, default=3, help="steps of a round")
-    parser.add_argument("--batch-size", type=int, help="sentences of a step; by default that of the size")
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of our products")
-    parser.add_argument("--trace", action="store_true", help="profile one step")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    options = vars(parser.parse_args())
+    chosen = parsed(
+        __doc__, corpus="docs", encoder="gru", sizes="S,M", workers=2, rounds=3, steps=3, batch_size=int,
+        precision="float32", trace=False,
+    )  # fmt: skip
+    options = vars(chosen)
     results = {
         name: in_processes(compare, options["workers"], SIZES[name], options) for name in options["sizes"].split(",")
     }
-    if options["json"]:
-        print(json.dumps({"encoder": options["encoder"], "precision": options["precision"], "sizes": results}))
-        return
-    for name, result in results.items():
-        print(f"{options['encoder']} {name} ({options['precision']})")
-        print("\n".join(f"  {key:26} {value}" for key, value in result.items()))
+    show({"encoder": options["encoder"], "precision": options["precision"], "sizes": results}, chosen)
 
 
 if __name__ == "__main__":

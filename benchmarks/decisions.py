@@ -16,9 +16,7 @@ processor time, for the trials at the end, when everything that grows has grown:
 
 from __future__ import annotations
 
-import argparse
 import heapq
-import json
 import random
 import time
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import parsed, show
 from raysent.config import parse_yaml
 from raysent.cost import Admission, Budget, Funds, Ledger, MachineType, Price
 from raysent.sweeps import RandomSampler, SweepController
@@ -149,12 +148,7 @@ def _forget(*_: Any, **__: Any) -> None:
 
 def main() -> None:
     """Print the times of both ways to end a budget and of both units of a rung."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--gpus", type=int, default=512)
-    parser.add_argument("--last", type=int, default=1000, help="Trials at the end whose decisions are measured.")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parsed(__doc__, trials=10_000, gpus=512, last=1000)
     found = {
         f"{on_budget}, rungs by {unit}": simulate(
             num_trials=options.trials, num_gpus=options.gpus, on_budget=on_budget, unit=unit, last=options.last
@@ -162,16 +156,7 @@ def main() -> None:
         for on_budget in ("stop", "finish-rung")
         for unit in ("report", "usd")
     }
-    if options.json:
-        print(json.dumps(found, indent=1))
-        return
-    for name, of_kind in found.items():
-        print(f"{name}: {options.trials} trials, {options.gpus} GPUs")
-        for kind, row in of_kind.items():
-            print(
-                f"  {kind:9}{row['decisions']:7.0f} decisions{row['mean_ms']:9.3f} ms mean{row['p99_ms']:9.3f} ms p99"
-                f"{row['max_ms']:9.3f} ms most"
-            )
+    show(found, options)
 
 
 if __name__ == "__main__":

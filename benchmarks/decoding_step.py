@@ -12,9 +12,7 @@ process (Linux).
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from statistics import median
 import numpy as np
 import torch
 
+from benchmarks.common import parsed, show
 from benchmarks.textbook import skip_thoughts
 from benchmarks.training_step import PEAK_SIZE, WARM_UP, Size, measure, peak_step, step_of
 from raysent.data.batches import Triplets, TripletStream
@@ -175,15 +174,7 @@ def memories(size_name: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure the requested sizes and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
-    parser.add_argument("--sizes", default="S,M", help="of S, M, L")
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of our products")
-    parser.add_argument("--steps", type=int, default=5, help="steps of each that are measured")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    parser.add_argument("--size", help=argparse.SUPPRESS)
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parsed(__doc__, corpus="docs", sizes="S,M", precision="float32", steps=5, size=str, memory_of=str)
     torch.set_num_threads(1)
     bfloat16 = options.precision == "bfloat16"
     if options.memory_of:
@@ -193,12 +184,7 @@ def main() -> None:
         name: memories(name) | compare(SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
         for name in options.sizes.split(",")
     }
-    if options.json:
-        print(json.dumps({"precision": options.precision, "matmul": set_matmul_precision(), "sizes": results}))
-        return
-    for name, result in results.items():
-        print(f"Skip-Thoughts {name} ({options.precision})")
-        print("\n".join(f"  {key:24} {value}" for key, value in result.items()))
+    show({"precision": options.precision, "matmul": set_matmul_precision(), "sizes": results}, options)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,15 @@ with 400. Its tokenizer splits at white space; the text for both consists of suc
 real sentences in the order of the text. Share of peak is the throughput of the recurrent products relative to the
 fastest product of that kind on this core, measured in the same rounds.
 
-    python -m benchmarks.encoding --corpus PATH [--sentences 8192] [--rounds 5] [--processes 2] [--json]
+    python -m benchmarks.encoding --corpus PATH [--sentences 8192] [--rounds 5] [--json]
 
 Needs sentence-transformers: `pip install raysent[bench]`.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import sys
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -26,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.common import parsed, seconds_of, show
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, VocabularyConfig
 from raysent.kernels.devices import set_matmul_precision
@@ -103,13 +101,6 @@ def peak(dtype: torch.dtype) -> float:
     return 2 * states.numel() * weights.shape[1] / min(times)
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """Return the processor time of one call."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
 def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dict[str, dict[str, float]]:
     """Return sentences per second and the smallest cosine to the exact vectors, for every encoder."""
     exact = encoders["sentence-transformers"](text)
@@ -136,28 +127,9 @@ def recurrent_operations(model: SentenceModel, text: list[str]) -> int:
     return int((lengths - 1).sum()) * 2 * 3 * HIDDEN_SIZE**2
 
 
-def several_processes(model: SentenceModel, text: list[str], num_processes: int) -> float:
-    """Return the wall-clock time of one process divided by that of several, on eight times the text."""
-    text = text * 8
-    times = []
-    for number in (1, num_processes):
-        started = time.perf_counter()
-        model.encode(text, num_processes=number)
-        times.append(time.perf_counter() - started)
-    return times[0] / times[1]
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="docs", help="text to encode")
-    parser.add_argument("--sentences", type=int, default=8192)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--processes", type=int, default=1, help="compare one process with this many, by wall-clock time"
-    )
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parsed(__doc__, corpus="docs", sentences=8192, rounds=5)
     if importlib.util.find_spec("sentence_transformers") is None:
         sys.exit("encoding: sentence-transformers must be installed; run pip install raysent[bench]")
     torch.set_num_threads(1)
@@ -168,16 +140,7 @@ def main() -> None:
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         reached = operations * found[f"raysent, {name}"]["sentences_per_s"] / len(text)
         found[f"raysent, {name}"]["share_of_peak"] = round(reached / peak(dtype), 2)
-    result: dict[str, Any] = {"sentences": len(text), "rounds": options.rounds, "products": precision, "ways": found}
-    if options.processes > 1:
-        result["ratio_of_processes"] = round(several_processes(model, text, options.processes), 2)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, figures in found.items():
-        print(f"{name:48}" + ", ".join(f"{key} {value}" for key, value in figures.items()))
-    if options.processes > 1:
-        print(f"{options.processes} processes over one: {result['ratio_of_processes']} by wall-clock time")
+    show({"sentences": len(text), "products": precision, "ways": found}, options)
 
 
 if __name__ == "__main__":

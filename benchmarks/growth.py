@@ -10,8 +10,6 @@ a median over seeds. The exponent e of time = a * size^e is the slope of a line 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -20,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks import textbook
+from benchmarks.common import parsed, show
 from benchmarks.simulation import Simulator
 from benchmarks.simulation.workload import Scenario
 from benchmarks.training_step import Size, encoders, measure, our_step
@@ -124,35 +123,12 @@ def curves(corpus_path: str, *, num_steps: int) -> list[Curve]:
     return [*of_steps, by_trials, by_nodes]
 
 
-# -- output ----------------------------------------------------------------------------------------------------
-
-
-def table(found: Sequence[Curve]) -> str:
-    """Return all curves as a Markdown table."""
-    lines = ["| size | values | way | seconds | exponent |", "|---|---|---|---|---|"]
-    for curve in found:
-        for way, seconds in curve.seconds.items():
-            values, times = (
-                ", ".join(f"{value:,}" for value in curve.values),
-                ", ".join(f"{one:.3g}" for one in seconds),
-            )
-            lines.append(f"| {curve.name} | {values} | {way} | {times} | {curve.exponents[way]:.2f} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
-    parser.add_argument("--steps", type=int, default=3, help="steps of each that are measured")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    options = parser.parse_args()
+    options = parsed(__doc__, corpus="docs", steps=3)
     torch.set_num_threads(1)
     found = curves(options.corpus, num_steps=options.steps)
-    if options.json:
-        print(json.dumps([{**curve.__dict__, "exponents": curve.exponents} for curve in found]))
-        return
-    print(table(found))
+    show([{**curve.__dict__, "exponents": curve.exponents} for curve in found], options)
 
 
 if __name__ == "__main__":

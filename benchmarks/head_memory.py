@@ -9,9 +9,7 @@ a process.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +19,8 @@ from pathlib import Path
 
 import psutil
 from ray.cluster_utils import Cluster
+
+from benchmarks.common import parsed, show
 
 SPACE = """
 base:
@@ -81,20 +81,12 @@ def _sample(found: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> None:
-    """Parse the command line, measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=2, help="at once")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
+    """Measure and print."""
+    options = parsed(__doc__, trials=2)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options.trials, Path(folder))
-    if options.json:
-        print(json.dumps(found))
-        return
-    for kind, held in found.items():
-        print(f"{kind}: {held['processes']} processes, {held['uss_mib']} MiB USS, {held['pss_mib']} PSS each")
     total = sum(held["processes"] * held["pss_mib"] for held in found.values()) / options.trials
-    print(f"{total:.0f} MiB a trial (PSS)")
+    show({**found, "pss_mib_a_trial": round(total)}, options)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ only (1, 3, 5, while raysent's are 1, 2, 3). doc2vec trains a vector for each se
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import sys
 import tempfile
 import time
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.common import parsed, show
 from benchmarks.training_step import SIZES, our_step
 from raysent.data.batches import BatchStream
 from raysent.data.corpus import Corpus, CorpusConfig, prepare
@@ -197,13 +196,7 @@ def measure(corpus: Corpus, kinds: list[str], *, steps: int, rounds: int) -> dic
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="docs", help="text to train on")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--steps", type=int, default=3, help="steps of a round that are measured")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parsed(__doc__, corpus="docs", kinds=",".join(KINDS), steps=3, rounds=3)
     missing = [name for module, name in PEERS.items() if importlib.util.find_spec(module) is None]
     if missing:
         sys.exit(f"peers: {' and '.join(missing)} must be installed; pip install raysent[bench]")
@@ -217,12 +210,7 @@ def main() -> None:
         }
         for kind, rates in found.items()
     }
-    if options.json:
-        print(json.dumps(result))
-        return
-    for kind, rows in result.items():
-        for name, row in rows.items():
-            print(f"{kind:10} {name:34} {row['sentences_per_s']:10,.0f} sentences/s  {row['ratio_over_peer']:6.2f}")
+    show(result, options)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,10 @@ corpora use 2.3 GB of the temporary folder, and FAISS' copies as much memory.
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import re
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +27,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from benchmarks.common import parsed, seconds_of, show
 from raysent.analysis.nearest import nearest_codes, nearest_vectors
 from raysent.kernels.devices import set_matmul_precision
 
@@ -127,24 +125,23 @@ def usearch_vectors(vectors: np.ndarray) -> Search:
     return search
 
 
-def code_methods() -> list[Method]:
-    """Return the available methods to search codes."""
-    methods = [Method("raysent", ours_codes), Method("plain NumPy", plain_codes, is_batched=False)]
-    if optional("faiss") is not None:
-        methods.append(Method("FAISS IndexBinaryFlat", faiss_codes))
-    if optional("usearch") is not None:
-        methods.append(Method("usearch exact", usearch_codes, is_batched=False))
-    return methods
+def methods(*kinds: tuple[str, Callable[[np.ndarray], Search], str, bool]) -> list[Method]:
+    """Return the methods whose library is installed, in order; the first is raysent's."""
+    return [Method(name, build, batched) for name, build, needs, batched in kinds if not needs or optional(needs)]
 
 
-def vector_methods() -> list[Method]:
-    """Return the available methods to search vectors."""
-    methods = [Method("raysent", ours_vectors), Method("plain NumPy", plain_vectors)]
-    if optional("faiss") is not None:
-        methods.append(Method("FAISS IndexFlatIP", faiss_vectors))
-    if optional("usearch") is not None:
-        methods.append(Method("usearch exact", usearch_vectors, is_batched=False))
-    return methods
+CODES = methods(
+    ("raysent", ours_codes, "", True),
+    ("plain NumPy", plain_codes, "", False),
+    ("FAISS IndexBinaryFlat", faiss_codes, "faiss", True),
+    ("usearch exact", usearch_codes, "usearch", False),
+)
+VECTORS = methods(
+    ("raysent", ours_vectors, "", True),
+    ("plain NumPy", plain_vectors, "", True),
+    ("FAISS IndexFlatIP", faiss_vectors, "faiss", True),
+    ("usearch exact", usearch_vectors, "usearch", False),
+)
 
 
 def random_codes(path: Path, num_rows: int, num_bits: int) -> np.ndarray:
@@ -191,13 +188,6 @@ def peak_mib() -> Iterator[list[float]]:
         watcher.join()
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """Return the processor time of one call."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
 def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, rounds: int) -> dict[str, object]:
     """Return queries per second, memory and share of the bandwidth of every method on the same rows."""
     searches, memory, answers = {}, {}, {}
@@ -232,56 +222,29 @@ def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, ro
     return {"mib": round(rows.nbytes / 2**20), "read_gb_per_s": round(rows.nbytes / read_s / 1e9, 1), "methods": found}
 
 
-def as_text(found: dict[str, object]) -> str:
-    """Return the tables as text."""
-    lines = []
-    for name in ("codes", "vectors"):
-        part = found[name]
-        lines.append(f"{name}: {part['mib']:,} MiB, read at {part['read_gb_per_s']} GB/s")
-        lines.append(f"  {'':24}{'ms, 1 query':>12}{f'queries/s, {MANY}':>16}{'bandwidth':>11}{'peak MiB':>10}")
-        for method, figures in part["methods"].items():
-            single, many, share, peak = figures.values()
-            lines.append(f"  {method:24}{single:12,.1f}{many:16,.1f}{share:11.0%}{peak:10,}")
-    lines.append(
-        f"Hamming over cosine, raysent: {found['ratio_single']} x one query, {found['ratio_many']} x {MANY} at once"
-    )
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Run the comparison and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--bits", type=int, default=2048, help="a multiple of 64")
-    parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parsed(__doc__, rows=1_000_000, bits=2048, dim=512, rounds=5)
     torch.set_num_threads(1)
     set_matmul_precision()
     faiss = optional("faiss")
     if faiss is not None:
         faiss.omp_set_num_threads(1)
-    found: dict[str, object] = {
-        "rows": options.rows,
-        "bits": options.bits,
-        "dim": options.dim,
-        "rounds": options.rounds,
-    }
+    found: dict[str, object] = {"rows": options.rows, "bits": options.bits, "dim": options.dim}
     generator = np.random.default_rng(2)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         codes = random_codes(Path(folder) / "codes.bin", options.rows, options.bits)
         queries = generator.integers(0, 256, (MANY, options.bits // 8), dtype=np.uint8)
-        found["codes"] = compared(code_methods(), codes, queries, rounds=options.rounds)
+        found["codes"] = compared(CODES, codes, queries, rounds=options.rounds)
         vectors = random_vectors(Path(folder) / "vectors.bin", options.rows, options.dim)
         queries = generator.standard_normal((MANY, options.dim)).astype(np.float32)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        found["vectors"] = compared(vector_methods(), vectors, queries, rounds=options.rounds)
+        found["vectors"] = compared(VECTORS, vectors, queries, rounds=options.rounds)
     codes_best = next(iter(found["codes"]["methods"].values()))
     vectors_ours = found["vectors"]["methods"]["raysent"]
     found["ratio_single"] = round(vectors_ours["ms_single"] / codes_best["ms_single"], 1)
     found["ratio_many"] = round(codes_best["queries_per_second"] / vectors_ours["queries_per_second"], 1)
-    print(json.dumps(found) if options.json else as_text(found))
+    show(found, options)
 
 
 if __name__ == "__main__":

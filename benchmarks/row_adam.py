@@ -8,16 +8,15 @@ The methods alternate in one process on one thread and are measured in processor
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.common import parsed, seconds_of, show
 from raysent.kernels.row_adam import RowAdam
 from raysent.training.optimization import DenseAdam
 
@@ -78,20 +77,13 @@ def compare(vocabulary: int, *, count: int, dim: int, num_steps: int) -> dict[st
     times: dict[str, list[float]] = {name: [] for name in steps}
     for rows in rows_of(vocabulary, count, num_steps + _WARM_UP):
         for name, step in steps.items():
-            started = time.process_time()
-            step(rows)
-            times[name].append(1e3 * (time.process_time() - started))
+            times[name].append(1e3 * seconds_of(partial(step, rows)))
     return {name: round(median(values[_WARM_UP:]), 2) for name, values in times.items()}
 
 
 def main() -> None:
     """Measure the vocabularies and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1700, help="distinct words of a batch")
-    parser.add_argument("--dim", type=int, default=300, help="size of a word vector")
-    parser.add_argument("--steps", type=int, default=15, help="steps of each that are measured")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    options = parser.parse_args()
+    options = parsed(__doc__, rows=1700, dim=300, steps=15)
     torch.set_num_threads(1)
     sizes = {
         words: compare(words, count=options.rows, dim=options.dim, num_steps=options.steps) for words in _VOCABULARIES
@@ -103,12 +95,7 @@ def main() -> None:
         )
         for name in sizes[_VOCABULARIES[0]]
     }
-    if options.json:
-        print(json.dumps({"vocabularies": sizes, **exponents}))
-        return
-    for words, row in sizes.items():
-        print(f"{words:,} words: " + ", ".join(f"{name} {value}" for name, value in row.items()))
-    print(", ".join(f"{name} {value}" for name, value in exponents.items()))
+    show({"vocabularies": sizes, **exponents}, options)
 
 
 if __name__ == "__main__":

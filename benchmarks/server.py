@@ -10,7 +10,6 @@ The server is a process of its own; clients and server share this machine's proc
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import show
 from raysent.models import load
 
 SENTENCES = [f"Sentence {number} tells of {'many ' * (number % 17)}things." for number in range(2000)]
@@ -147,11 +147,7 @@ def main() -> None:
         num_texts=options.texts,
         num_replicas=options.replicas,
     )
-    if options.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        print(f"{name}: {value:,.1f}" if isinstance(value, float) else f"{name}: {value}")
+    show(found, options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Random and damaged input, and memory over many trials: what serving processes and long-lived workers meet.
 
-    python -m benchmarks.serving fuzz [--seconds 60] [--seed 0]
-    python -m benchmarks.serving soak [--seconds 3600] [--keep-freed]
+    python -m benchmarks.serving --part fuzz [--seconds 60] [--seed 0]
+    python -m benchmarks.serving --part soak [--seconds 3600] [--keep-freed]
 
 `fuzz` gives readers and `encode` random and damaged input; every one must give a value or one line, quickly and in
 little memory. `soak` trains models of mixed sizes and families in one process and prints its memory after each, with
@@ -10,7 +10,6 @@ what training releases or, with `--keep-freed`, without.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import resource
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.common import parsed, show
 from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.corpus import CorpusConfig, prepare
@@ -279,15 +279,10 @@ def soak(
 
 def main() -> None:
     """Run a part and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("fuzz", "soak"))
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep-freed", action="store_true", help="do not release memory after each trial")
-    options = parser.parse_args()
+    options = parsed(__doc__, part="fuzz", seconds=60.0, seed=0, keep_freed=False)
     torch.set_num_threads(1)
     if options.part == "fuzz":
-        print(json.dumps(fuzz(options.seconds, options.seed), indent=2))
+        show(fuzz(options.seconds, options.seed), options)
         return
     for row in soak(options.seconds, seed=options.seed, keep_freed=options.keep_freed):
         print(row, flush=True)

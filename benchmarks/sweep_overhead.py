@@ -6,16 +6,13 @@ ledger and reused actors. The overhead of a trial is the slope of the wall-clock
 the sleep; the rest is start-up. Both the sleep and the number of trials vary, as overhead must not grow with a trial's
 length.
 
-    python -m benchmarks.sweep_overhead [--trials 16] [--rounds 3] [--history 10000] [--samplers tpe …]
+    python -m benchmarks.sweep_overhead [--trials 16] [--rounds 3] [--history 10000] [--samplers tpe,random]
         [--no-ray] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
-import math
 import os
 import queue
 import random
@@ -35,6 +32,7 @@ import ray
 from ray import tune
 from ray.tune.search.optuna import OptunaSearch
 
+from benchmarks.common import parsed, show
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig
 from raysent.sweeps import SweepController, ray_tune
@@ -56,9 +54,8 @@ limits: {{trials: {trials}, sampler: {sampler}, scheduler: {{type: none}}}}
 cost: {{usd_per_hour: 0.5}}
 """
 NUM_REPORTS, CONCURRENT = 4, 2
-# Assumed length of a real trial, for the share of overhead.
-TRIAL_S = 60.0
-SAMPLERS = ("tpe", "random", "qmc")
+# How long trials sleep.
+LENGTHS_S = (0.2, 2.0)
 LAST = 20
 
 
@@ -219,20 +216,6 @@ def _wall_s(way: Callable[[int, float], None], num_trials: int, seconds: float) 
     return time.perf_counter() - begun
 
 
-def growth(counts: Sequence[int], *, seconds: float = 0.1) -> dict[str, Any]:
-    """Return a raysent sweep's wall-clock time for different numbers of trials, and the exponent of their growth.
-
-    Start-up is subtracted: the time of the shortest sweep beyond its trials.
-    """
-    walls = [_wall_s(by_raysent, count, seconds) for count in counts]
-    slope = (walls[-1] - walls[0]) / (counts[-1] - counts[0])
-    startup = max(0.0, walls[0] - slope * counts[0])
-    logs = [(math.log(count), math.log(max(1e-9, wall - startup))) for count, wall in zip(counts, walls, strict=True)]
-    mean_x, mean_y = (sum(pair[axis] for pair in logs) / len(logs) for axis in (0, 1))
-    exponent = sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
-    return {"trials": list(counts), "wall_s": [round(wall, 2) for wall in walls], "exponent": round(exponent, 3)}
-
-
 def help_s(rounds: int = 5) -> float:
     """Return the median seconds of `raysent --help`."""
     times = []
@@ -243,59 +226,28 @@ def help_s(rounds: int = 5) -> float:
     return round(median(times), 3)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--history", type=int, default=10_000)
-    parser.add_argument("--samplers", nargs="*", choices=SAMPLERS, default=list(SAMPLERS))
-    parser.add_argument("--seconds", type=float, nargs="+", default=[0.2, 2.0])
-    parser.add_argument("--no-ray", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    history = sorted({100, 1000, options.history})
-    found: dict[str, Any] = {
-        "help_s": help_s(),
-        "decision_ms": {sampler: decision_ms(sampler, history) for sampler in options.samplers},
-    }
-    if not options.no_ray:
-        found["trials"] = _on_ray(options.trials, options.rounds, options.seconds)
-    print(json.dumps(found) if options.json else markdown(found))
-
-
 def _on_ray(num_trials: int, rounds: int, lengths: Sequence[float]) -> dict[str, Any]:
-    """Measure trials of each length in one Ray session, and the growth."""
+    """Measure trials of each length in one Ray session."""
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     ray.init(num_cpus=CONCURRENT, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
     try:
-        found: dict[str, Any] = {
-            f"{seconds:g} s": overheads(num_trials, rounds, seconds=seconds) for seconds in lengths
-        }
-        return {**found, "growth": growth((num_trials // 2, num_trials, 2 * num_trials, 4 * num_trials))}
+        return {f"{seconds:g} s": overheads(num_trials, rounds, seconds=seconds) for seconds in lengths}
     finally:
         ray.shutdown()
 
 
-def markdown(found: dict[str, Any]) -> str:
-    """Return the figures as tables."""
-    lines = [f"`raysent --help`: {found['help_s']} s", "", "| CPU ms | after trials | proposal | decision |"]
-    lines += ["|---|---|---|---|"]
-    for sampler, sizes in found["decision_ms"].items():
-        for size, one in sizes.items():
-            lines.append(f"| {sampler} | {size:,} | {one['proposal']:.2f} | {one['decision']:.2f} |")
-    for length, ways in found.get("trials", {}).items():
-        if length == "growth":
-            lines += ["", f"growth: {ways}"]
-            continue
-        lines += ["", f"| trials of {length} | overhead a trial, s | least to most | start-up, s | of {TRIAL_S:g} s |"]
-        lines += ["|---|---|---|---|---|"]
-        for name, one in ways.items():
-            share = f"{100 * one['overhead_s'] / TRIAL_S:.2f} %"
-            between = f"{one['least_s']:.3f} to {one['most_s']:.3f}"
-            lines += [f"| {name} | {one['overhead_s']:.3f} | {between} | {one['startup_s']:.2f} | {share} |"]
-    return "\n".join(lines)
+def main() -> None:
+    """Measure and print."""
+    options = parsed(__doc__, trials=16, rounds=3, history=10_000, samplers="tpe,random,qmc", no_ray=False)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    history = sorted({100, 1000, options.history})
+    found: dict[str, Any] = {
+        "help_s": help_s(),
+        "decision_ms": {sampler: decision_ms(sampler, history) for sampler in options.samplers.split(",")},
+    }
+    if not options.no_ray:
+        found["trials"] = _on_ray(options.trials, options.rounds, LENGTHS_S)
+    show(found, options)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ compiled cell is measured too.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks import textbook
+from benchmarks.common import parsed, show
 from raysent.data.batches import AnyBatch, Batch, BatchStream
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import Vocabulary, VocabularyConfig
@@ -202,27 +201,15 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
 
 def main() -> None:
     """Measure the requested sizes and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
-    parser.add_argument("--encoder", choices=sorted(textbook.TOWERS), default="gru", help="what is trained")
-    parser.add_argument("--sizes", default="S,M", help="of XS, S, M, L")
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of our products")
-    parser.add_argument("--steps", type=int, default=7, help="steps of each that are measured")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
-    options = parser.parse_args()
+    options = parsed(__doc__, corpus="docs", encoder="gru", sizes="S,M", precision="float32", steps=7)
     torch.set_num_threads(1)
     bfloat16 = options.precision == "bfloat16"
     results = {
         name: compare(options.encoder, SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
         for name in options.sizes.split(",")
     }
-    if options.json:
-        said = {"encoder": options.encoder, "precision": options.precision, "matmul": set_matmul_precision()}
-        print(json.dumps({**said, "sizes": results}))
-        return
-    for name, result in results.items():
-        print(f"{options.encoder} {name} ({options.precision})")
-        print("\n".join(f"  {key:28} {value}" for key, value in result.items()))
+    said = {"encoder": options.encoder, "precision": options.precision, "matmul": set_matmul_precision()}
+    show({**said, "sizes": results}, options)
 
 
 if __name__ == "__main__":
