@@ -28,14 +28,14 @@ from raysent.evaluation.task import TaskData
 from raysent.live import CORRELATIONS
 
 METRIC = compare.METRIC
-LABELS = {part: {task: np.array([0, 1] * 30) for task in ("MR", "SUBJ")} for part in ("valid", "test")}
+LABELS = {task: np.array([0, 1] * 30) for task in ("MR", "SUBJ")}
 
 
 def predictions(strength: float, seed: int) -> dict[str, np.ndarray]:
     """Return log-probabilities [60, 2] of both tasks; more strength, more rows right."""
     random = np.random.default_rng(seed)
     found = {}
-    for task, labels in LABELS["test"].items():
+    for task, labels in LABELS.items():
         margins = np.where(labels == 1, 1, -1) * strength + random.normal(size=len(labels))
         found[task] = np.stack([-np.logaddexp(0, margins), -np.logaddexp(0, -margins)], axis=1)
     return found
@@ -49,7 +49,6 @@ def simulated(number: int, strength: float) -> TableTrial:
         params=trials.configuration(number).params,
         seconds=np.arange(1.0, 9.0),
         values={METRIC: value},
-        valid=predictions(strength, number),
         test=predictions(strength, 100 + number),
     )
 
@@ -115,9 +114,7 @@ def test_pools_score_members_together(table: list[TableTrial]) -> None:
     """A member twice is the member alone, and more of the strongest are better than the weakest alone."""
     pools = Pools(table, LABELS)
     best = len(table) - 1
-    alone = np.mean(
-        [100 * (table[best].test[task].argmax(axis=1) == labels).mean() for task, labels in LABELS["test"].items()]
-    )
+    alone = np.mean([100 * (table[best].test[task].argmax(axis=1) == labels).mean() for task, labels in LABELS.items()])
     assert pools.test([best]) == pytest.approx(alone)
     assert pools.test([best, best]) == pytest.approx(alone)
     assert pools.test([best, best - 1, best - 2]) > pools.test([0])
@@ -188,7 +185,7 @@ def test_trial_of_a_record_carries_the_last_report_and_changes_signs() -> None:
         for index, one in zip((1, 8), metrics_of, strict=True)
     ]
     record = {"config": 3, "params": {"family": "uni"}, "reports": reports}
-    trial = trial_of(record, {"1.valid_MR": np.zeros((2, 2)), "8.test_MR": np.ones((2, 2))})
+    trial = trial_of(record, {"8.test_MR": np.ones((2, 2))})
     assert trial.values["probe_200"].tolist() == [60.0] * 7 + [70.0]
     assert trial.values["loss"].tolist() == [-2.0] * 7 + [-1.0]
     assert np.isnan(trial.values["sts"][:7]).all()

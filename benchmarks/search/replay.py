@@ -44,15 +44,13 @@ class TableTrial:
         params: Searched name -> what was drawn.
         seconds: Processor seconds of training up to each of eight reports, [8].
         values: Metric -> its value at each report, more is better, [8]; NaN before the first.
-        valid: Task -> log-probabilities of the validation rows at the end, [rows, classes].
-        test: Task -> those of the test rows.
+        test: Task -> log-probabilities of the test rows at the end, [rows, classes].
     """
 
     number: int
     params: Params
     seconds: np.ndarray
     values: Mapping[str, np.ndarray]
-    valid: Mapping[str, np.ndarray] = field(default_factory=dict)
     test: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -71,19 +69,15 @@ def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None 
                 last = reports[place]["metrics"][name]
             value[place - 1] = last
         values[name] = -value if name.startswith(LESS_IS_BETTER) else value
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for name, array in (arrays or {}).items():
-        index, _, rest = name.partition(".")
-        if rest:
-            found.setdefault(f"{index}.{rest.partition('_')[0]}", {})[rest.partition("_")[2]] = array.astype(np.float32)
-    last = NUM_REPORTS
+    start = f"{NUM_REPORTS}.test_"
+    known_tests = {name: values for name, values in (arrays or {}).items() if name.startswith(start)}
+    test = {name.removeprefix(start): values.astype(np.float32) for name, values in known_tests.items()}
     return TableTrial(
         number=record["config"],
         params=record["params"],
         seconds=seconds,
         values=values,
-        valid=found.get(f"{last}.valid", {}),
-        test=found.get(f"{last}.test", {}),
+        test=test,
     )
 
 
@@ -107,10 +101,10 @@ def drawn_table(trials: Sequence[TableTrial], *, order: int) -> list[int]:
     return [generator.choice(places) for _, places in sorted(by_configuration.items())]
 
 
-def labels_of(folder: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Return the classes of the validation and test rows of each task: `valid` and `test` -> task -> [rows]."""
+def labels_of(folder: Path) -> dict[str, np.ndarray]:
+    """Return the classes of the test rows of each task [rows]."""
     arrays = load_arrays(folder / "labels.npz")
-    return {part: {task: arrays[f"{part}_{task}"] for task in TASKS} for part in ("valid", "test")}
+    return {task: arrays[f"test_{task}"] for task in TASKS}
 
 
 # -- policies ---------------------------------------------------------------------------------------------------
@@ -261,8 +255,8 @@ def _difference(one: Any, other: Any, domain: Domain) -> float:
 class Pools:
     """Scores of ensembles of a table's trials; every set of members is computed once."""
 
-    def __init__(self, trials: Sequence[TableTrial], labels: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        self.trials, self._labels = trials, labels["test"]
+    def __init__(self, trials: Sequence[TableTrial], labels: Mapping[str, np.ndarray]) -> None:
+        self.trials, self._labels = trials, labels
         self._known: dict[tuple[int, ...], float] = {}
 
     def test(self, members: Sequence[int]) -> float:

@@ -48,14 +48,11 @@ class SimulatedSweep:
         ledger_usd: Spending according to the ledger.
         seconds: Duration of the sweep.
         best: The best score of a trial that was not stopped; None if there is none.
-        num_interruptions: Machines that were interrupted.
         faults: Kind of fault -> how often it happened.
-        lost_s: Seconds of training that had to be repeated.
         rungs: Report index -> number of trials that reached it.
         trials: All trials.
         events: The journal.
         lines: The ledger.
-        scores: Time, dollars spent and best score so far, at every report.
     """
 
     billed_usd: float
@@ -63,14 +60,11 @@ class SimulatedSweep:
     ledger_usd: float
     seconds: float
     best: float | None
-    num_interruptions: int
     faults: dict[str, int]
-    lost_s: float
     rungs: dict[int, int]
     trials: list[Trial]
     events: list[Event] = field(repr=False)
     lines: list[Entry] = field(repr=False)
-    scores: list[tuple[float, float, float]] = field(repr=False)
 
 
 class Simulator:
@@ -113,7 +107,6 @@ class Simulator:
         self._orphans: list[Trial] = []
         self.events: list[Event] = []
         self.lines: list[Entry] = []
-        self._scores: list[tuple[float, float, float]] = []
         self._is_over = False
         self._kill_at = kill_at
 
@@ -144,14 +137,11 @@ class Simulator:
             ledger_usd=self._ledger.spent_usd,
             seconds=self._now,
             best=self._controller.score(best) if best is not None and best.status == "finished" else None,
-            num_interruptions=self._faults["interrupted"],
             faults=dict(sorted(self._faults.items())),
-            lost_s=self._progress.lost_s,
             rungs=dict(sorted(rungs.items())),
             trials=trials,
             events=self.events,
             lines=self.lines,
-            scores=self._scores,
         )
 
     # -- the driver ---------------------------------------------------------------------------------------------
@@ -476,7 +466,6 @@ class Simulator:
         self._ledger.record_trial(
             trial.name, node=machine.name, rung=index, seconds=took_s, usd=usd, steps=steps, steps_lost=lost
         )
-        self._record_score(score)
         values = {"metrics": {self._space.metric: score}, "seconds": trial.seconds + took_s, "usd": trial.usd + usd}
         self._report(machine, trial, index=index, values=values)
 
@@ -493,12 +482,6 @@ class Simulator:
         self._controller.end(trial.name, status="finished" if should_continue else "stopped")
         machine.trial = None
         self._assign(machine)
-
-    def _record_score(self, score: float) -> None:
-        """Record the best score so far."""
-        better = max if self._space.mode == "max" else min
-        best = better(score, self._scores[-1][2]) if self._scores else score
-        self._scores.append((self._now, self._ledger.spent_usd, best))
 
     # -- the event queue ----------------------------------------------------------------------------------------
 
@@ -561,11 +544,7 @@ class _EventQueue:
 
 
 class _Progress:
-    """The progress of trials towards their next reports, and the time that interruptions cost.
-
-    Attributes:
-        lost_s: Seconds of training that had to be repeated, over all trials.
-    """
+    """The progress of trials towards their next reports, and the time that interruptions cost."""
 
     def __init__(self, workload: Callable[[Trial], SimulatedTrial], *, save_s: float) -> None:
         """Start without trials.
@@ -574,7 +553,6 @@ class _Progress:
             workload: Times and scores of the trials.
             save_s: Seconds to save a checkpoint.
         """
-        self.lost_s = 0.0
         self._workload, self._save_s = workload, save_s
         self._trials: dict[str, SimulatedTrial] = {}
         self._saved_s: dict[str, float] = {}
@@ -593,7 +571,6 @@ class _Progress:
         kept_s = max(0.0, done_s - self._save_s) if has_notice else done_s - done_s % every_s
         self._saved_s[trial.name] = self._saved_s.get(trial.name, 0.0) + kept_s
         self._repeated_s[trial.name] = self._repeated_s.get(trial.name, 0.0) + done_s - kept_s
-        self.lost_s += done_s - kept_s
 
     def complete(self, trial: Trial, *, done_s: float) -> tuple[float, float]:
         """Return the seconds of training for a report, and the seconds that were repeated.

@@ -13,7 +13,6 @@ from raysent.sweeps import Trial, derived_seed
 from raysent.sweeps.space import SearchSpace
 
 MarketChoice = Literal["own", "spot", "on-demand", "auto"]
-MARKETS: tuple[MarketChoice, ...] = ("auto", "spot", "on-demand", "own")
 # Time of a whole trial if the space does not estimate it.
 ASSUMED_TRIAL_S = 1800.0
 # Error of that estimate, and spread of trial times around their mean (sigmas of the logarithm).
