@@ -28,7 +28,6 @@ BENCHMARKS: dict[str, list[str]] = {
     "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
     "growth": ["--steps", "1", "--json"],
     "kills": ["--ray", "0", "--others", "0", "--damages", "5", "--json"],
-    "peers": ["--kinds", "mean,doc2vec", "--steps", "1", "--rounds", "1", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
     "selection": ["--draws", "2", "--rows", "60", "--trials", "6", "--curves", "1"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
@@ -36,9 +35,9 @@ BENCHMARKS: dict[str, list[str]] = {
     "sweep_overhead": ["--no-ray", "--history", "200", "--json"],
     "training_step": ["--sizes", "XS", "--steps", "1", "--json"],
 }
-READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "peers", "training_step"}
+READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "training_step"}
 # Peers that a benchmark requires.
-PEERS = {"encoding": ("sentence_transformers",), "peers": ("sentence_transformers", "gensim")}
+PEERS = {"encoding": ("sentence_transformers",)}
 # Prefixes of the names of ratios.
 RATIO = "ratio"
 

@@ -4,8 +4,7 @@ The naive step is `benchmarks/textbook/skip_thoughts`: it pads, scores every wor
 keeps all scores for the backward pass. `plain` is raysent's step with the decoders' `implementation: torch`: without
 padding, by automatic differentiation. All use the same batches of the same corpus, alternately in one process, and are
 measured in processor time. `gradient_error` is the largest relative distance of raysent's float32 gradients from the
-naive ones over all parameters, with the same weights. `memory_mib` is the peak memory that the first step adds in a new
-process (Linux).
+naive ones over all parameters, with the same weights.
 
     python -m benchmarks.decoding_step [--corpus PATH] [--sizes S,M] [--precision float32|bfloat16] [--steps 5] [--json]
 """
@@ -13,10 +12,7 @@ process (Linux).
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -150,38 +146,13 @@ def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> 
     }
 
 
-def memory(way: str, size: Size, corpus_path: str, *, bfloat16: bool) -> float:
-    """Return the MiB by which the peak memory of this process grows in its first step."""
-    vocabulary, [batch] = open_batches(size, corpus_path, count=1)
-    step = step_by(way, size, vocabulary, bfloat16=bfloat16)
-    before = largest_memory_mib()
-    step(batch)
-    return largest_memory_mib() - before
-
-
-def largest_memory_mib() -> float:
-    """Return the peak memory of this process; `getrusage` would include that of its parent process."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
-
-
-def memories(size_name: str) -> dict[str, float]:
-    """Return the memory that each step adds, each in a new process."""
-    command = [sys.executable, "-m", "benchmarks.decoding_step", *sys.argv[1:], "--size", size_name, "--memory-of"]
-    said = {way: subprocess.run([*command, way], check=True, stdout=subprocess.PIPE, text=True) for way in WAYS}
-    return {f"{way}_memory_mib": round(float(done.stdout)) for way, done in said.items()}
-
-
 def main() -> None:
     """Measure the requested sizes and print."""
-    options = parsed(__doc__, corpus="docs", sizes="S,M", precision="float32", steps=5, size=str, memory_of=str)
+    options = parsed(__doc__, corpus="docs", sizes="S,M", precision="float32", steps=5)
     torch.set_num_threads(1)
     bfloat16 = options.precision == "bfloat16"
-    if options.memory_of:
-        print(memory(options.memory_of, SIZES[options.size], options.corpus, bfloat16=bfloat16))
-        return
     results = {
-        name: memories(name) | compare(SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
+        name: compare(SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
         for name in options.sizes.split(",")
     }
     show({"precision": options.precision, "matmul": set_matmul_precision(), "sizes": results}, options)

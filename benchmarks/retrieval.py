@@ -13,11 +13,8 @@ corpora use 2.3 GB of the temporary folder, and FAISS' copies as much memory.
 from __future__ import annotations
 
 import importlib
-import re
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -164,39 +161,12 @@ def random_vectors(path: Path, num_rows: int, dim: int) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype=np.float32, mode="c", shape=(num_rows, dim)))
 
 
-def anonymous_mib() -> float:
-    """Return the memory of this process that is not backed by files."""
-    rollup = Path("/proc/self/smaps_rollup").read_text()
-    return int(re.search(r"^Anonymous:\s+(\d+) kB", rollup, re.MULTILINE)[1]) / 1024
-
-
-@contextmanager
-def peak_mib() -> Iterator[list[float]]:
-    """Yield a list that afterwards holds the peak memory inside the block."""
-    peak, is_over = [anonymous_mib()], threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(0.005):
-            peak[0] = max(peak[0], anonymous_mib())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        is_over.set()
-        watcher.join()
-
-
 def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, rounds: int) -> dict[str, object]:
-    """Return queries per second, memory and share of the bandwidth of every method on the same rows."""
-    searches, memory, answers = {}, {}, {}
+    """Return queries per second and share of the bandwidth of every method on the same rows."""
+    searches, answers = {}, {}
     for method in methods:
-        before = anonymous_mib()
-        with peak_mib() as peak:
-            searches[method.name] = method.build(rows)
-            answers[method.name] = searches[method.name](queries[: MANY if method.is_batched else FEW])[:FEW]
-        memory[method.name] = peak[0] - before
+        searches[method.name] = method.build(rows)
+        answers[method.name] = searches[method.name](queries[: MANY if method.is_batched else FEW])[:FEW]
     first = answers[methods[0].name]
     for name, found in answers.items():
         if not np.allclose(found, first, atol=1e-5):
@@ -215,7 +185,6 @@ def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, ro
             "ms_single": round(1000 * float(np.median(single[name])), 2),
             "queries_per_second": round(1 / float(np.median(many[name])), 1),
             "share_of_bandwidth_single": round(read_s / float(np.median(single[name])), 3),
-            "peak_mib": round(memory[name]),
         }
         for name in searches
     }

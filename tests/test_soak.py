@@ -1,11 +1,11 @@
-"""Short forms of the fuzzing and of the soak in `benchmarks/serving.py`, and properties of what reads text."""
+"""Random and damaged input, memory over many trials, and properties of what reads text."""
 
 import numpy as np
 import pytest
+from fuzzing import Fuzzer, soak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.serving import Fuzzer, soak
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, tokenize
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)
@@ -43,6 +43,5 @@ def test_random_and_damaged_input_is_a_value_or_one_line(seed, tmp_path):
 
 def test_memory_is_bounded_over_trials_of_mixed_sizes():
     """However large the models before were."""
-    rows = list(soak(120, num_trials=6, largest=128))
-    resident = [row["resident_mib"] for row in rows]
+    resident = list(soak(num_trials=6, largest=128))
     assert max(resident[3:]) < max(resident[:3]) + 200

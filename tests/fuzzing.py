@@ -1,21 +1,10 @@
-"""Random and damaged input, and memory over many trials: what serving processes and long-lived workers meet.
-
-    python -m benchmarks.serving --part fuzz [--seconds 60] [--seed 0]
-    python -m benchmarks.serving --part soak [--seconds 3600] [--keep-freed]
-
-`fuzz` gives readers and `encode` random and damaged input; every one must give a value or one line, quickly and in
-little memory. `soak` trains models of mixed sizes and families in one process and prints its memory after each, with
-what training releases or, with `--keep-freed`, without.
-"""
+"""Random and damaged input for readers and `encode`, and many trainings of mixed sizes in one process."""
 
 from __future__ import annotations
 
 import json
 import random
-import resource
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import parsed, show
 from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.corpus import CorpusConfig, prepare
@@ -62,12 +50,10 @@ _VALUES = (None, True, -1, 0, 1e400, 10**30, "", "a", "\ud800", [], {}, [[]], {"
 
 
 class Fuzzer:
-    """Draws input, runs one reader on it, and counts what came out."""
+    """Draws input, runs one reader on it, and keeps what is neither a value nor one line."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.draw = random.Random(seed)
-        self.counts: Counter[str] = Counter()
-        self.worst_s: dict[str, float] = {}
         self.failures: list[str] = []
         self._folder = folder
         self._model = build({**GRU, "hidden_size": 8, "embedding": {"dim": 6}})
@@ -88,18 +74,13 @@ class Fuzzer:
     def once(self) -> None:
         """Try one input."""
         kind = self.draw.choice(list(self._kinds))
-        started = time.perf_counter()
         try:
             self._kinds[kind]()
         except RaysentError as error:
-            self.counts[f"{kind}: one line"] += 1
             if "\n" in str(error):
                 self.failures.append(f"{kind}: several lines: {error!r}")
         except Exception as error:
             self.failures.append(f"{kind}: {type(error).__name__}: {str(error)[:200]!r}")
-        else:
-            self.counts[f"{kind}: read"] += 1
-        self.worst_s[kind] = max(self.worst_s.get(kind, 0.0), time.perf_counter() - started)
 
     def sentence(self) -> str:
         """Return random text."""
@@ -202,37 +183,18 @@ def _is_same_json(one: bytes, other: bytes) -> bool:
         return False
 
 
-def fuzz(seconds: float, seed: int) -> dict[str, Any]:
-    """Try input until the time is over."""
-    num, started = 0, time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        fuzzer = Fuzzer(seed, Path(folder))
-        while time.monotonic() - started < seconds:
-            fuzzer.once()
-            num += 1
-    return {
-        "inputs": num,
-        "counts": dict(sorted(fuzzer.counts.items())),
-        "failures": fuzzer.failures[:20],
-        "num_failures": len(fuzzer.failures),
-        "worst_s": {kind: round(worst, 3) for kind, worst in sorted(fuzzer.worst_s.items())},
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
-    }
-
-
 # -- soak -----------------------------------------------------------------------------------------------------------
 
 
-def families(draw: random.Random, *, largest: int) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield a name, an encoder and whether products are in bfloat16, of mixed sizes."""
+def families(draw: random.Random, *, largest: int) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield an encoder and whether products are in bfloat16, of mixed sizes."""
     while True:
         kind, hidden = draw.choice(["gru", "gru", "lstm", "cnn", "bag"]), draw.choice([64, 128, 256, 512, 1024])
         hidden, dim = min(hidden, largest), draw.choice([50, 100, 300])
         encoder: dict[str, Any] = {"type": kind, "embedding": {"dim": dim}}
         if kind in ("gru", "lstm"):
             encoder |= {"hidden_size": hidden, "bidirectional": draw.random() < 0.5}
-        is_low = draw.random() < 0.4
-        yield f"{kind} {hidden} {dim}{' bfloat16' if is_low else ''}", encoder, is_low
+        yield encoder, draw.random() < 0.4
 
 
 def train_once(encoder: dict[str, Any], *, is_low: bool, num_steps: int, seed: int) -> None:
@@ -253,40 +215,12 @@ def train_once(encoder: dict[str, Any], *, is_low: bool, num_steps: int, seed: i
     model.encode(sentences(200, seed), bfloat16=is_low)
 
 
-def soak(
-    seconds: float, *, num_trials: int | None = None, largest: int = 1024, seed: int = 0, keep_freed: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Yield the memory after each trial, in MiB, and the processor time since the first, in seconds."""
-    if not keep_freed:
-        limit_primitive_cache()
-    started, started_s, draw = time.monotonic(), time.process_time(), random.Random(seed)
-    for number, (name, encoder, is_low) in enumerate(families(draw, largest=largest)):
-        if time.monotonic() - started > seconds or number == num_trials:
+def soak(*, num_trials: int, largest: int, seed: int = 0) -> Iterator[int]:
+    """Yield the resident memory after each trial, in MiB."""
+    limit_primitive_cache()
+    for number, (encoder, is_low) in enumerate(families(random.Random(seed), largest=largest)):
+        if number == num_trials:
             return
         train_once(encoder, is_low=is_low, num_steps=4, seed=number)
-        most = resident_bytes() >> 20
-        if not keep_freed:
-            release_memory()
-        yield {
-            "trial": number,
-            "seconds": round(time.monotonic() - started, 1),
-            "processor_s": round(time.process_time() - started_s, 1),
-            "before_mib": most,
-            "resident_mib": resident_bytes() >> 20,
-            "model": name,
-        }
-
-
-def main() -> None:
-    """Run a part and print."""
-    options = parsed(__doc__, part="fuzz", seconds=60.0, seed=0, keep_freed=False)
-    torch.set_num_threads(1)
-    if options.part == "fuzz":
-        show(fuzz(options.seconds, options.seed), options)
-        return
-    for row in soak(options.seconds, seed=options.seed, keep_freed=options.keep_freed):
-        print(row, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        release_memory()
+        yield resident_bytes() >> 20
