@@ -20,7 +20,6 @@ from raysent.storage import (
     save_tensors,
     storage_errors,
     write_json,
-    write_json_line,
 )
 
 
@@ -50,9 +49,7 @@ def test_write_json_refuses_nan(tmp_path):
 def test_read_json_lines_drops_only_an_incomplete_last_line(tmp_path):
     """An incomplete last line is dropped; any other damage is an error."""
     path = tmp_path / "journal.jsonl"
-    with path.open("w") as stream:
-        write_json_line(stream, {"a": 1})
-        stream.write('{"a": 2')
+    path.write_text('{"a": 1}\n{"a": 2')
     assert read_json_lines(path) == [{"a": 1}]
     path.write_text('{"a"\n{"a": 3}\n')
     with pytest.raises(ArtifactError, match=r"journal.jsonl:1: not JSON"):

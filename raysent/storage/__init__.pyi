@@ -24,7 +24,6 @@ from .lines import append_json_line as append_json_line
 from .lines import check_lines as check_lines
 from .lines import num_lines as num_lines
 from .lines import read_json_lines as read_json_lines
-from .lines import write_json_line as write_json_line
 from .mirror import address_of as address_of
 from .mirror import open_folder as open_folder
 from .mirror import refresh as refresh

@@ -242,11 +242,6 @@ def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_json_line(stream: IO[str], value: Any) -> None:
-    """Write one line without a hash to an open file and flush it to disk."""
-    _write(stream, json_line(value))
-
-
 def append_json_line(path: Path, value: Any) -> None:
     """Append a line without a hash to a short file with one writer; the file is rewritten atomically."""
     lines = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
@@ -291,16 +286,3 @@ def _end_with_newline(path: Path) -> None:
         else:
             stream.seek(0, os.SEEK_END)
             stream.write(b"\n")
-
-
-__all__ = [
-    "Checked",
-    "Damage",
-    "Line",
-    "Lines",
-    "append_json_line",
-    "check_lines",
-    "num_lines",
-    "read_json_lines",
-    "write_json_line",
-]

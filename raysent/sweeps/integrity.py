@@ -235,6 +235,3 @@ def _recorded_usd(events: Checked) -> float:
 
 def _sum(entries: Sequence[Any]) -> float:
     return float(sum(entry["usd"] for entry in entries if isinstance(entry, dict) and entry.get("entry") == "node"))
-
-
-__all__ = ["Problem", "RunCheck", "check_contents", "check_run", "note_written", "verify_run"]

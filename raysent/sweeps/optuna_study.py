@@ -57,6 +57,3 @@ def frozen_trial(space: SearchSpace, trial: Trial) -> optuna.trial.FrozenTrial:
             **({"error": trial.error} if trial.error else {}),
         },
     )
-
-
-__all__ = ["frozen_trial", "study_of"]

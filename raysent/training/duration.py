@@ -42,12 +42,8 @@ def guess_trial_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
         config: The run.
         facts: Sizes of its text, as `TrainingData.facts` returns them.
     """
-    return guess_steps(config, facts) * _guess_step_s(config, facts)
-
-
-def guess_steps(config: RunConfig, facts: Mapping[str, Any]) -> int:
-    """Return about how many steps a run has, as `guess_trial_s`."""
-    return count_steps(config.training, steps_per_epoch=_steps_per_epoch(config, facts))
+    num_steps = count_steps(config.training, steps_per_epoch=_steps_per_epoch(config, facts))
+    return num_steps * _guess_step_s(config, facts)
 
 
 def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
@@ -55,25 +51,18 @@ def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
     return _steps_per_epoch(config, facts) * _guess_step_s(config, facts)
 
 
-def measure_run_s(config: RunConfig, training_data: TrainingData) -> tuple[float, float]:
+def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads: int) -> tuple[float, float]:
     """Return the seconds of one pass over the text, from two seconds of steps on this machine, and of one validation.
+
+    What was measured in the last hour counts again, so that a sweep has the settings that its plan showed.
 
     Args:
         config: The run.
         training_data: Its text, prepared.
+        num_threads: Threads that train.
 
     Raises:
         RaysentError: If the run cannot be trained on its text.
-    """
-    steps_per_epoch = open_stream(config, training_data, Workers()).num_batches
-    step_s, validation_s = seconds_of_steps(config, training_data)
-    return steps_per_epoch * step_s, validation_s
-
-
-def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads: int) -> tuple[float, float]:
-    """Return what `measure_run_s` does with so many threads; what this machine measured in the last hour counts again.
-
-    So a sweep has the settings that its `--dry-run` showed.
     """
     key = content_key(config.key, training_data.facts(), num_threads, platform.node(), torch.__version__)
     kept = cache_folder() / _SPEEDS_FOLDER / f"{key}.json"
@@ -85,7 +74,8 @@ def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads:
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        measured = measure_run_s(config, training_data)
+        step_s, validation_s = seconds_of_steps(config, training_data)
+        measured = open_stream(config, training_data, Workers()).num_batches * step_s, validation_s
     finally:
         torch.set_num_threads(threads)
     with contextlib.suppress(RaysentError, OSError):  # only the next command would have had it

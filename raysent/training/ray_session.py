@@ -76,7 +76,10 @@ def ray_session(
                 options["_temp_dir"] = ray_folder()
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
-            with _own_processes() if address is None else contextlib.nullcontext():
+            with contextlib.ExitStack() as stack:
+                if address is None:
+                    stack.enter_context(_on_loopback())
+                    stack.enter_context(in_groups_of_their_own())
                 _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
             _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
@@ -134,13 +137,6 @@ def _init(**options: Any) -> None:
 
 def _not_started(error: Exception) -> TrainingError:
     return TrainingError(f"Ray cannot start on this machine: {' '.join(str(error).split())}")
-
-
-@contextlib.contextmanager
-def _own_processes() -> Iterator[None]:
-    """Let what Ray starts inside the block listen on 127.0.0.1 alone, and outlive signals to this command's group."""
-    with _on_loopback(), in_groups_of_their_own():
-        yield
 
 
 @contextlib.contextmanager
@@ -208,30 +204,29 @@ def node_name(node_id: str | None = None) -> str:
 
 def has_cores() -> bool:
     """Return whether a node of the cluster has cores for jobs."""
-    import ray  # noqa: PLC0415 - late, as above
-
-    return any(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
+    return any(resources.get("CPU", 0) >= 1 for resources in _of_nodes())
 
 
 def cpus_of_largest_node() -> int:
     """Return the cores of the largest node, the most that one worker can use."""
-    import ray  # noqa: PLC0415 - late, as above
-
-    return max([1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])])
+    return max([1, *(int(resources.get("CPU", 0)) for resources in _of_nodes())])
 
 
 def has_gpus() -> bool:
     """Return whether a node of the cluster has a GPU."""
+    return any(resources.get("GPU", 0) >= 1 for resources in _of_nodes())
+
+
+def _of_nodes() -> list[dict[str, float]]:
+    """Return the resources of each node that is there."""
     import ray  # noqa: PLC0415 - late, as above
 
-    return any(node["Alive"] and node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes())
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def num_jobs_at_once(gpus_each: float = 0.0) -> int:
     """Return how many jobs of one core, and so many GPUs, the nodes that are there can run at once; at least 1."""
-    import ray  # noqa: PLC0415 - late, as above
-
-    have = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    have = _of_nodes()
     fitting = (min([one.get("CPU", 0), *([one.get("GPU", 0) / gpus_each] if gpus_each else [])]) for one in have)
     return max(1, sum(map(int, fitting)))
 

@@ -184,7 +184,7 @@ def _fill_disk(_: object) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    os.fsync = tempfile.mkstemp = artifact_files.write_json_line = full
+    os.fsync = tempfile.mkstemp = full
 
 
 # What can only be done inside the process that is struck.
