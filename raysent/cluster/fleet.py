@@ -74,7 +74,7 @@ UNSEEN_S = JOIN_S + LIST_LAG_S
 _PATIENCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
 _NODE_TYPE_TAG, _KIND_TAG = "ray-user-node-type", "ray-node-type"
 _ENDED = ("terminated", "shutting-down")
-_ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
+_ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) (?:GMT|UTC)\)")
 
 
 @dataclass(frozen=True)

@@ -12,5 +12,6 @@ cloud_stage.py   a stage on a cluster that grows
 prices.py    spot prices over HTTP, from a source that can go down
 priced_stage.py  a stage whose workers are spot machines
 verdict.py   what every cell has to end in
+ray_start.py     machines of a Ray cluster that `ray start` starts
 namespaces.py    two machines of this computer, with processes and networks of their own
 """

@@ -31,7 +31,6 @@ class RayStage(Stage):
     """A stage whose machines are Ray nodes."""
 
     notice_s: ClassVar[float] = 6.0
-    end_s: ClassVar[float] = 300.0
     epochs: ClassVar[int] = 120
     is_on_ray: ClassVar[bool] = True
     cluster: ClassVar[Any] = None

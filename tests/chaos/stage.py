@@ -79,7 +79,7 @@ class Stage:
 
     # Until a machine that was given notice is taken, until a driver is thought to hang, and how long a trial trains.
     notice_s: ClassVar[float] = 0.5
-    end_s: ClassVar[float] = 90.0
+    end_s: ClassVar[float] = 900.0
     epochs: ClassVar[int] = 2
     is_on_ray: ClassVar[bool] = False
     # What the space says of the price of machines.
