@@ -129,11 +129,6 @@ class Admission:
         """Launches that are admitted and that the cloud has not accepted yet."""
         return sum(counts.num_in_flight for counts in self._counts.values())
 
-    @property
-    def in_flight_usd_per_hour(self) -> float:
-        """The most that the machines in flight will cost an hour together."""
-        return sum(self.types[name].worst_usd_per_hour * counts.num_in_flight for name, counts in self._counts.items())
-
     def with_in_flight(self, funds: Funds) -> Funds:
         """Return funds whose commitment includes what ends late, and machines in flight, billed from their launch."""
         if not self.num_in_flight and not self._head_usd and not any(self._not_joined.values()):
@@ -143,11 +138,10 @@ class Admission:
             + self.types[name].worst_usd_per_hour * self._alone_s / 3600 * self._not_joined.get(name, 0)
             for name, counts in self._counts.items()
         )
-        return replace(
-            funds,
-            commitment_usd=funds.commitment_usd + usd,
-            hourly_usd=funds.hourly_usd + self.in_flight_usd_per_hour,
-        ).rounded()
+        hourly = sum(
+            self.types[name].worst_usd_per_hour * counts.num_in_flight for name, counts in self._counts.items()
+        )
+        return replace(funds, commitment_usd=funds.commitment_usd + usd, hourly_usd=funds.hourly_usd + hourly).rounded()
 
     def launched(self, name: str, *, total: int) -> None:
         """Record how many machines of a type the cloud has launched, over the whole sweep."""
@@ -242,7 +236,6 @@ class Admission:
         return {name: counts.num_admitted for name, counts in self._counts.items()}
 
     def _waiting(self, reasons: Mapping[str, str], *, now_s: float) -> str:
-        """Return why no more machines come, in one line."""
         texts = []
         for name, reason in reasons.items():
             counts = self._counts[name]

@@ -96,16 +96,14 @@ class Ledger:
         self._write = write
         self._window_s = window_s
         self._left_open: dict[str, Entry] = {}
-        left_open = self._left_open
         for entry in past:
             if entry["entry"] == "node":
                 self._count(entry["node"], entry.get("seconds", 0.0), entry["usd"], is_open=entry["is_open"])
-                left_open.pop(entry["node"], None)
+                self._left_open.pop(entry["node"], None)
                 if entry["is_open"]:
-                    left_open[entry["node"]] = entry
-        for node, entry in {} if is_listed else left_open.items():
-            worst = entry["worst_usd_per_hour"]
-            price = Price(worst, worst, entry["market"], "assumed", instance_type=entry.get("instance_type", ""))
+                    self._left_open[entry["node"]] = entry
+        for node, entry in {} if is_listed else self._left_open.items():
+            price = _assumed_price(entry)
             why = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
             self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=why)
 
@@ -171,8 +169,7 @@ class Ledger:
         found = {node: held.price for node, held in self.nodes.items() if node not in listed}
         for node, entry in self._left_open.items():
             if node not in listed and node not in self._closed and node not in found:
-                usd, kind = entry["worst_usd_per_hour"], entry.get("instance_type", "")
-                found[node] = Price(usd, usd, entry["market"], "assumed", instance_type=kind)
+                found[node] = _assumed_price(entry)
         return found
 
     def drop(self, node: str, *, seconds: float = math.inf, is_interrupted: bool = False) -> None:
@@ -223,7 +220,6 @@ class Ledger:
             self.nodes[node].paid_until_s = now_s  # only after the line is written
 
     def _pay(self, node: str, seconds: float) -> None:
-        """Charge an open machine for more seconds."""
         held = self.nodes[node]
         self._line(node, held.price, (seconds, held.price.usd(seconds)), is_open=True, why="")
         held.usd += held.price.usd(seconds)
@@ -250,11 +246,15 @@ class Ledger:
         self._count(node, round(seconds, 3), usd, is_open=is_open)
 
     def _count(self, node: str, seconds: float, usd: float, *, is_open: bool) -> None:
-        """Add a line to the sums."""
         (self._closed.discard if is_open else self._closed.add)(node)
         before_s, before_usd = self._charged.get(node, (0.0, 0.0))
         self._charged[node] = before_s + seconds, before_usd + usd
         self.spent_usd += usd
+
+
+def _assumed_price(entry: Entry) -> Price:
+    usd = entry["worst_usd_per_hour"]
+    return Price(usd, usd, entry["market"], "assumed", instance_type=entry.get("instance_type", ""))
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,6 @@ def _is_interrupted(entry: Entry) -> bool:
 
 
 def _history(entries: Iterable[Entry]) -> Iterable[CostPoint]:
-    """Yield the sums after each line that has a time."""
     spent_usd = lost_usd = 0.0
     for entry in entries:
         if entry["entry"] == "node":
@@ -433,13 +432,13 @@ def bill_values(entries: Sequence[Entry]) -> dict[str, Any]:
             one["rung"] = max(one["rung"], entry["rung"])
             for name in ("seconds", "usd", "steps"):
                 one[name] = round(one[name] + entry[name], 6)
-    return {
-        "spent_usd": round(bill.usd, 6),
-        "machine_hours": round(bill.machine_s / 3600, 6),
-        "outside_trials_usd": round(bill.outside_usd, 6),
-        "assumed_usd": round(bill.assumed_usd, 6),
-        "refunded_usd": round(bill.refunded_usd, 6),
-        "lost_usd": round(bill.lost_usd, 6),
-        "on_demand_usd": None if bill.on_demand_usd is None else round(bill.on_demand_usd, 6),
-        "trials": trials,
+    sums = {
+        "spent_usd": bill.usd,
+        "machine_hours": bill.machine_s / 3600,
+        "outside_trials_usd": bill.outside_usd,
+        "assumed_usd": bill.assumed_usd,
+        "refunded_usd": bill.refunded_usd,
+        "lost_usd": bill.lost_usd,
+        "on_demand_usd": bill.on_demand_usd,
     }
+    return {**{name: None if value is None else round(value, 6) for name, value in sums.items()}, "trials": trials}

@@ -124,7 +124,6 @@ class Prices:
         return replace(self._by_market(name, labels.get(MARKET_LABEL, "")), instance_type=name)
 
     def _by_market(self, name: str, market: str) -> Price:
-        """Return the price of a known type."""
         usd = self._config.machines[name]
         if market == "own":
             return own_price(usd)

@@ -204,7 +204,6 @@ class NodeAgent:
         _log.warning("drained for %s in %.0f s", notice.action, left_s)
 
     def _log_failure(self, error: MetadataError) -> None:
-        """Log the first of consecutive failures."""
         if self._is_reachable:
             _log.warning("%s; retried every %g s", error, self.poll_s)
         self._is_reachable = False
