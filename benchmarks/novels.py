@@ -29,7 +29,7 @@ from raysent.data.vocabulary import UNK_ID, WordVectors
 from raysent.ensembles.label_curves import ENSEMBLE, LabelScores, read_curves, write_curves
 from raysent.evaluation.baselines import LEXICAL
 from raysent.evaluation.members import Member, expand
-from raysent.evaluation.probes.results import PERCENTILES
+from raysent.evaluation.bootstrap import PERCENTILES
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import average_of_words

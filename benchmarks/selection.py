@@ -27,12 +27,12 @@ import pandas as pd
 from raysent.ensembles import CostLimits, label_curve
 from raysent.ensembles.combine import _by_task, _choose, _select_greedily
 from raysent.ensembles.task_ensemble import score_methods
+from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.records import Record
-from raysent.evaluation.targets import score_interval
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
 from raysent.evaluation.tasks import find_task
@@ -159,7 +159,7 @@ def choices(
     kept[f"--top {TOP} --select best"] = (dict(list(ranked.items())[:TOP]), "validation")
     kept["--max-ms 4"] = (_choose(ranked, CostLimits(4.0))[0], "validation")
     for name, (chosen, method) in kept.items():
-        test = score_methods(_by_task(chosen)[0], [method])[method].test
+        test = score_methods(_by_task(chosen)[0], [method])[method].tested
         yield name, test.value, test.interval
     _, [greedy] = _select_greedily(ranked, TOP, ["validation"])
     yield f"--top {TOP} --select greedy", greedy["validation"].test.value, greedy["validation"].test.interval

@@ -24,17 +24,11 @@ from raysent.analysis.predictions import Disagreement, Example
 from raysent.config import parse_yaml
 from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
 from raysent.ensembles.label_curves import Comparison as Gain
-from raysent.ensembles.label_curves import Curve, LabelCurve, Point, write_curves
-from raysent.ensembles.measures import CalibrationBin
-from raysent.ensembles.result import (
-    DiversityOnTask,
-    EnsembleOnTask,
-    IntervalEstimate,
-    MeanOverTasks,
-    MeanScores,
-    ScoresOnTask,
-    write_result,
-)
+from raysent.ensembles.label_curves import Curve, LabelCurve, write_curves
+from raysent.ensembles.measures import CalibrationBin, Diversity, MeanScores, TaskScores
+from raysent.ensembles.result import MeanOverTasks, write_result
+from raysent.ensembles.task_ensemble import TaskEnsemble
+from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.storage import write_json
 from raysent.storage.layout import EVALUATION_FOLDER, JOURNAL_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
@@ -137,12 +131,12 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
         best = max(scores.values())
         tests = {"ensemble": best + 0.9, "uniform": best + 0.7, "best": best, **scores}
         bins = tuple(CalibrationBin(0.1 * step, 0.1 * step - 0.02, 50) for step in range(4, 10))
-        found[task] = EnsembleOnTask(
+        found[task] = TaskEnsemble(
             weights={name: 1 / len(members) + generator.gauss(0, 0.02) for name in members},
             fold_weights=((1 / len(members),) * len(members),),
             is_replaced=False,
             diagnostics={},
-            diversity=DiversityOnTask(
+            diversity=Diversity(
                 ambiguity=0.165,
                 error_correlations=tuple(
                     tuple(1.0 if row == column else 0.2 for column in range(len(members)))
@@ -151,8 +145,7 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
                 contributions={name: 0.1 * place for place, name in enumerate(members)},
             ),
             scores={
-                name: ScoresOnTask(**_scores(test, 1.1), num_replaced=0, reliability=bins)
-                for name, test in tests.items()
+                name: TaskScores(**_scores(test, 1.1), num_replaced=0, reliability=bins) for name, test in tests.items()
             },
             combination={},
             keys=dict.fromkeys(members, "key"),
@@ -188,7 +181,7 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
         tasks=found,
         mean=MeanOverTasks(
             scores={name: MeanScores(**_scores(mean, 0.5)) for name, mean in means.items()},
-            difference=IntervalEstimate(value=0.83, interval=(0.31, 1.36)),
+            difference=BootstrapEstimate(value=0.83, interval=(0.31, 1.36)),
         ),
     )
 
@@ -197,12 +190,12 @@ def _scores(test: float, half: float) -> dict[str, Any]:
     interval = (test - half, test + half)
     return {
         "validation": test + 0.4,
-        "cross_fitted": IntervalEstimate(value=test + 0.2, interval=interval),
+        "cross_fitted": BootstrapEstimate(value=test + 0.2, interval=interval),
         "optimism": 0.2,
         "test": test,
         "interval": interval,
         "measures": {
-            name: IntervalEstimate(value=value, interval=(value - 0.1, value + 0.1))
+            name: BootstrapEstimate(value=value, interval=(value - 0.1, value + 0.1))
             for name, value in {"nll": 0.6, "brier": 0.4, "ece": 5.0}.items()
         },
     }
@@ -300,5 +293,5 @@ def write_labels(folder: Path, members: Sequence[str]) -> None:
     write_curves(folder, [curve])
 
 
-def _point(value: float, half: float) -> Point:
-    return Point(value=value, interval=(value - half, value + half))
+def _point(value: float, half: float) -> BootstrapEstimate:
+    return BootstrapEstimate(value=value, interval=(value - half, value + half))

@@ -16,7 +16,7 @@ from tiny_run import tiny_run
 
 from raysent import models as model
 from raysent.ensembles import CostLimits, combine, default_folder, fit, pool, read_result
-from raysent.ensembles.combination import read_combination
+from raysent.ensembles.pools import read_combination
 from raysent.ensembles.representations import Average, Concatenation
 from raysent.ensembles.selection import GreedySelection
 from raysent.ensembles.task_ensemble import (
@@ -28,9 +28,9 @@ from raysent.ensembles.task_ensemble import (
 )
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation import evaluate
+from raysent.evaluation.bootstrap import mean_interval
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
-from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
 from raysent.training.loop import fit as fit_model
@@ -206,7 +206,7 @@ def test_combine_selects_the_members_that_add_most(run, monkeypatch):
     of_fold = selection.within(0, 0)
     assert len(set(of_fold(np.arange(len(fold_predictions(records[0], 0)[1]))))) == 2
     covered = score_methods(records[0], ["validation"], select=partial(selection.within, 0))["validation"]
-    assert greedy.tasks["CR"].scores["ensemble"].test == pytest.approx(covered.test.value)
+    assert greedy.tasks["CR"].scores["ensemble"].test == pytest.approx(covered.test)
     assert combine(MEMBERS, output=output, top=3, select="greedy", **options).members
 
 
@@ -375,8 +375,8 @@ def test_task_ensemble_of_one_member_scores_as_the_member(run):
     """An ensemble of one has the scores of its record."""
     record = kept_records(run, 0)[0]
     found = task_ensemble([record], method="validation")
-    assert found.ensemble.test.value == pytest.approx(record.test)
-    assert found.ensemble.validation == pytest.approx(record.validation)
+    assert found.scores["ensemble"].test == pytest.approx(record.test)
+    assert found.scores["ensemble"].validation == pytest.approx(record.validation)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from reference import greedy_counts, penalised_nll
 
 from raysent import registry
 from raysent.ensembles import METHODS, Targets, cross_fit, fit, linear_pool, pool
-from raysent.ensembles.combination import LogarithmicPool, read_combination
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.methods import convex_pool, linear_pools
+from raysent.ensembles.pools import LogarithmicPool, read_combination
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError, ConfigError, DataError
 

@@ -15,9 +15,9 @@ from test_ensemble_methods import SEEDS, drawn
 
 from raysent.ensembles import Targets, combine, pool
 from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.measures import NUM_BINS, Resamples, ambiguity, diversity, error_correlations, measure
+from raysent.ensembles.measures import NUM_BINS, ambiguity, diversity, error_correlations, measure
 from raysent.ensembles.predictions import MemberPredictions
-from raysent.ensembles.subsets import (
+from raysent.ensembles.selection import (
     CostLimits,
     MemberCost,
     MemberSubset,
@@ -28,6 +28,7 @@ from raysent.ensembles.subsets import (
 )
 from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.bootstrap import Resamples
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, folder_name
 from raysent.evaluation.probes.results import FoldResult
@@ -43,13 +44,13 @@ def nll(log_probabilities, labels):
 
 def measured(predictions, labels):
     """Return the measures of predictions of all rows of a task."""
-    return measure(predictions, labels, rows=np.arange(len(labels)), resamples=Resamples("x", len(labels)))
+    return measure(predictions, labels, rows=np.arange(len(labels)), resamples=Resamples.of("x", len(labels)))
 
 
 def test_measures_equal_their_definitions():
     """Accuracy, NLL and Brier score are plain means; each is in its interval."""
     (predictions,), labels = drawn(np.random.default_rng(1), members=1, rows=200)
-    estimates = measured(predictions, labels).estimates
+    estimates = measured(predictions, labels)[0]
     brier = ((np.exp(predictions) - np.eye(3)[labels]) ** 2).sum(axis=1).mean()
     wanted = {
         "accuracy": 100 * (predictions.argmax(1) == labels).mean(),
@@ -64,28 +65,26 @@ def test_measures_equal_their_definitions():
 def test_measures_calibration_error_equals_the_plain_one():
     """Bins hold equally many rows, by rising confidence."""
     (predictions,), labels = drawn(np.random.default_rng(2), members=1, rows=301)
-    found = measured(predictions, labels)
-    assert found.estimates["ece"].value == pytest.approx(
-        100 * calibration_error(predictions, labels, num_bins=NUM_BINS)
-    )
-    assert sum(one.num_rows for one in found.bins) == 301
-    confidences = [one.confidence for one in found.bins]
+    estimates, bins = measured(predictions, labels)
+    assert estimates["ece"].value == pytest.approx(100 * calibration_error(predictions, labels, num_bins=NUM_BINS))
+    assert sum(one.num_rows for one in bins) == 301
+    confidences = [one.confidence for one in bins]
     assert confidences == sorted(confidences)
 
 
 def test_measures_give_an_excluded_class_a_finite_nll():
     """A right class of probability zero counts 745 nats."""
     predictions = np.array([[0.0, -np.inf], [0.0, -np.inf]])
-    assert measured(predictions, np.array([0, 1])).estimates["nll"].value == pytest.approx(745 / 2)
+    assert measured(predictions, np.array([0, 1]))[0]["nll"].value == pytest.approx(745 / 2)
 
 
 def test_resamples_of_one_task_are_paired():
     """Predictions that are right on the same rows do not differ in any resample; another task is drawn anew."""
     (predictions,), labels = drawn(np.random.default_rng(3), members=1, rows=50)
     part = (np.arange(50), Targets(labels), predictions)
-    one, other = Resamples("x", 50).scores([part, (np.arange(50), Targets(labels), 2 * predictions)])
+    one, other = Resamples.of("x", 50).estimates([part, (np.arange(50), Targets(labels), 2 * predictions)])
     assert one.minus(other).interval == (0.0, 0.0)
-    assert (Resamples("y", 50).scores([part])[0].draws != one.draws).any()
+    assert (Resamples.of("y", 50).estimates([part])[0].draws != one.draws).any()
 
 
 def test_resamples_of_rated_pairs_are_correlations():
@@ -93,8 +92,8 @@ def test_resamples_of_rated_pairs_are_correlations():
     generator = np.random.default_rng(4)
     (predictions,), labels = drawn(generator, members=1, rows=40, classes=5, signal=3)
     scores = labels + 1 + generator.random(40)
-    resamples = Resamples("x", 40)
-    (estimate,) = resamples.scores([(np.arange(40), Targets(labels, scores), predictions)])
+    resamples = Resamples.of("x", 40)
+    (estimate,) = resamples.estimates([(np.arange(40), Targets(labels, scores), predictions)])
     rows = np.repeat(np.arange(40), resamples._counts[7])
     ratings = np.exp(predictions) @ np.arange(1, 6)
     assert estimate.draws[7] == pytest.approx(100 * np.corrcoef(ratings[rows], scores[rows])[0, 1])
@@ -139,10 +138,10 @@ def test_contributions_are_lost_points():
     labels = np.random.default_rng(7).integers(0, 2, 200)
     useless = drawn(np.random.default_rng(8), members=2, rows=200, classes=2)[0]
     good = np.log(np.where(np.eye(2)[labels] == 1, 0.999, 0.001))[None]
-    found = diversity(MemberPredictions(np.concatenate([good, useless])), Targets(labels), method="best")
-    assert found.contributions[0] > 20
-    assert found.contributions[1:].tolist() == [0, 0]
-    assert diversity(MemberPredictions(good), Targets(labels), method="best").contributions.size == 0
+    found = diversity(MemberPredictions(np.concatenate([good, useless])), Targets(labels), method="best", names="abc")
+    assert found.contributions["a"] > 20
+    assert (found.contributions["b"], found.contributions["c"]) == (0, 0)
+    assert diversity(MemberPredictions(good), Targets(labels), method="best", names="a").contributions == {}
 
 
 def cost(encode_ms, num_bytes, training_s):
@@ -347,9 +346,10 @@ def test_task_ensemble_of_rated_pairs_scores_by_correlation():
     ratings = np.exp(pool(tested, [0.5, 0.5])) @ np.arange(1, 6)
     alone = [np.exp(member) @ np.arange(1, 6) for member in tested]
     scores = records[0].scores[40:]
-    assert found.ensemble.test.value == pytest.approx(100 * np.corrcoef(ratings, scores)[0, 1], abs=1e-12)
-    assert found.members[1].test.value == pytest.approx(100 * np.corrcoef(alone[1], scores)[0, 1])
-    assert found.ensemble.test.interval[0] < found.ensemble.test.value < found.ensemble.test.interval[1]
+    assert found.scores["ensemble"].test == pytest.approx(100 * np.corrcoef(ratings, scores)[0, 1], abs=1e-12)
+    assert found.scores["b"].test == pytest.approx(100 * np.corrcoef(alone[1], scores)[0, 1])
+    low, high = found.scores["ensemble"].interval
+    assert low < found.scores["ensemble"].test < high
 
 
 def test_task_ensemble_needs_log_probabilities():

@@ -11,9 +11,10 @@ from sklearn.metrics import f1_score
 
 from raysent.ensembles import MemberPredictions, Targets, label_curve, parse_sizes, read_curves, write_curves
 from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.label_curves import Comparison, LabelScores, Point, _draws, _pool_and_test, _resamples
+from raysent.ensembles.label_curves import Comparison, LabelScores, _draws, _pool_and_test, _resamples
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
@@ -97,8 +98,8 @@ def test_nothing_beats_a_baseline_below_chance():
     assert curve.curves["chance"].validation[0] == pytest.approx(100 * 11 / 16)
     assert "no model is better than all others by an interval" in curve.sentence
     assert "beat chance, the baseline of the best validation, at no size" in curve.sentence
-    point = Point(value=2.0, interval=(1.0, 3.0))
-    below = Point(value=-1.0, interval=(-2.0, 0.5))
+    point = BootstrapEstimate(value=2.0, interval=(1.0, 3.0))
+    below = BootstrapEstimate(value=-1.0, interval=(-2.0, 0.5))
     one = Comparison(size=16, model="a", baseline="b", difference=point, over_chance=below)
     assert not one.is_ahead
     assert one.model_copy(update={"over_chance": point}).is_ahead
@@ -115,11 +116,11 @@ def test_label_curve_scores_by_the_metric_of_the_task():
     predicted = [fit.test.argmax(axis=1) for fit in scores._fitted["hash:20"][64]]
     expected = [f1_score(targets, one, average="macro") for one in predicted]
     assert curve.curves["hash:20"].points[0].value == pytest.approx(100 * np.mean(expected))
-    _, rows = _resamples(len(predicted), len(targets))
-    drawn = np.repeat(np.arange(len(targets)), np.round(rows[1] * len(targets)).astype(int))
+    _, resamples = _resamples(len(predicted), len(targets))
+    drawn = np.repeat(np.arange(len(targets)), resamples._counts[1])
     values = Targets(targets, metric="macro_f1")
-    means = rows[1:2] @ values.columns(predicted[0].astype(float))
-    assert values.scores_of_means(means)[0] == pytest.approx(
+    (means,) = resamples.means([(np.arange(len(targets)), values.columns(predicted[0].astype(float)))])
+    assert values.scores_of_means(means)[1] == pytest.approx(
         f1_score(targets[drawn], predicted[0][drawn], average="macro")
     )
 

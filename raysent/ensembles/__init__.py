@@ -9,16 +9,15 @@ Every method's score is cross-validated and stands beside those of the base rule
 member, and of `guarded`, the base rule unless the best member scores higher. A row follows its rule and no other.
 
 predictions.py      members' log-probabilities and their targets
-combination.py      pools and regressions: [members, rows, classes] -> [rows, classes]
+pools.py            pools and regressions: [members, rows, classes] -> [rows, classes]
 methods/            how a combination is fitted; one file per family
 cross_fitting.py    out-of-fold predictions
-measures.py         bootstrap intervals, calibration, diversity
+measures.py         scores with intervals, calibration, diversity
 task_ensemble.py    members' records of one task -> the ensemble on it
-subsets.py          costs, and the front of score against cost
+selection.py        which models are members: by cost and score, or by what each adds to the others
 representations.py  probes on members' joined vectors
-result.py           ensemble.json
-selection.py        members chosen among more models, by what each adds to the others
 combine.py          all of it, for models on several tasks
+result.py           ensemble.json
 label_curves.py     scores against the number of labels
 students.py         a distilled student beside its teachers
 ensemble.py         the saved ensemble as an encoder
@@ -26,7 +25,6 @@ ensemble.py         the saved ensemble as an encoder
 
 from __future__ import annotations
 
-from raysent.ensembles.combination import Combination, linear_pool, pool
 from raysent.ensembles.combine import ALL, Selection, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
@@ -38,11 +36,12 @@ from raysent.ensembles.label_curves import (
     read_curves,
     write_curves,
 )
-from raysent.ensembles.methods import METHODS, EnsembleMethod, FittedMethod, check_method, fit
+from raysent.ensembles.methods import ENSEMBLE, METHODS, EnsembleMethod, FittedMethod, check_method, fit
+from raysent.ensembles.pools import Combination, linear_pool, pool
 from raysent.ensembles.predictions import MemberPredictions
-from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
+from raysent.ensembles.result import EnsembleResult, read_result
+from raysent.ensembles.selection import CostLimits, MemberCost, MemberSubset, total_cost
 from raysent.ensembles.students import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
-from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, total_cost
 from raysent.evaluation.targets import Targets
 
 __all__ = [

@@ -12,15 +12,21 @@ from typing import Literal, get_args
 import numpy as np
 
 from raysent.ensembles.ensemble import Ensemble
-from raysent.ensembles.methods import METHODS, check_method, lexical_method
+from raysent.ensembles.measures import TaskScores, mean_scores
+from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method, lexical_method, name_with_lexical
 from raysent.ensembles.representations import score_joined_vectors
-from raysent.ensembles.result import EnsembleResult, summarize, write_result
-from raysent.ensembles.selection import GreedySelection
-from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, best_within, find_subsets, member_cost
+from raysent.ensembles.result import EnsembleResult, MeanOverTasks, OverBaseline, write_result
+from raysent.ensembles.selection import (
+    CostLimits,
+    GreedySelection,
+    MemberCost,
+    MemberSubset,
+    best_within,
+    find_subsets,
+    member_cost,
+)
 from raysent.ensembles.task_ensemble import (
     BASELINES,
-    TaskEnsemble,
-    TaskScores,
     check_compatible,
     num_fitted,
     score_methods,
@@ -29,13 +35,15 @@ from raysent.ensembles.task_ensemble import (
     validation_predictions,
 )
 from raysent.errors import ConfigError
-from raysent.evaluation.baselines import LEXICAL, baselines_of
+from raysent.evaluation.baselines import LEXICAL, baselines_of, is_baseline
+from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.evaluate import Evaluator, Load, MapJobs
-from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
+from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
+from raysent.models.schemes import is_scheme_name
 from raysent.parallel import Progress
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, SWEEP_FILE, TRIALS_FOLDER
@@ -123,15 +131,17 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         selected, scores = _select_greedily(ranked, top, methods)
     chosen, costs, subsets = _choose(dict(list(selected.items())[:top]), limits or CostLimits())
     others = evaluator.records(baselines_of(list(chosen), protocol=protocol) if baselines else [], tasks)
-    result = summarize(
+    joined = score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {}
+    scores = scores or [score_methods(of_task, methods) for of_task in _by_task(chosen)]
+    result = _result(
         output,
-        members=chosen,
+        chosen,
+        others,
+        scores,
+        joined,
+        method=_best_method(scores) if method == ALL else method,
         costs=costs,
         subsets=subsets,
-        tasks=_fit(_by_task(chosen), method, scores or [score_methods(one, methods) for one in _by_task(chosen)]),
-        joined=score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {},
-        baselines={one.name: [score_model(record) for record in found] for one, found in others.items()},
-        with_lexical=_with_lexical(chosen, others),
     )
     write_result(output, result)
     return result
@@ -204,20 +214,20 @@ def _mean_validation(records: Sequence[Record]) -> float:
     return float(np.mean([record.validation for record in records]))
 
 
-def _with_lexical(members: Members, baselines: Members) -> dict[str, list[TaskScores]]:
+def _with_lexical(members: Members, baselines: Members) -> tuple[str, list[TaskScores]] | None:
     """Return the lexical baseline of the best mean validation score, and scores on each task of the members with it.
 
-    Nothing is returned where there is none, or a member is one.
+    None if there is none, or a member is one.
     """
     found = [one for one in baselines if one.name in LEXICAL]
     if not found or any(member.name in LEXICAL for member in members):
-        return {}
+        return None
     best = max(found, key=lambda one: _mean_validation(baselines[one]))
     scores = []
     for of_task, one in zip(_by_task(members), baselines[best], strict=True):
         method = lexical_method(num_fitted(of_task))
         scores.append(score_methods([*of_task, one], [method])[method])
-    return {best.name: scores}
+    return best.name, scores
 
 
 def _by_task(members: Members) -> list[list[Record]]:
@@ -256,14 +266,97 @@ def _select_greedily(
     return {one: members[one] for place, one in enumerate(members) if place in selection.members}, scores
 
 
-def _fit(
-    records: Sequence[Sequence[Record]], method: str, scores: Sequence[Mapping[str, TaskScores]]
-) -> list[TaskEnsemble]:
-    """Return the ensemble on each task, given records [tasks][members] and the methods' scores [tasks]."""
-    best = _best_method(scores) if method == ALL else method
-    return [task_ensemble(of_task, method=best, scores=known) for of_task, known in zip(records, scores, strict=True)]
-
-
 def _best_method(scores: Sequence[Mapping[str, TaskScores]]) -> str:
     """Return the method of the highest mean cross-validated score, the first of equals."""
     return max(METHODS, key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]))
+
+
+def _result(
+    folder: Path,
+    members: Members,
+    others: Members,
+    scores: Sequence[Mapping[str, TaskScores]],
+    joined: Mapping[str, Sequence[TaskScores]],
+    *,
+    method: str,
+    costs: dict[str, MemberCost],
+    subsets: tuple[MemberSubset, ...],
+) -> EnsembleResult:
+    """Return the ensemble on each task and over all.
+
+    Args:
+        folder: The ensemble's folder, which the members' paths are relative to.
+        members: The members by falling mean validation score.
+        others: The baselines.
+        scores: Of methods on each task [tasks].
+        joined: Scores on each task of probes on joined vectors, by name.
+        method: The method that makes the ensemble.
+        costs: Member -> its cost.
+        subsets: Subsets of the members.
+    """
+    names, by_task = [member.name for member in members], _by_task(members)
+    baselines = {one.name: [score_model(record) for record in found] for one, found in others.items()}
+    with_lexical = _with_lexical(members, others)
+    beside = dict(baselines)
+    if with_lexical is not None:
+        beside[name_with_lexical(names, with_lexical[0])] = with_lexical[1]
+    tasks = {
+        of_task[0].task: task_ensemble(
+            of_task,
+            method=method,
+            names=names,
+            scores={**scores[place], **{name: found[place] for name, found in joined.items()}},
+            others={name: found[place] for name, found in beside.items()},
+        )
+        for place, of_task in enumerate(by_task)
+    }
+    of_all = {name: [task.scores[name] for task in tasks.values()] for name in next(iter(tasks.values())).scores}
+    methods = [lexical_method(num_fitted(of_task)) for of_task in by_task]
+    over = _over_baseline(of_all, list(members), baselines, with_lexical, methods) if baselines else None
+    return EnsembleResult(
+        paths={member.name: saved_path(member.path, folder) for member in members},
+        keys={member.name: member.key for member in members},
+        method=method,
+        protocol=by_task[0][0].protocol,
+        members=tuple(names),
+        best_member=names[0],
+        baselines=tuple(baselines),
+        replaced=tuple(name for name, task in tasks.items() if task.is_replaced),
+        costs=costs,
+        choices=subsets,
+        tasks=tasks,
+        mean=MeanOverTasks(
+            scores={name: mean_scores(found) for name, found in of_all.items()},
+            difference=_difference(of_all[ENSEMBLE], of_all[names[0]]),
+            over_baseline=over,
+        ),
+    )
+
+
+def _difference(one: Sequence[TaskScores], other: Sequence[TaskScores]) -> BootstrapEstimate:
+    """Return the mean over tasks by which test scores differ; paired."""
+    return mean_estimate([first.tested.minus(second.tested) for first, second in zip(one, other, strict=True)])
+
+
+def _over_baseline(
+    scores: Mapping[str, Sequence[TaskScores]],
+    members: Sequence[Member],
+    others: Mapping[str, Sequence[TaskScores]],
+    with_lexical: tuple[str, Sequence[TaskScores]] | None,
+    methods: Sequence[str],
+) -> OverBaseline:
+    """Return what is gained over the baseline of the highest mean validation score, members among them."""
+    baselines = {**{one.name: scores[one.name] for one in members if is_baseline(one.path)}, **others}
+    name = max(baselines, key=lambda name: float(np.mean([one.validation for one in baselines[name]])))
+    best = baselines[name]
+    model = next((one for one in members if not is_baseline(one.path)), None)
+    return OverBaseline(
+        baseline=name,
+        model=None if model is None else model.name,
+        is_trained=model is not None and not is_scheme_name(model.path),
+        best_model=None if model is None else _difference(scores[model.name], best),
+        ensemble=_difference(scores[ENSEMBLE], best),
+        lexical=None if with_lexical is None else with_lexical[0],
+        lexical_method=" or ".join(dict.fromkeys(methods)),
+        with_lexical=None if with_lexical is None else _difference(with_lexical[1], best),
+    )

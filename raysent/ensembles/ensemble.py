@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raysent.ensembles.combination import read_combination
+from raysent.ensembles.pools import read_combination
 from raysent.ensembles.representations import Concatenation
-from raysent.ensembles.result import EnsembleOnTask, EnsembleResult, read_result
+from raysent.ensembles.result import EnsembleResult, read_result
+from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.members import ensemble_members, model_key, records_folder
 from raysent.evaluation.probes.features import features_of
@@ -149,7 +150,7 @@ class Ensemble(SentenceEncoder):
         """
         return self._on(task).label_names
 
-    def _on(self, task: str) -> EnsembleOnTask:
+    def _on(self, task: str) -> TaskEnsemble:
         """Return the ensemble on a task."""
         if not isinstance(task, str):
             known = ", ".join(self.tasks)

@@ -24,17 +24,17 @@ from scipy import sparse
 
 from raysent.config import StrictModel
 from raysent.ensembles.cross_fitting import cross_fit
-from raysent.ensembles.methods import lexical_method
-from raysent.ensembles.result import ENSEMBLE, name_with_lexical
+from raysent.ensembles.methods import ENSEMBLE, lexical_method, name_with_lexical
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE, LEXICAL
+from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Load, MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe
 from raysent.evaluation.probes.logistic import Fits, class_targets
-from raysent.evaluation.probes.results import PERCENTILES, Probe, log_probabilities
+from raysent.evaluation.probes.results import Probe, log_probabilities
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds
 from raysent.evaluation.targets import Float64, Targets, best_of
 from raysent.evaluation.task import Metric, TaskData
@@ -55,13 +55,6 @@ SEED = 7
 Kind = Literal["baseline", "member", "ensemble"]
 
 
-class Point(StrictModel):
-    """A score in percent, the mean over draws, and its 95 % interval."""
-
-    value: float
-    interval: tuple[float, float]
-
-
 class Curve(StrictModel):
     """One model's scores.
 
@@ -73,7 +66,7 @@ class Curve(StrictModel):
     """
 
     kind: Kind
-    points: tuple[Point, ...]
+    points: tuple[BootstrapEstimate, ...]
     validation: tuple[float, ...]
 
 
@@ -91,8 +84,8 @@ class Comparison(StrictModel):
     size: int
     model: str
     baseline: str
-    difference: Point
-    over_chance: Point
+    difference: BootstrapEstimate
+    over_chance: BootstrapEstimate
 
     @property
     def is_ahead(self) -> bool:
@@ -456,11 +449,15 @@ class LabelScores:
         The first is that of the draws and test rows themselves. Resamples are the same for all models.
         """
         if (name, size) not in self._means:
-            targets, weights = self._targets.take(self._test), _resamples(len(self.draws[size]), len(self._test))
-            self._means[name, size] = _means(targets, [fit.test for fit in self._fitted[name][size]], weights)
+            targets, all_rows = self._targets.take(self._test), np.arange(len(self._test))
+            weights, resamples = _resamples(len(self.draws[size]), len(self._test))
+            columns = [targets.columns(targets.values(fit.test)) for fit in self._fitted[name][size]]
+            scores = map(targets.scores_of_means, resamples.means([(all_rows, one) for one in columns]))
+            # Rounded, so that sums in another order give the same percentages.
+            self._means[name, size] = np.round(100 * (weights * np.stack(list(scores), axis=1)).sum(axis=1), 9)
         return self._means[name, size]
 
-    def difference(self, one: str, other: str, size: int) -> Point:
+    def difference(self, one: str, other: str, size: int) -> BootstrapEstimate:
         """Return a model's score minus another's, in points; paired."""
         return _point(self.means(one, size) - self.means(other, size))
 
@@ -536,27 +533,17 @@ class LabelScores:
         return f"best by an interval is {', '.join(found)}"
 
 
-def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Float64]:
-    """Return the weights of draws and of test rows in each resample; the first is the original."""
+def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
+    """Return the weights of draws [resamples, draws], and the resamples of test rows; the first are the original."""
     generator = np.random.default_rng(SEED)
-    draws = generator.multinomial(num_draws, [1 / num_draws] * num_draws, size=NUM_RESAMPLES) / num_draws
-    rows = generator.multinomial(num_test, [1 / num_test] * num_test, size=NUM_RESAMPLES) / num_test
-    draws[0], rows[0] = 1 / num_draws, 1 / num_test
-    return draws, rows
+    draws = generator.multinomial(num_draws, [1 / num_draws] * num_draws, size=NUM_RESAMPLES)
+    rows = generator.multinomial(num_test, [1 / num_test] * num_test, size=NUM_RESAMPLES)
+    draws[0], rows[0] = 1, 1
+    return draws / num_draws, Resamples(rows)
 
 
-def _means(targets: Targets, tested: Sequence[np.ndarray], weights: tuple[Float64, Float64]) -> Float64:
-    """Return the mean score in percent of each draw's predictions [test rows, classes], in each resample."""
-    of_draws, rows = weights
-    scores = [targets.scores_of_means(rows @ targets.columns(targets.values(one))) for one in tested]
-    # Rounded, so that sums in another order give the same percentages.
-    means: Float64 = np.round(100 * (of_draws * np.stack(scores, axis=1)).sum(axis=1), 9)
-    return means
-
-
-def _point(means: Float64) -> Point:
-    low, high = np.percentile(means[1:], PERCENTILES)
-    return Point(value=float(means[0]), interval=(float(low), float(high)))
+def _point(means: Float64) -> BootstrapEstimate:
+    return BootstrapEstimate.of(float(means[0]), means[1:])
 
 
 def _verdict(comparisons: Sequence[Comparison]) -> str:

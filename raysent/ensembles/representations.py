@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from raysent.ensembles.task_ensemble import TaskScores, score_model
+from raysent.ensembles.measures import TaskScores
+from raysent.ensembles.task_ensemble import score_model
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member

@@ -14,11 +14,12 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.ensembles.measures import mean_estimate
-from raysent.ensembles.result import ENSEMBLE, EnsembleResult, Interval
-from raysent.ensembles.subsets import member_cost, total_cost
-from raysent.ensembles.task_ensemble import score_model, task_ensemble
+from raysent.ensembles.methods import ENSEMBLE
+from raysent.ensembles.result import EnsembleResult
+from raysent.ensembles.selection import member_cost, total_cost
+from raysent.ensembles.task_ensemble import score_methods, score_model
 from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import Interval, mean_estimate
 from raysent.evaluation.members import Member
 from raysent.evaluation.records import Record
 from raysent.storage import address_of, read_json, write_json
@@ -135,7 +136,7 @@ def student_front(
     """
     members = [member for member in records if member != student]
     costs = {member: member_cost(member, found) for member, found in records.items()}
-    tests = {member: mean_estimate([score_model(one).test for one in found]) for member, found in records.items()}
+    tests = {member: mean_estimate([score_model(one).tested for one in found]) for member, found in records.items()}
     best = max(members, key=lambda member: float(np.mean([one.validation for one in records[member]])))
     rows = [
         (member.name, STUDENT if member == student else MEMBER, tests[member], costs[member].encode_ms)
@@ -143,7 +144,7 @@ def student_front(
     ]
     if len(members) > 1:
         of_tasks = zip(*(records[member] for member in members), strict=True)
-        pooled = mean_estimate([task_ensemble(list(of_task), method=method).ensemble.test for of_task in of_tasks])
+        pooled = mean_estimate([score_methods(list(of_task), [method])[method].tested for of_task in of_tasks])
         rows.append((ENSEMBLE, ENSEMBLE, pooled, total_cost([costs[member] for member in members]).encode_ms))
     return on_front(
         FrontRow(

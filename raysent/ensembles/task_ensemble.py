@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from raysent.ensembles.cross_fitting import CrossFitted, Select, cross_fit
-from raysent.ensembles.measures import (
-    BootstrapEstimate,
-    Diversity,
-    Measures,
-    Resamples,
-    diversity,
-    mean_estimate,
-    measure,
-)
-from raysent.ensembles.methods import FittedMethod
+from raysent.ensembles.measures import Diversity, TaskScores, diversity, measure
+from raysent.ensembles.methods import ENSEMBLE
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import Resamples, mean_estimate
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record
-from raysent.evaluation.targets import Float64, Int64, Targets
+from raysent.evaluation.targets import Int64, Targets
+from raysent.evaluation.task import Metric
 
 # Methods that are scored beside every other one: the base rule as published first.
 BASELINES = ("validation", "uniform", "best", "guarded")
@@ -40,92 +35,84 @@ _EQUAL = {
 }
 
 
-@dataclass(frozen=True)
-class TaskScores:
-    """Scores of a method, or of a single model, on a task, in percent.
-
-    Attributes:
-        validation: Score on the rows it was fitted on, the mean over outer folds.
-        cross_fitted: The cross-validated score of the same rows, each predicted out of fold.
-        test: Score on all test rows together.
-        measures: Further measures of the test rows.
-        num_replaced: Outer folds in which method `guarded` is the best member; 0 for any other method.
-    """
-
-    validation: float
-    cross_fitted: BootstrapEstimate
-    test: BootstrapEstimate
-    measures: Measures
-    num_replaced: int = 0
-
-    @property
-    def optimism(self) -> float:
-        """Points by which the score on the rows fitted on exceeds the cross-validated score."""
-        return self.validation - self.cross_fitted.value
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskEnsemble:
     """An ensemble on a task.
 
     Attributes:
-        task: The task's name.
-        method: The method requested.
-        num_fitted: Rows that fit the weights in an outer fold.
-        fold_weights: Members' weights by that method in every outer fold, float64 [folds, members].
-        final: Predicts new sentences; fitted on every row with a validation prediction.
-        is_replaced: Whether `final` is the best member; only method `guarded` replaces its rule.
-        scores: Of every method scored, by name: at least the one requested and `BASELINES`.
-        members: Scores of each member alone, in the members' order.
+        weights: Member -> how much it counts for new sentences; the sum is 1.
+        fold_weights: The same in every outer fold [folds][members].
+        is_replaced: Whether the best member predicts new sentences; only method `guarded` replaces its rule.
+        diagnostics: What the method reports about its fit.
         diversity: How the members differ.
+        scores: Of the ensemble (`ENSEMBLE`), of other methods, of probes on joined vectors, of each member alone, and
+            of each baseline.
+        combination: What predicts new sentences, fitted on every row with a validation prediction; see
+            `read_combination`.
+        keys: Member -> key of the record that it was fitted on.
+        row_hash: Of the task's rows.
+        metric: What the scores are.
+        label_names: The classes' names [classes].
     """
 
-    task: str
-    method: str
-    num_fitted: int
-    fold_weights: Float64
-    final: FittedMethod
+    weights: Mapping[str, float]
+    fold_weights: tuple[tuple[float, ...], ...]
     is_replaced: bool
-    scores: Mapping[str, TaskScores]
-    members: tuple[TaskScores, ...]
+    diagnostics: Mapping[str, float]
     diversity: Diversity
-
-    @property
-    def ensemble(self) -> TaskScores:
-        """The scores of the method requested."""
-        return self.scores[self.method]
+    scores: Mapping[str, TaskScores]
+    combination: Mapping[str, Any]
+    keys: Mapping[str, str]
+    row_hash: str
+    metric: Metric | Literal["pearson"]
+    label_names: tuple[str, ...]
 
 
 def task_ensemble(
-    records: Sequence[Record], *, method: str, scores: Mapping[str, TaskScores] | None = None
+    records: Sequence[Record],
+    *,
+    method: str,
+    names: Sequence[str] = (),
+    scores: Mapping[str, TaskScores] | None = None,
+    others: Mapping[str, TaskScores] | None = None,
 ) -> TaskEnsemble:
     """Return the ensemble of members on one task.
 
     Args:
         records: The members' records of the task, in the members' order.
         method: A name in `METHODS`.
-        scores: Of other methods on the same records, if known.
+        names: The members' names; by default those in their records.
+        scores: Of other methods on the same records, if known, and of what else stands before the members.
+        others: Scores of what stands after the members, such as baselines.
 
     Raises:
         ArtifactError: If the records cannot be combined.
         ConfigError: If the method is unknown.
     """
     check_compatible(records)
+    names = names or [record.model for record in records]
     folds = fitted_folds(records, method=method)
-    known = {method: _scores(records, folds), **(scores or {})}
+    known = {method: score_folds(records, folds), **(scores or {})}
     known |= score_methods(records, [baseline for baseline in BASELINES if baseline not in known])
     predictions, targets = validation_predictions(records)
     final = cross_fit(predictions, targets, method=method)
     return TaskEnsemble(
-        task=records[0].task,
-        method=method,
-        num_fitted=num_fitted(records),
-        fold_weights=np.stack([fold.fitted.weights for fold in folds]),
-        final=final.fitted,
+        weights=dict(zip(names, final.fitted.weights.tolist(), strict=True)),
+        fold_weights=tuple(tuple(fold.fitted.weights.tolist()) for fold in folds),
         is_replaced=final.is_replaced,
-        scores=known,
-        members=tuple(score_model(record) for record in records),
-        diversity=diversity(predictions, targets, method=method),
+        diagnostics=dict(final.fitted.diagnostics),
+        diversity=diversity(predictions, targets, method=method, names=names),
+        scores={
+            ENSEMBLE: known.pop(method),
+            **known,
+            **{name: score_model(record) for name, record in zip(names, records, strict=True)},
+            **(others or {}),
+        },
+        combination=final.fitted.combination.plain(),
+        keys={name: record.key for name, record in zip(names, records, strict=True)},
+        row_hash=records[0].row_hash,
+        metric="pearson" if records[0].targets.is_scored else records[0].metric,
+        label_names=records[0].label_names,
     )
 
 
@@ -147,12 +134,12 @@ def score_methods(
     """
     check_compatible(records)
     distinct = dict.fromkeys(methods)
-    return {method: _scores(records, fitted_folds(records, method=method, select=select)) for method in distinct}
+    return {method: score_folds(records, fitted_folds(records, method=method, select=select)) for method in distinct}
 
 
 def score_model(record: Record) -> TaskScores:
     """Return the scores of one model alone."""
-    return _scores([record], fitted_folds([record], method="uniform"))
+    return score_folds([record], fitted_folds([record], method="uniform"))
 
 
 def fitted_folds(
@@ -192,10 +179,10 @@ def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions
     return MemberPredictions([np.concatenate(part) for part in parts]), records[0].targets.take(taken)
 
 
-def _scores(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:
+def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:
     """Return the scores of a method from its fits in the outer folds."""
     targets = records[0].targets
-    resamples = Resamples(records[0].task, len(targets))
+    resamples = Resamples.of(records[0].task, len(targets))
     in_sample, held_out, tested = [], [], []
     for found, *folds in zip(fitted, *(record.folds for record in records), strict=True):
         rows = folds[0].validation_rows
@@ -203,12 +190,19 @@ def _scores(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskSco
         held_out.append((rows, targets.take(rows), found.held_out))
         tested.append(found.predict([fold.test_log_probabilities for fold in folds]))
     rows, predicted = np.concatenate([fold.test_rows for fold in records[0].folds]), np.concatenate(tested)
+    validation, cross_fitted = float(np.mean(in_sample)), mean_estimate(resamples.estimates(held_out))
+    test = resamples.estimates([(rows, targets.take(rows), predicted)])[0]
+    measures, bins = measure(predicted, targets.labels[rows], rows=rows, resamples=resamples)
     return TaskScores(
-        validation=float(np.mean(in_sample)),
-        cross_fitted=mean_estimate(resamples.scores(held_out)),
-        test=resamples.scores([(rows, targets.take(rows), predicted)])[0],
-        measures=measure(predicted, targets.labels[rows], rows=rows, resamples=resamples),
+        validation=validation,
+        cross_fitted=cross_fitted,
+        optimism=validation - cross_fitted.value,
+        test=test.value,
+        interval=test.interval,
+        measures=measures,
+        draws=test.draws,
         num_replaced=sum(found.is_replaced for found in fitted),
+        reliability=bins,
     )
 
 

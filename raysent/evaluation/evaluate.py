@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
 from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
 from raysent.evaluation.probes.features import task_features
@@ -39,7 +40,6 @@ from raysent.evaluation.records import (
 )
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
-from raysent.evaluation.targets import score_interval
 from raysent.evaluation.tasks import PROBED, SimilarityData, Task, TaskData, resolve_tasks
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path

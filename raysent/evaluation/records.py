@@ -21,8 +21,9 @@ import numpy as np
 
 from raysent import __version__
 from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import Interval
 from raysent.evaluation.members import Costs
-from raysent.evaluation.probes.results import FoldResult, Interval, Probe
+from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric
 from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json

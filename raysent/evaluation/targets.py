@@ -14,21 +14,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from raysent.evaluation.probes.results import (
-    PERCENTILES,
-    Interval,
-    ProbeResult,
-    macro_f1,
-    mean_interval,
-    pearson,
-    predicted_scores,
-)
+from raysent.evaluation.probes.results import macro_f1, pearson, predicted_scores
 from raysent.evaluation.task import NO_SCORES, Metric, TaskData
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
-
-NUM_RESAMPLES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,18 +122,3 @@ def best_of(measured: Float64) -> int:
     # Sums in another order differ in their last bits.
     scores, losses = np.round(measured, 12).T
     return int(np.lexsort((-losses, -scores))[0])
-
-
-def score_interval(result: ProbeResult, data: TaskData, *, seed: int = 0) -> Interval:
-    """Return the 95 % interval of a probe's test score on a task, in percent."""
-    rows = np.concatenate([fold.test_rows for fold in result.folds])
-    targets = Targets.of(data).take(rows)
-    values = targets.values(np.concatenate([fold.test_log_probabilities for fold in result.folds]))
-    if not targets.is_scored and targets.metric == "accuracy":
-        return mean_interval([values], seed=seed)
-    generator, scores = np.random.default_rng(seed), []
-    for _ in range(NUM_RESAMPLES):
-        drawn = generator.integers(len(rows), size=len(rows))
-        scores.append(100 * targets.take(drawn).score_of(values[drawn]))
-    low, high = np.percentile(scores, PERCENTILES)
-    return float(low), float(high)

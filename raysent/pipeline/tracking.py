@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysent.ensembles import EnsembleResult
-from raysent.ensembles.result import ENSEMBLE, read_result
+from raysent.ensembles import ENSEMBLE, EnsembleResult, read_result
 from raysent.storage import open_folder, refresh
 from raysent.storage.layout import ENSEMBLE_FILE, REPORT_FILE
 from raysent.sweeps import read_events

@@ -98,7 +98,7 @@ class Scores:
         scores = {}
         for task, *results in zip(tasks, *members, strict=True):
             records = [result for result in results if isinstance(result, Record)]
-            scores[task] = score_methods(records, [entry.method])[entry.method].test.value
+            scores[task] = score_methods(records, [entry.method])[entry.method].test
         return scores
 
     def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, tasks: Sequence[str], protocol: str) -> float:

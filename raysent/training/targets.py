@@ -27,10 +27,9 @@ import torch
 from raysent.data.batches import SentenceTargets
 from raysent.data.corpus import Corpus, CorpusConfig, SentenceTexts, sentence_texts
 from raysent.data.corpus.cache import build_once
-from raysent.ensembles import Ensemble
+from raysent.ensembles import Ensemble, read_result
 from raysent.ensembles.ensemble import LoadedMember
 from raysent.ensembles.representations import Concatenation
-from raysent.ensembles.result import read_result
 from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.members import model_folder, model_key
 from raysent.models import load as load_model

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy.typing as npt
 
-from raysent.ensembles.combination import COMBINATIONS, Combination
+from raysent.ensembles.pools import COMBINATIONS, Combination
 from raysent.ensembles.predictions import MemberPredictions, PredictionsLike, as_predictions, as_targets
 from raysent.errors import ConfigError
 from raysent.evaluation.targets import Float64, Targets
@@ -45,6 +45,8 @@ class EnsembleMethod(Protocol):
         """
 
 
+# The name of the method that makes the ensemble, among the names of other methods and of members.
+ENSEMBLE = "ensemble"
 # Methods whose parameters minimise the log loss, whatever metric the task is scored by.
 BY_LOG_LOSS = ("pool", "greedy", "stack")
 # Fewer rows than this fit the weights of `pool` worse than those of `greedy`.
@@ -88,6 +90,11 @@ def lexical_method(num_rows: int) -> str:
     to 2 points above weights by validation scores, with 100 labels 0.15 below; `greedy` is then 0.16 above.
     """
     return "pool" if num_rows >= MIN_POOL_ROWS else "greedy"
+
+
+def name_with_lexical(members: Sequence[str], lexical: str) -> str:
+    """Return the name of the ensemble of members and a lexical model, such as `ensemble + tfidf`."""
+    return f"{ENSEMBLE if len(members) > 1 else members[0]} + {lexical}"
 
 
 def check_method(name: str, *, others: Sequence[str] = ()) -> None:

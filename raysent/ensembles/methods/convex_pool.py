@@ -25,9 +25,9 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from raysent.ensembles.combination import LOG_ZERO, LogarithmicPool
 from raysent.ensembles.cross_fitting import folds_of
 from raysent.ensembles.methods import Diagnostics
+from raysent.ensembles.pools import LOG_ZERO, LogarithmicPool
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Float64, Targets
 

@@ -6,9 +6,9 @@ weight. The diagnostic `is_replaced` is then 1, else 0.
 
 from __future__ import annotations
 
-from raysent.ensembles.combination import Combination
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.methods import Diagnostics, fit
+from raysent.ensembles.pools import Combination
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Targets
 

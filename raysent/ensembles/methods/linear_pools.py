@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysent.ensembles.combination import LinearPool, normalized_weights
 from raysent.ensembles.methods import Diagnostics
+from raysent.ensembles.pools import LinearPool, normalized_weights
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Float64, Targets
 

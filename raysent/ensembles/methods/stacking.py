@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysent.ensembles.combination import LOG_ZERO, LOWEST_FEATURE, Regression
 from raysent.ensembles.cross_fitting import folds_of
 from raysent.ensembles.methods import Diagnostics
+from raysent.ensembles.pools import LOG_ZERO, LOWEST_FEATURE, Regression
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ConfigError
 from raysent.evaluation.targets import Float64, Targets

@@ -9,7 +9,7 @@ Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,10 +20,6 @@ from torch import Tensor
 from raysent.evaluation.task import TaskData
 
 Float64 = npt.NDArray[np.float64]
-Interval = tuple[float, float]
-
-PERCENTILES = (2.5, 97.5)
-NUM_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -185,22 +181,3 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
     ranked: np.ndarray = rankdata(values)
     return ranked
-
-
-def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
-    """Return the interval of the mean over tasks of the mean outcome, in percent.
-
-    Args:
-        outcomes: The outcomes of each task's rows, [rows] each: 1 for a correct and 0 for a wrong row. For a pair of
-            classifiers on the same rows: 1 where only the first is correct, -1 where only the second is, else 0.
-        seed: Seed of the draws.
-    """
-    generator = np.random.default_rng(seed)
-    total = np.zeros(NUM_RESAMPLES)
-    for values in outcomes:
-        wins, losses = int((values > 0).sum()), int((values < 0).sum())
-        fractions = np.array([wins, losses, len(values) - wins - losses]) / len(values)
-        counts = generator.multinomial(len(values), fractions, size=NUM_RESAMPLES)
-        total += (counts[:, 0] - counts[:, 1]) / len(values)
-    low, high = np.percentile(100 * total / len(outcomes), PERCENTILES)
-    return float(low), float(high)

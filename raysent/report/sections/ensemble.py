@@ -8,8 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from raysent.ensembles import ENSEMBLE, EnsembleResult, MemberSubset
-from raysent.ensembles.measures import CalibrationBin
-from raysent.ensembles.result import IntervalEstimate, MeanScores
+from raysent.ensembles.measures import CalibrationBin, MeanScores
+from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, duration, fixed, label
 from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
 from raysent.report.run import Run
@@ -153,7 +153,7 @@ def _measures(found: MeanScores) -> list[Cell]:
     return cells
 
 
-def _interval(estimate: IntervalEstimate, decimals: int) -> str:
+def _interval(estimate: BootstrapEstimate, decimals: int) -> str:
     low, high = estimate.interval
     return f"[{fixed(low, decimals)}, {fixed(high, decimals)}]"
 

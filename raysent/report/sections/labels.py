@@ -7,7 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.ensembles.label_curves import Curve, LabelCurve, Point
+from raysent.ensembles.label_curves import Curve, LabelCurve
+from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.blocks import DASH, Block, Cell, Column, Figure, Section, Table, fixed, label
 from raysent.report.figures import BEST, PALETTE, QUIET, figure, level_line, level_text
 from raysent.report.run import Run
@@ -105,7 +106,7 @@ def _table(run: Run, found: LabelCurve) -> Table:
     return Table(columns, rows, f"{found.task}: test score by number of labels")
 
 
-def _cell(point: Point, *, is_best: bool) -> Cell:
+def _cell(point: BootstrapEstimate, *, is_best: bool) -> Cell:
     title = f"95 % interval {fixed(point.interval[0])} to {fixed(point.interval[1])}"
     return Cell(fixed(point.value), point.value, mark="best" if is_best else "", title=title)
 

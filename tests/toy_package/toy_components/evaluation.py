@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from raysent.ensembles.combination import LogarithmicPool
 from raysent.ensembles.methods import Diagnostics
+from raysent.ensembles.pools import LogarithmicPool
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.probes.results import ProbeResult
 from raysent.evaluation.protocols.fast import Fast
