@@ -11,8 +11,9 @@ from safetensors.numpy import save
 
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, BudgetError, ConfigError, DataError, WorkerError
+from raysent.evaluation.costs import Costs
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import Costs, UnreadableModelError, expand, load_shared, shared_name
+from raysent.evaluation.members import UnreadableModelError, expand, load_shared, shared_name
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
 from raysent.evaluation.tasks import ProbeTask, ScoredSet, SimilarityTask, TaskData, senteval

@@ -12,10 +12,9 @@ from model_folders import write_model
 
 from raysent.errors import ArtifactError
 from raysent.evaluation import members as module
+from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.members import (
-    Costs,
     Member,
-    costs_of,
     ensemble_members,
     expand,
     folder_name,

@@ -14,7 +14,8 @@ from typing import Any
 from raysent.analysis.files import Analysis
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.members import costs_of, expand
+from raysent.evaluation.costs import costs_of
+from raysent.evaluation.members import expand
 from raysent.storage import address_of, read_json, read_json_lines
 from raysent.storage.layout import REPORTS_FILE, RUN_FILE
 from raysent.training.validation import METRICS

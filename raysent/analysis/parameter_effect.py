@@ -17,8 +17,9 @@ from raysent.analysis.efficiency import TrainedRun, choose_metric, metric_mode, 
 from raysent.analysis.files import Analysis
 from raysent.config import StrictModel, get_dotted
 from raysent.errors import ConfigError, did_you_mean
+from raysent.evaluation.costs import costs_of
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import costs_of, expand
+from raysent.evaluation.members import expand
 from raysent.evaluation.tasks import find_task
 
 Value = bool | int | float | str | None

@@ -30,7 +30,8 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.ensembles.task_ensemble import fold_predictions, validation_predictions
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import LEXICAL
-from raysent.evaluation.members import Costs, Member, costs_of
+from raysent.evaluation.costs import Costs, costs_of
+from raysent.evaluation.members import Member
 from raysent.evaluation.records import Record
 from raysent.evaluation.targets import Float64, Int64, Targets
 from raysent.models.schemes import find_scheme, split_path

@@ -1,8 +1,8 @@
 from .baselines import below_start as below_start
+from .costs import Costs as Costs
 from .evaluate import Evaluator as Evaluator
 from .evaluate import Job as Job
 from .evaluate import MapJobs as MapJobs
-from .members import Costs as Costs
 from .members import Member as Member
 from .members import Model as Model
 from .members import expand as expand

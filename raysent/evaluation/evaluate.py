@@ -19,8 +19,9 @@ import numpy as np
 
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import score_interval
+from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.division import divided
-from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
+from raysent.evaluation.members import Member, Model, expand
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures

@@ -1,15 +1,14 @@
-"""What a user names -> members: models with a path, a short name, a hash of their content, and their costs."""
+"""What a user names -> members: models with a path, a short name and a hash of their content."""
 
 from __future__ import annotations
 
 import functools
-import math
 import os
 import re
 import socket
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from uuid import uuid4
@@ -26,14 +25,12 @@ from raysent.storage import (
     open_folder,
     read_json,
     refresh,
-    tensor_types,
     to_uri,
 )
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,
     MODEL_FILE,
-    OUTCOME_FILE,
     SEED_FOLDER,
     TRIALS_FOLDER,
     VOCABULARY_FILE,
@@ -275,63 +272,3 @@ def _digest(path: Path) -> str:
         raise ArtifactError(
             f"{address_of(path)}: no such file; the model is incomplete, restore it or train again"
         ) from None
-
-
-_SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True)
-class Costs:
-    """A model's costs; None where they are unknown.
-
-    Attributes:
-        num_parameters: Numbers in the model's file: of all towers, including word vectors.
-        num_bytes: Size of the files that the model is loaded from.
-        training_hours: Wall-clock time of training and validation.
-    """
-
-    num_parameters: int | None = None
-    num_bytes: int | None = None
-    training_hours: float | None = None
-
-    def __add__(self, other: Costs) -> Costs:
-        """Return the costs of both together; unknown if one of them is."""
-        return Costs(*(None if None in pair else sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
-
-
-def costs_of(path: Path) -> Costs:
-    """Return the costs of a run, a trial or a model; of an ensemble, those of its members together.
-
-    Raises:
-        ArtifactError: If a file is truncated.
-    """
-    folder = model_folder(path)
-    if folder is not None:
-        # The outcome of a model in a run's folder is in that folder.
-        hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
-        known = next((value for value in hours if value is not None), None)
-        return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
-    if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
-        return sum((costs_of(Path(member)) for member in part_paths(path)), Costs(0, 0, 0.0))
-    return Costs()
-
-
-def _num_bytes(folder: Path) -> int:
-    """Return the size of a model's weights, configuration and vocabulary."""
-    parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
-    return sum(file.stat().st_size for file in parts)
-
-
-def _num_parameters(path: Path) -> int | None:
-    """Return the number of values in a file of tensors, from its header alone."""
-    if not path.is_file():
-        return None
-    return sum(int(math.prod(about["shape"])) for about in tensor_types(path).values())
-
-
-def _training_hours(path: Path) -> float | None:
-    if not path.is_file():
-        return None
-    values = read_json(path)
-    seconds = values.get("seconds") if isinstance(values, dict) else None
-    return seconds / _SECONDS_PER_HOUR if isinstance(seconds, int | float) else None

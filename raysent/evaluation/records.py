@@ -22,7 +22,7 @@ import numpy as np
 from raysent import __version__
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Interval
-from raysent.evaluation.members import Costs
+from raysent.evaluation.costs import Costs
 from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric

@@ -239,11 +239,11 @@ class ProbeTask(Task):
     """A task whose labels or scores a probe predicts.
 
     Attributes:
-        reader: Reads the rows; takes the task and the data folder (None for a task without files).
+        reader: Reads the rows; takes the task and the data folder (the working folder for a task without files).
         is_scored: Whether the probe predicts scores of pairs instead of classes.
     """
 
-    reader: Callable[[ProbeTask, Path | None], TaskData] = field(kw_only=True)
+    reader: Callable[[ProbeTask, Path], TaskData] = field(kw_only=True)
     is_scored: bool = field(default=False, kw_only=True)
 
     @property
@@ -254,7 +254,7 @@ class ProbeTask(Task):
     def load(self, data_dir: Path | None = None) -> TaskData:
         """Return the rows; see `Task`."""
         self.check_files(data_dir)
-        return self.reader(self, data_dir)
+        return self.reader(self, data_dir or Path())
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class SimilarityTask(Task):
         reader: Reads the sets; takes the task and the data folder.
     """
 
-    reader: Callable[[SimilarityTask, Path | None], Iterable[ScoredSet]] = field(kw_only=True)
+    reader: Callable[[SimilarityTask, Path], Iterable[ScoredSet]] = field(kw_only=True)
 
     @property
     def scoring(self) -> Scoring:
@@ -275,4 +275,4 @@ class SimilarityTask(Task):
     def load(self, data_dir: Path | None = None) -> SimilarityData:
         """Return the rows; see `Task`."""
         self.check_files(data_dir)
-        return SimilarityData(self.name, tuple(self.reader(self, data_dir)))
+        return SimilarityData(self.name, tuple(self.reader(self, data_dir or Path())))

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from raysent import __version__
 from raysent.errors import ConfigError, DataError, did_you_mean
-from raysent.evaluation.members import Member, costs_of
+from raysent.evaluation.costs import costs_of
+from raysent.evaluation.members import Member
 from raysent.evaluation.records import MTEB, MtebScore, read_mteb_score, record_folder, write_mteb_score
 from raysent.models import load
 from raysent.models.sentence_encoder import Float32, SentenceEncoder

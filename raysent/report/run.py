@@ -19,7 +19,7 @@ from raysent.cost import Bill, bill_of, expected_usd
 from raysent.ensembles import EnsembleResult, FrontPoint, ensemble_front, read_front, read_result
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
-from raysent.evaluation.members import Costs, costs_of
+from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.records import AnyScore, Score, read_scores
 from raysent.report.blocks import number
 from raysent.storage import address_of

@@ -1,7 +1,7 @@
 """TF-IDF with logistic regression on a task: the predictions of a model without vectors of a fixed size.
 
-Rows are divided, and log-probabilities kept, exactly as by the protocol `fast`, so that the model stands in the same
-tables and can be a member of an ensemble; C is chosen by the same rule from the same grid. Features of pairs are those
+Rows are divided and C is chosen by the protocol `fast`, so that the model stands in the same tables and can be a member
+of an ensemble. Features of pairs are those
 of encoders: [|u - v| ; u * v], and [u ; v] before them where the order matters. Weights of words are counted on the
 rows that may train, held-out folds among them: their texts, not their labels.
 """
@@ -9,18 +9,18 @@ rows that may train, held-out folds among them: their texts, not their labels.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from itertools import combinations
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from scipy import sparse
+from torch import Tensor
 
 from raysent.errors import DataError
-from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
-from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult
-from raysent.evaluation.protocols.fast import STRENGTHS, fold_numbers, result_of_folds
-from raysent.evaluation.targets import Targets, best_of
+from raysent.evaluation.probes.relatedness import level_targets
+from raysent.evaluation.probes.results import Probe, ProbeResult
+from raysent.evaluation.protocols.fast import STRENGTHS, fit_rows
 from raysent.evaluation.task import TaskData
 from raysent.models.schemes.tfidf import LexicalModel
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 MAX_STEPS = 100
 
 Arrays = dict[str, np.ndarray]
-# Rows that train, and C -> margins of all rows [rows, outputs], and the classifier.
-Fit = Callable[[np.ndarray, float], tuple[np.ndarray, Probe]]
 
 
 def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Arrays]:
@@ -51,16 +49,7 @@ def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Array
     except ValueError:
         raise DataError(f"{data.task}: tfidf needs words in the training texts; found none") from None
     features = lexical_features(vectorizer, data.sentences, kind=data.kind)
-    fit = _fitter(features, data)
-    if data.is_scored:
-        result = _scored(fit, data)
-    elif data.split == "nested":
-        result = _nested(fit, data)
-    elif data.split == "train-test":
-        result = _train_test(fit, data)
-    else:
-        result = _given_splits(fit, data)
-    return result, _arrays(vectorizer)
+    return fit_rows(LexicalFits(features, data), data), _arrays(vectorizer)
 
 
 def predict_lexical(
@@ -97,26 +86,61 @@ def _arrays(vectorizer: TfidfVectorizer) -> Arrays:
     }
 
 
-def _fitter(features: sparse.csr_matrix, data: TaskData) -> Fit:
-    """Return a function that fits some rows; of scored pairs, the two levels beside a score share the row's weight."""
-    num_classes = len(data.label_names)
+class LexicalSolution(NamedTuple):
+    """Fits of several problems: margins of all rows, float32 [rows, outputs, problems], and each problem's probe."""
 
-    def fit(rows: np.ndarray, strength: float) -> tuple[np.ndarray, Probe]:
-        weights = None
-        trained, labels = features[rows], data.labels[rows]
+    margins: Tensor
+    probes: list[Probe]
+
+    def start(self, problems: Tensor) -> None:
+        """Return nothing: these fits start anew."""
+        del problems
+
+
+class LexicalFits:
+    """The fits of a task, one after another; see `protocols.fast.Solver`."""
+
+    num_unfinished = 0
+
+    def __init__(self, features: sparse.csr_matrix, data: TaskData) -> None:
+        """Hold the features of all rows, [rows, features]."""
+        self._features, self._data = features, data
+
+    def path(self, masks: Tensor) -> LexicalSolution:
+        """Solve every mask [rows, masks] at every C; problem `strength * masks + mask`."""
+        strengths = torch.tensor(STRENGTHS).repeat_interleave(masks.shape[1])
+        return self.solve(masks.repeat(1, len(STRENGTHS)), strengths)
+
+    def solve(self, masks: Tensor, strengths: Tensor, start: None = None) -> LexicalSolution:
+        """Solve each problem, given by the rows that train it [rows, problems] and its C [problems]."""
+        del start
+        problems = zip(masks.T.numpy(), strengths.tolist(), strict=True)
+        probes = [self._probe(np.flatnonzero(mask), strength) for mask, strength in problems]
+        margins = np.stack([self._features @ probe.weights + probe.intercepts for probe in probes], axis=2)
+        return LexicalSolution(torch.from_numpy(margins), probes)
+
+    def margins(self, solution: LexicalSolution) -> Tensor:
+        """Return the margins of all rows."""
+        return solution.margins
+
+    def probe(self, solution: LexicalSolution, problem: int, strength: float) -> Probe:
+        """Return the classifier of one problem."""
+        del strength
+        return solution.probes[problem]
+
+    def _probe(self, rows: np.ndarray, strength: float) -> Probe:
+        """Fit some rows; of scored pairs, the two levels beside a score share the row's weight."""
+        data, num_classes = self._data, len(self._data.label_names)
+        weights, trained, labels = None, self._features[rows], data.labels[rows]
         if data.is_scored:
             targets = level_targets(data.scores[rows], num_levels=num_classes)
             targets[:, 0] += 1 - targets.sum(axis=1)
             places, labels = np.nonzero(targets > 0)
             trained, weights = trained[places], targets[places, labels]
         if (labels == labels[0]).all():
-            probe = _constant_probe(int(labels[0]), len(labels), features.shape[1], num_classes, strength)
-        else:
-            classifier = fit_classifier(trained, labels, strength=strength, weights=weights)
-            probe = full_probe(classifier, num_classes, strength)
-        return features @ probe.weights + probe.intercepts, probe
-
-    return fit
+            return _constant_probe(int(labels[0]), len(labels), trained.shape[1], num_classes, strength)
+        classifier = fit_classifier(trained, labels, strength=strength, weights=weights)
+        return full_probe(classifier, num_classes, strength)
 
 
 def fit_classifier(
@@ -159,68 +183,3 @@ def full_probe(classifier: LogisticRegression, num_classes: int, strength: float
     lowest = np.full(num_classes, -20.0, dtype=np.float32)
     full[:, present], lowest[present] = weights, intercepts
     return Probe(full, lowest, strength)
-
-
-def _nested(fit: Fit, data: TaskData) -> ProbeResult:
-    folds, num_folds = fold_numbers(data, np.arange(len(data)))
-    pairs = list(combinations(range(num_folds), 2))
-    # The fit without folds o and i predicts both: i within outer fold o, and o within i.
-    inner: dict[tuple[int, int], list[np.ndarray]] = {}
-    for first, second in pairs:
-        rows = np.flatnonzero((folds != first) & (folds != second))
-        fitted = [fit(rows, strength)[0] for strength in STRENGTHS]
-        for outer, held_out in ((first, second), (second, first)):
-            inner[outer, held_out] = [one[folds == held_out] for one in fitted]
-    results, totals = [], np.zeros((len(STRENGTHS), 2))
-    for outer in range(num_folds):
-        rows = np.flatnonzero(folds != outer)
-        candidates = []
-        for place in range(len(STRENGTHS)):
-            margins = np.empty((len(data), inner[outer, (outer + 1) % num_folds][place].shape[1]), dtype=np.float32)
-            for held_out in range(num_folds):
-                if held_out != outer:
-                    margins[folds == held_out] = inner[outer, held_out][place]
-            candidates.append(_logs(margins[rows]))
-        measured = Targets.of(data).take(rows).measure(candidates)
-        totals += measured
-        best, test = best_of(measured), np.flatnonzero(folds == outer)
-        tested = _logs(fit(rows, STRENGTHS[best])[0][test])
-        results.append(FoldResult(rows, candidates[best], test, tested, STRENGTHS[best]))
-    _, probe = fit(np.arange(len(data)), STRENGTHS[best_of(totals)])
-    return result_of_folds(results, data, probe, 0)
-
-
-def _train_test(fit: Fit, data: TaskData) -> ProbeResult:
-    folds, num_folds = fold_numbers(data, data.train)
-    candidates: list[list[np.ndarray]] = [[] for _ in STRENGTHS]
-    order = np.argsort(folds, kind="stable")
-    for fold in range(num_folds):
-        for place, strength in enumerate(STRENGTHS):
-            candidates[place].append(_logs(fit(data.train[folds != fold], strength)[0][data.train[folds == fold]]))
-    joined = [np.concatenate(one)[np.argsort(order, kind="stable")] for one in candidates]
-    best = best_of(Targets.of(data).take(data.train).measure(joined))
-    margins, probe = fit(data.train, STRENGTHS[best])
-    found = FoldResult(data.train, joined[best], data.test, _logs(margins[data.test]), STRENGTHS[best])
-    return result_of_folds([found], data, probe, 0)
-
-
-def _given_splits(fit: Fit, data: TaskData) -> ProbeResult:
-    fits = [fit(data.train, strength) for strength in STRENGTHS]
-    candidates = [_logs(margins[data.validation]) for margins, _ in fits]
-    best = best_of(Targets.of(data).take(data.validation).measure(candidates))
-    margins, probe = fits[best]
-    found = FoldResult(data.validation, candidates[best], data.test, _logs(margins[data.test]), STRENGTHS[best])
-    return result_of_folds([found], data, probe, 0)
-
-
-def _scored(fit: Fit, data: TaskData) -> ProbeResult:
-    fits = [fit(data.train, strength) for strength in STRENGTHS]
-    validated = [_logs(margins[data.validation]) for margins, _ in fits]
-    best = best_of(Targets.of(data).take(data.validation).measure(validated))
-    margins, probe = fits[best]
-    tested = Predictions(data.test, _logs(margins[data.test]))
-    return scored_result(data, Predictions(data.validation, validated[best]), tested, probe=probe)
-
-
-def _logs(margins: np.ndarray) -> np.ndarray:
-    return Probe.log_probabilities_of_margins(margins)

@@ -27,13 +27,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from raysent.evaluation.division import VERSION as DIVISION_VERSION
-from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, Solution, class_targets
+from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, class_targets
 from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
 from raysent.evaluation.probes.results import (
     FoldResult,
@@ -77,19 +78,46 @@ class Fast:
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
         trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
-        fits = Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS)
-        if data.is_scored:
-            return _fit_scored_pairs(fits, data)
-        match data.split:
-            case "nested":
-                return _fit_nested(fits, data)
-            case "train-test":
-                return _fit_train_test(fits, data)
-            case "train-validation-test":
-                return _fit_given_splits(fits, data)
+        return fit_rows(Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS), data)
 
 
 PROTOCOLS = {"fast": Fast(), DIVIDED: Fast(divides=True)}
+
+
+class Solver(Protocol):
+    """Fits probes on some of a task's rows.
+
+    A solution has the results of several problems: sets of rows that train, at some C.
+    """
+
+    @property
+    def num_unfinished(self) -> int:
+        """The fits that stopped at the maximum number of iterations."""
+
+    def path(self, masks: Tensor) -> Any:
+        """Solve every mask [rows, masks] at each of `STRENGTHS`; problem `strength * masks + mask`."""
+
+    def solve(self, masks: Tensor, strengths: Tensor, start: Any = None) -> Any:
+        """Solve problems given by their rows [rows, problems] and C [problems], from another solution's `start`."""
+
+    def margins(self, solution: Any) -> Tensor:
+        """Return the margins of all rows, float32 [rows, outputs, problems]."""
+
+    def probe(self, solution: Any, problem: int, strength: float) -> Probe:
+        """Return the classifier of one problem."""
+
+
+def fit_rows(fits: Solver, data: TaskData) -> ProbeResult:
+    """Fit and score a task's probe: divide its rows, choose C, and fit."""
+    if data.is_scored:
+        return _fit_scored_pairs(fits, data)
+    match data.split:
+        case "nested":
+            return _fit_nested(fits, data)
+        case "train-test":
+            return _fit_train_test(fits, data)
+        case "train-validation-test":
+            return _fit_given_splits(fits, data)
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, *, seed: int) -> np.ndarray:
@@ -124,18 +152,19 @@ def fold_numbers(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
     return stratified_folds(data.labels[rows], num_folds, seed=FOLD_SEED), num_folds
 
 
-def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
+def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
     drawn, num_folds = fold_numbers(data, np.arange(len(data)))
     folds = torch.from_numpy(drawn)
     pairs = list(combinations(range(num_folds), 2))
     path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
+    margins = fits.margins(path)
     inner = _pair_numbers(pairs, num_folds)
     chosen, validated, totals = [], [], np.zeros((len(STRENGTHS), 2))
     for outer in range(num_folds):
         rows = torch.nonzero(folds != outer).squeeze(1)
         problems = inner[outer, folds[rows]]
         candidates = [
-            log_probabilities(path.margins[rows, :, problems + index * len(pairs)]).numpy()
+            log_probabilities(margins[rows, :, problems + index * len(pairs)]).numpy()
             for index in range(len(STRENGTHS))
         ]
         measured = Targets.of(data).take(rows.numpy()).measure(candidates)
@@ -148,9 +177,9 @@ def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
     results = []
     for outer, (validation_rows, validated_by_best) in enumerate(validated):
         test = torch.nonzero(folds == outer).squeeze(1)
-        tested = log_probabilities(refit.margins[test, :, outer]).numpy()
+        tested = log_probabilities(fits.margins(refit)[test, :, outer]).numpy()
         results.append(FoldResult(validation_rows, validated_by_best, test.numpy(), tested, STRENGTHS[chosen[outer]]))
-    return result_of_folds(results, data, fits.probe(refit, num_folds, STRENGTHS[chosen[-1]]), fits.num_unfinished)
+    return _result_of_folds(results, data, fits.probe(refit, num_folds, STRENGTHS[chosen[-1]]), fits.num_unfinished)
 
 
 def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
@@ -161,7 +190,7 @@ def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
     return numbers
 
 
-def _refit(fits: Fits, folds: Tensor, path: Solution, starts: Sequence[int], chosen: Sequence[int]) -> Solution:
+def _refit(fits: Solver, folds: Tensor, path: Any, starts: Sequence[int], chosen: Sequence[int]) -> Any:
     """Fit without each fold in turn, then on all rows, at the chosen C, starting from solved problems."""
     # No row has the fold after the last, so the last fit is on all rows.
     masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
@@ -169,7 +198,7 @@ def _refit(fits: Fits, folds: Tensor, path: Solution, starts: Sequence[int], cho
     return fits.solve(masks, strengths, path.start(torch.tensor(starts)))
 
 
-def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
+def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
     folds = torch.full((len(data.labels),), NOT_TRAINED)
     drawn, num_folds = fold_numbers(data, data.train)
     folds[data.train] = torch.from_numpy(drawn)
@@ -185,19 +214,19 @@ def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best], data.test, tested, STRENGTHS[best])
-    return result_of_folds([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
+    return _result_of_folds([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
 
 
-def _fit_given_splits(fits: Fits, data: TaskData) -> ProbeResult:
+def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
     candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(STRENGTHS))]
     best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best], data.test, tested, STRENGTHS[best])
-    return result_of_folds([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
+    return _result_of_folds([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
 
 
-def _fit_scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
+def _fit_scored_pairs(fits: Solver, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
     validated, tested = (
         [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
@@ -209,7 +238,7 @@ def _fit_scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
     return scored_result(data, validated[best], tested[best], probe=probe, num_unfinished=fits.num_unfinished)
 
 
-def _path_on_train(fits: Fits, data: TaskData) -> tuple[Solution, Tensor]:
+def _path_on_train(fits: Solver, data: TaskData) -> tuple[Any, Tensor]:
     """Fit on train at every C; returns the solution and the margins of all rows [rows, outputs, strengths]."""
     masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
     masks[data.train] = True
@@ -217,7 +246,7 @@ def _path_on_train(fits: Fits, data: TaskData) -> tuple[Solution, Tensor]:
     return path, fits.margins(path)
 
 
-def result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
+def _result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
     """Return the result of outer folds, with the mean of their validation scores and the score of all test rows."""
     targets = Targets.of(data)
     validation = [targets.take(fold.validation_rows).score(fold.validation_log_probabilities) for fold in results]

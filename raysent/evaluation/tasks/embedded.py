@@ -33,13 +33,13 @@ SEED = 20180303
 SPLIT_SIZES = (6000, 1500, 1500)
 
 
-def read_library(task: Task, data_dir: Path | None) -> TaskData:
+def read_library(task: Task, data_dir: Path) -> TaskData:
     """Read `docs-library` from the documentation on this machine."""
     del data_dir
     return library_rows(task, docs_documents())
 
 
-def read_neighbours(task: Task, data_dir: Path | None) -> TaskData:
+def read_neighbours(task: Task, data_dir: Path) -> TaskData:
     """Read `docs-neighbours` from the documentation on this machine."""
     del data_dir
     return neighbour_rows(task, docs_documents())

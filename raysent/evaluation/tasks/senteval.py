@@ -65,9 +65,8 @@ def read_lines(task: Task, path: Path, *, encoding: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def read_two_files(task: Task, data_dir: Path | None) -> TaskData:
+def read_two_files(task: Task, data_dir: Path) -> TaskData:
     """Read a binary task of one sentence per line and one file per class, the positive class first."""
-    assert data_dir is not None
     positive, negative = (_published_lines(task, data_dir, name, encoding="latin-1") for name in task.files)
     names = tuple(Path(name).name.rpartition(".")[2] for name in task.files)
     return TaskData(
@@ -80,54 +79,47 @@ def read_two_files(task: Task, data_dir: Path | None) -> TaskData:
     )
 
 
-def read_sst2(task: Task, data_dir: Path | None) -> TaskData:
+def read_sst2(task: Task, data_dir: Path) -> TaskData:
     """Read three files of `sentence<TAB>label`: train (phrases), validation, test (sentences)."""
-    assert data_dir is not None
     parts = [_labelled(task, data_dir, name, "\t", encoding="utf-8", last=True) for name in task.files]
     return _joined(task, parts, labels=("0", "1"), label_names=("negative", "positive"))
 
 
-def read_sst5(task: Task, data_dir: Path | None) -> TaskData:
+def read_sst5(task: Task, data_dir: Path) -> TaskData:
     """Read three files of `label sentence`: train, validation, test."""
-    assert data_dir is not None
     parts = [_labelled(task, data_dir, name, " ", encoding="utf-8") for name in task.files]
     names = ("very negative", "negative", "neutral", "positive", "very positive")
     return _joined(task, parts, labels=("0", "1", "2", "3", "4"), label_names=names)
 
 
-def read_trec(task: Task, data_dir: Path | None) -> TaskData:
+def read_trec(task: Task, data_dir: Path) -> TaskData:
     """Read two files of `COARSE:fine question`; the coarse class is the label."""
-    assert data_dir is not None
     parts = [_labelled(task, data_dir, name, " ", encoding="latin-1") for name in task.files]
     coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
     names = tuple(sorted({label for label, _ in coarse[0]}))
     return _joined(task, coarse, labels=names, label_names=names)
 
 
-def read_mrpc(task: Task, data_dir: Path | None) -> TaskData:
+def read_mrpc(task: Task, data_dir: Path) -> TaskData:
     """Read two files with a header: quality, two numbers, two sentences."""
-    assert data_dir is not None
     parts = [_columns(task, data_dir, name, label=0, first=3, second=4) for name in task.files]
     return _joined_pairs(task, parts, labels=("0", "1"), label_names=("other", "paraphrase"))
 
 
-def read_sick_entailment(task: Task, data_dir: Path | None) -> TaskData:
+def read_sick_entailment(task: Task, data_dir: Path) -> TaskData:
     """Read three files with a header: number, two sentences, relatedness, entailment."""
-    assert data_dir is not None
     parts = [_columns(task, data_dir, name, label=4, first=1, second=2) for name in task.files]
     labels = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
     return _joined_pairs(task, parts, labels=labels, label_names=tuple(label.lower() for label in labels))
 
 
-def read_sick_relatedness(task: Task, data_dir: Path | None) -> TaskData:
+def read_sick_relatedness(task: Task, data_dir: Path) -> TaskData:
     """Read three files with a header: number, two sentences, relatedness, entailment."""
-    assert data_dir is not None
     return _scored_pairs(task, [_columns(task, data_dir, name, label=3, first=1, second=2) for name in task.files])
 
 
-def read_sts_benchmark(task: Task, data_dir: Path | None) -> TaskData:
+def read_sts_benchmark(task: Task, data_dir: Path) -> TaskData:
     """Read three files: genre, file, year, number, score, two sentences."""
-    assert data_dir is not None
     parts = [_columns(task, data_dir, name, label=4, first=5, second=6, header=False) for name in task.files]
     return _scored_pairs(task, parts)
 

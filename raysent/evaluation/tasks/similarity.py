@@ -50,9 +50,8 @@ SET_SIZES: dict[str, dict[str, int]] = {
 }
 
 
-def read_sts(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+def read_sts(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
     """Read sets of `first<TAB>second`, with the score on the same line of another file."""
-    assert data_dir is not None
     for name, pairs_file, scores_file in zip(SET_SIZES[task.name], task.files[::2], task.files[1::2], strict=True):
         pairs, scores = (read_lines(task, data_dir / file, encoding="utf-8") for file in (pairs_file, scores_file))
         if len(pairs) != len(scores):
@@ -63,28 +62,27 @@ def read_sts(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]
         yield _scored_set(task, data_dir / pairs_file, name, lines, columns=(0, 1, 2))
 
 
-def read_sts_benchmark(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+def read_sts_benchmark(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
     """Read tab-separated lines: genre, file, year, number, score, two sentences."""
     for path, name in _files_of_sets(task, data_dir):
         yield _scored_set(task, path, name, read_lines(task, path, encoding="utf-8"), columns=(4, 5, 6))
 
 
-def read_sick(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+def read_sick(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
     """Read tab-separated lines below a header: number, two sentences, score, entailment."""
     for path, name in _files_of_sets(task, data_dir):
         yield _scored_set(task, path, name, read_lines(task, path, encoding="utf-8")[1:], columns=(3, 1, 2))
 
 
-def read_mrpc(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+def read_mrpc(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
     """Read tab-separated lines below a header: 1 for a paraphrase, two numbers, two sentences."""
     for path, name in _files_of_sets(task, data_dir):
         lines = [line.strip() for line in read_lines(task, path, encoding="utf-8")[1:]]
         yield _scored_set(task, path, name, lines, columns=(0, 3, 4))
 
 
-def _files_of_sets(task: SimilarityTask, data_dir: Path | None) -> Iterator[tuple[Path, str]]:
+def _files_of_sets(task: SimilarityTask, data_dir: Path) -> Iterator[tuple[Path, str]]:
     """Yield the file and the name of each set, for tasks with one file per set."""
-    assert data_dir is not None
     for name, file in zip(SET_SIZES[task.name], task.files, strict=True):
         yield data_dir / file, name
 

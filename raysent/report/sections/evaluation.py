@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from raysent.analysis import ReportedModel, notes_on, reported_for
 from raysent.analysis.reported import COSTS, F1
-from raysent.evaluation.members import Costs
+from raysent.evaluation.costs import Costs
 from raysent.evaluation.records import MTEB, SIMILARITY, AnyScore
 from raysent.report.blocks import DASH, Block, Cell, Column, Note, Section, Table, fixed, hours_cell, whole
 from raysent.report.run import Run
