@@ -110,7 +110,7 @@ def test_loss_of_the_target_itself_is_zero():
         return (3 * torch.from_numpy(batch.vectors),)
 
     assert objective(read, batch).item() == pytest.approx(0, abs=1e-6)
-    assert objective.scores(read, batch)["target_cosine"] == (pytest.approx(len(batch)), len(batch))
+    assert objective.held_out_totals(read, batch)["target_cosine"] == (pytest.approx(len(batch)), len(batch))
 
 
 def test_configuration_needs_a_teacher(tmp_path):
@@ -150,7 +150,7 @@ def test_held_out_sentences_have_their_own_targets(folder):
     """Those of the validation split, which follows the training split."""
     data = open_training_data(student(folder))
     text, targets, batches = data.text.validation, data.teacher_targets, []
-    held_out_targets(text, targets, num_sentences=50).scores(lambda batch: batches.append(batch) or {})
+    held_out_targets(text, targets, num_sentences=50).objective_metrics(lambda batch: batches.append(batch) or {})
     found = np.concatenate([batch.vectors for batch in batches])
     np.testing.assert_array_equal(found, targets.vectors[text.first : text.first + 50])
 

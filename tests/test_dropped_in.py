@@ -47,7 +47,7 @@ class Objective(BaseObjective):
     def forward(self, read, batch, *, generator=None):
         return nn.functional.cross_entropy(*self._scores(read, batch))
 
-    def scores(self, read, batch):
+    def held_out_totals(self, read, batch):
         scores, labels = self._scores(read, batch)
         nll = nn.functional.cross_entropy(scores, labels, reduction="sum")
         return {"accuracy": (float((scores.argmax(1) == labels).sum()), len(labels)), "nll": (float(nll), len(labels))}

@@ -257,7 +257,7 @@ def test_cross_fit_selects_members_again_on_the_rows_of_each_fit():
     targets = Targets(noise)
 
     def select(rows):
-        return np.argsort(-useless.take(rows).scores(targets.take(rows)))[:5].tolist()
+        return np.argsort(-useless.take(rows).member_scores(targets.take(rows)))[:5].tolist()
 
     found = cross_fit(useless, noise, method="uniform", select=select)
     assert found.members == select(np.arange(300))

@@ -87,7 +87,7 @@ def test_objective_computes_the_metrics_that_it_declares(config):
     """Its own by `scores`, those of predictions by `predict`; validation computes the metrics of contexts."""
     objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
     batch = toy_batch(type(config.batches))
-    scores = objective.scores(read, batch)
+    scores = objective.held_out_totals(read, batch)
     assert set(scores) == set(config.metrics) - {*CONTEXT_METRICS, *PREDICTION_METRICS}
     assert set(config.metrics) <= set(METRICS)
     assert all(count > 0 for _, count in scores.values())

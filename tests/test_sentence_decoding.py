@@ -122,7 +122,7 @@ def test_scores_equal_the_loss(decoder, implementation):
     objective = build_objective(Config(decoder=decoder, implementation=implementation), build_context())
     read, batch = ToyRead(1), toy_batch(TripletBatches, 9)
     with torch.no_grad():
-        found = objective.scores(read, batch)["nll"][0]
+        found = objective.held_out_totals(read, batch)["nll"][0]
     assert found == pytest.approx(objective(read, batch).item(), rel=1e-6)
 
 
@@ -141,7 +141,7 @@ def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():
     torch.nn.init.zeros_(objective.outputs[0].weight)
     num_steps = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
     assert objective(read, batch).item() == pytest.approx(num_steps * np.log(NUM_WORDS), rel=1e-5)
-    assert objective.scores(read, batch)["nll"][1] == num_steps
+    assert objective.held_out_totals(read, batch)["nll"][1] == num_steps
 
 
 def test_cond_decoder_has_no_first_state_and_init_no_matrix_for_the_vector():

@@ -123,7 +123,7 @@ def test_pool_scores_of_equal_vectors_are_chance(tmp_path: Path) -> None:
     """A collapsed model does not exceed chance."""
     config = tiny_run(tmp_path)
     pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
-    scores = pool.scores(lambda sentences: (torch.zeros(len(sentences.lengths), 2),) * 2)
+    scores = pool.context_metrics(lambda sentences: (torch.zeros(len(sentences.lengths), 2),) * 2)
     assert scores["context_accuracy"] == pytest.approx(pool.record.chance_accuracy)
     assert scores["context_nll"] == pytest.approx(pool.record.chance_nll) == pytest.approx(math.log(19))
 
@@ -139,9 +139,9 @@ def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest
         vectors = torch.from_numpy(np.stack([sums, sums**2], axis=1)).float()
         return vectors, vectors
 
-    whole = pool.scores(encode)
+    whole = pool.context_metrics(encode)
     monkeypatch.setattr("raysent.training.validation.pool._CHUNK", 3)
-    assert pool.scores(encode) == whole
+    assert pool.context_metrics(encode) == whole
 
 
 def test_pool_hash_is_of_the_text_not_of_the_trial(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_document_accuracy_is_that_of_a_probe_on_sentences_of_documents(tmp_path
         first = np.cumsum(np.concatenate([[0], sentences.lengths[:-1]]))
         return torch.eye(len(data.vocabulary))[torch.from_numpy(sentences.ids[first].astype(np.int64))]
 
-    assert found.scores(first_word) == {"document_accuracy": 100.0}
-    same = found.scores(lambda sentences: torch.ones(len(sentences.lengths), 3))
+    assert found.document_metrics(first_word) == {"document_accuracy": 100.0}
+    same = found.document_metrics(lambda sentences: torch.ones(len(sentences.lengths), 3))
     assert same["document_accuracy"] == pytest.approx(10.0)
     assert found.hash == Documents(data.text, 10).hash != Documents(data.text, 9).hash
     assert metrics_of(config.objective, config.validation) == ("context_accuracy", "context_nll", "document_accuracy")
@@ -211,7 +211,7 @@ def test_run_reports_document_accuracy(tmp_path: Path) -> None:
     config = tiny_run(tmp_path, validation__documents=10, training__max_steps=2, training__num_reports=1)
     outcome = fit(config, tmp_path / "run")
     model = SentenceModel.load(tmp_path / "run")
-    again = Documents(open_training_data(config).text, 10).scores(model.encode_ids)
+    again = Documents(open_training_data(config).text, 10).document_metrics(model.encode_ids)
     assert outcome.metrics["document_accuracy"] == pytest.approx(again["document_accuracy"], abs=0.5)
 
 

@@ -93,7 +93,7 @@ class MemberPredictions:
             found[:, rows] = block[:, np.arange(block.shape[1]), labels[rows]]
         return found
 
-    def scores(self, targets: Targets) -> Float64:
+    def member_scores(self, targets: Targets) -> Float64:
         """Return each member's score, float64 [members]; a negative correlation counts as 0."""
         values = np.empty(self.shape[:2])
         for rows, block in self.blocks():

@@ -145,7 +145,7 @@ def find_subsets(
         costs: Each member's name and cost, in the order of the predictions.
     """
     names, values = list(costs), list(costs.values())
-    weights = [normalized_weights(predictions.scores(targets)) for predictions, targets in tasks]
+    weights = [normalized_weights(predictions.member_scores(targets)) for predictions, targets in tasks]
     found: dict[tuple[int, ...], None] = {(member,): None for member in range(len(names))}
     for cost in (None, *OPTIONS):
         of_members = np.ones(len(names)) if cost is None else np.array([getattr(value, cost) for value in values])

@@ -136,7 +136,7 @@ class SimilarityData:
 
     @property
     def scores(self) -> np.ndarray:
-        """The scores of all sets, float64 [rows]."""
+        """The human ratings of all sets, float64 [rows]."""
         return np.concatenate([one.scores for one in self.sets])
 
     @cached_property

@@ -70,7 +70,7 @@ def model_card(
         "## Training",
         _training(encoder, models, folder),
         "## Scores",
-        _scores(encoder, folder),
+        _score_table(encoder, folder),
         "## Export",
         f"Written by raysent {__version__}: `raysent export --to {target.TARGET}`. Compared with the model: {check}.",
         "## Limits",
@@ -139,7 +139,7 @@ def _of_run(folder: Path) -> tuple[str, str]:
     return f"Text: `{run.corpus.path}`.", f"Settings: {describe(run)}; seed {run.seed}."
 
 
-def _scores(encoder: SentenceEncoder, folder: Path | None) -> str:
+def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:
     rows = _ensemble_rows(encoder) if isinstance(encoder, Ensemble) else _score_rows(folder)
     names = ("task", "protocol", *(["scored"] if isinstance(encoder, Ensemble) else []), "test", "95 % interval")
     return _table(names, rows) if rows else "Not evaluated. `raysent evaluate` scores the model."

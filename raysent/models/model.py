@@ -420,12 +420,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
     # -- validation ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
+    def held_out_totals(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
         """Return the sum and the number of cases of each of the objective's metrics on a held-out batch."""
         reader = self.step_reader()
         totals: dict[str, tuple[float, int]] = {}
         for index, objective in enumerate(self._objectives()):
-            for name, (total, count) in objective.scores(reader.block(index), batch).items():
+            for name, (total, count) in objective.held_out_totals(reader.block(index), batch).items():
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
         return totals

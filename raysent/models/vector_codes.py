@@ -178,7 +178,7 @@ def make_code(
     _train(objective, made, vectors, train, progress=progress or (lambda *_: None))
     made.code.eval()
     with torch.no_grad():
-        found = objective.scores(_read, _batch(vectors, held_out))
+        found = objective.held_out_totals(_read, _batch(vectors, held_out))
     return made, {name: total / count for name, (total, count) in found.items() if count}
 
 

@@ -56,7 +56,7 @@ def read_scores(folder: Path) -> Event | None:
     over = result.mean.over_baseline
     return evaluated_event(
         folder,
-        scores=_scores(result),
+        scores=_scores_by_model(result),
         members=list(result.members),
         best_member=result.best_member,
         method=result.method,
@@ -64,7 +64,7 @@ def read_scores(folder: Path) -> Event | None:
     )
 
 
-def _scores(result: EnsembleResult) -> dict[str, dict[str, dict[str, float]]]:
+def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, float]]]:
     """Return name -> task -> the scores on validation and test rows."""
     names = [ENSEMBLE, *result.members, *result.baselines]
     return {

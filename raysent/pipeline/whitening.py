@@ -154,9 +154,9 @@ def _best_whitening(unchanged: Whitened, found: Whitening, metric: str, validati
     vocabulary, max_length = unchanged.model.vocabulary, unchanged.model.max_length
     needed = validation if metric == "downstream" else validation.model_copy(update={"downstream": None})
     validator = Validator([metric], needed, vocabulary=vocabulary, max_length=max_length)
-    scores: dict[int | None, float] = {None: validator.scores(unchanged.model.eval())[metric]}
+    scores: dict[int | None, float] = {None: validator.metrics_of(unchanged.model.eval())[metric]}
     for dimension in found.dimensions():
-        scores[dimension] = validator.scores(found.apply(dimension))[metric]
+        scores[dimension] = validator.metrics_of(found.apply(dimension))[metric]
     best = max(scores, key=scores.__getitem__)
     model = unchanged.model if best is None else found.apply(best)
     return replace(unchanged, model=model, dimension=best, metric=metric, scores=scores)

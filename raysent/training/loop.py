@@ -405,7 +405,7 @@ class _Training:
         if self._sample is not None:
             self._model.fit_postprocessing(self._sample)
         with torch.no_grad():
-            scores = self._validator.scores(self._model)
+            scores = self._validator.metrics_of(self._model)
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
 
     def _has_finite_weights(self) -> bool:

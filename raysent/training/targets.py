@@ -262,8 +262,8 @@ def fit_projection(settings: TargetBatches, teacher: SentenceEncoder, sample: Se
     downstream = _downstream(settings)
     if downstream is None:
         return Projection(mean, matrix, 100 * (1 - kept))
-    whole = downstream.scores(teacher)["downstream"]
-    projected = downstream.scores(Projected(teacher, Projection(mean, matrix)))["downstream"]
+    whole = downstream.downstream_metrics(teacher)["downstream"]
+    projected = downstream.downstream_metrics(Projected(teacher, Projection(mean, matrix)))["downstream"]
     return Projection(mean, matrix, whole - projected, "score")
 
 

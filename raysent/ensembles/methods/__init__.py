@@ -133,4 +133,4 @@ def fit(
     if type(combination) not in COMBINATIONS.values():
         known = ", ".join(kind.__name__ for kind in COMBINATIONS.values())
         raise ConfigError(f"--method {method}: must return one of {known}; given {type(combination).__name__}")
-    return FittedMethod(combination, method, predictions.scores(targets), diagnostics)
+    return FittedMethod(combination, method, predictions.member_scores(targets), diagnostics)

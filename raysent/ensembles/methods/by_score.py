@@ -15,7 +15,7 @@ from raysent.evaluation.targets import Targets
 
 def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights proportional to validation scores, w_m = s_m / sum of s; equal if all scores are zero."""
-    return LogarithmicPool(normalized_weights(predictions.scores(targets))), {}
+    return LogarithmicPool(normalized_weights(predictions.member_scores(targets))), {}
 
 
 def weigh_equally(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
@@ -27,7 +27,7 @@ def weigh_equally(predictions: MemberPredictions, targets: Targets) -> tuple[Log
 
 def select_best(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
     """All weight on the member of the best validation score, the first of equals."""
-    scores = predictions.scores(targets)
+    scores = predictions.member_scores(targets)
     weights = np.zeros(len(scores))
     weights[scores.argmax()] = 1.0
     return LogarithmicPool(weights), {}

@@ -45,7 +45,7 @@ def greedy(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool
 
 def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool, Diagnostics]:
     """Weights proportional to validation scores."""
-    return LinearPool(normalized_weights(predictions.scores(targets))), {}
+    return LinearPool(normalized_weights(predictions.member_scores(targets))), {}
 
 
 METHODS = {"greedy": greedy, "linear": weigh_by_score}

@@ -255,7 +255,7 @@ def read_targets(
         DataError: If a value is missing, or the values cannot be classes or scores.
     """
     if columns.score is not None:
-        return _scores(settings, table, columns.score)
+        return _read_ratings(settings, table, columns.score)
     if columns.is_multilabel:
         values, key = _yes_no(settings, table, columns, only), only
     else:
@@ -293,7 +293,7 @@ def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[st
         return tuple(sorted(present))
 
 
-def _scores(
+def _read_ratings(
     settings: TaskSettings, table: Table, name: str
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, list[str]]:
     """Return rating levels, the nearest level of each row, and the scores on the scale of the levels."""

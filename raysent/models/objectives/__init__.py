@@ -289,7 +289,7 @@ class Objective(nn.Module):
             generator: Source of the objective's own randomness; a function of the seed and the step.
         """
 
-    def scores(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
+    def held_out_totals(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
         """Return the sum and the number of cases of each of the objective's own metrics on a held-out batch."""
         del read, batch
         return {}

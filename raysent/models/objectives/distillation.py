@@ -124,7 +124,7 @@ class Objective(BaseObjective):
                 loss = loss + self._config.lambda_tasks * self._divergence(vectors, batch)
             return loss
 
-    def scores(self, read: Read, batch: TargetBatch) -> dict[str, tuple[float, int]]:
+    def held_out_totals(self, read: Read, batch: TargetBatch) -> dict[str, tuple[float, int]]:
         """Return the sum of the cosines with the targets."""
         (vectors,) = read(batch.sentences)
         targets = unit(torch.from_numpy(batch.vectors).to(vectors.device))

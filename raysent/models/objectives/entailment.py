@@ -77,7 +77,7 @@ class Objective(BaseObjective):
         del generator
         return functional.cross_entropy(self._logits(read, batch), self._labels(batch))
 
-    def scores(self, read: Read, batch: Pairs) -> dict[str, tuple[float, int]]:
+    def held_out_totals(self, read: Read, batch: Pairs) -> dict[str, tuple[float, int]]:
         """Return how many pairs are classified correctly, and their negative log-likelihood in nats."""
         logits, labels = self._logits(read, batch), self._labels(batch)
         right = int((logits.argmax(dim=1) == labels).sum())

@@ -158,7 +158,7 @@ class Objective(BaseObjective):
             loss = loss + self._config.weight_sp * self._semantic(vectors, bits, related_rows(batch), generator)
         return loss
 
-    def scores(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
+    def held_out_totals(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
         """Return how well codes rank related sentences, the decoder's error, and how well codes keep similarities."""
         vectors = self._vectors(read, batch)
         bits = self._code[0](vectors)

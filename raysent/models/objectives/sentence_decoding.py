@@ -145,7 +145,7 @@ class Objective(BaseObjective):
             return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
         return torch.stack([self._loss(*each) for each in zip(outputs, states, targets, strict=True)]).sum()
 
-    def scores(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
+    def held_out_totals(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
         """Return `nll`, per word and end of sentence."""
         num_words = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
         return {"nll": (float(self(read, batch).detach()), num_words)}

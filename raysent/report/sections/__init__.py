@@ -29,7 +29,7 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     trials.learning_curves,
     evaluation.task_scores,
     labels.against_labels,
-    ensemble.scores,
+    ensemble.method_scores,
     ensemble.calibration,
     ensemble.members,
     front.against_time,

@@ -26,7 +26,7 @@ MEASURES = (
 COSTS = {"encode_ms": "milliseconds per 1,000 sentences", "num_bytes": "MiB of model files"}
 
 
-def scores(run: Run) -> Section | None:
+def method_scores(run: Run) -> Section | None:
     """Return the ensemble's scores and weights, or the command that makes an ensemble."""
     key, title, ensemble = "ensemble", "Ensemble and its members", run.ensemble
     if ensemble is None:

@@ -56,7 +56,7 @@ class HeldOut:
         self.hash = key
         self.batches = make
 
-    def scores(self, score: Score) -> dict[str, float]:
+    def objective_metrics(self, score: Score) -> dict[str, float]:
         """Return each metric's mean over all cases."""
         totals: dict[str, tuple[float, int]] = {}
         for batch in self.batches():
@@ -65,7 +65,7 @@ class HeldOut:
                 totals[name] = (before[0] + total, before[1] + count)
         return {name: total / count if count else float("nan") for name, (total, count) in totals.items()}
 
-    def prediction_scores(self, predict: Predict) -> dict[str, float]:
+    def prediction_metrics(self, predict: Predict) -> dict[str, float]:
         """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
         found, given = [], []
         for batch in self.batches():
@@ -156,7 +156,7 @@ class Similarity:
                 raise DataError(f"validation.sts: {name}: must hold two different scores; given fewer")
         self.hash = content_key({name: pairs.key for name, pairs in self.sets.items()})
 
-    def scores(self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int) -> dict[str, float]:
+    def similarity_metrics(self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int) -> dict[str, float]:
         """Return `pearson`, the mean over the sets."""
         sets = []
         for pairs in self.sets.values():
@@ -246,7 +246,7 @@ class Documents:
         self._rows = _probed_rows(labels, num_train=train.size)
         self.hash = content_key(corpus.text_key, places.tolist())
 
-    def scores(self, encode: EncodeUnit) -> dict[str, float]:
+    def document_metrics(self, encode: EncodeUnit) -> dict[str, float]:
         """Return `document_accuracy`, in percent."""
         return {"document_accuracy": self.accuracy(_encode(self.sentences, encode))}
 
@@ -288,7 +288,7 @@ class Downstream:
         self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([task.row_hash for task in self.tasks])
 
-    def scores(self, model: Encode) -> dict[str, float]:
+    def downstream_metrics(self, model: Encode) -> dict[str, float]:
         """Return `downstream`, the mean over tasks."""
         found = [fit_probe(task_features(model, task), task).validation for task in self.tasks]
         return {"downstream": float(np.mean(found))}

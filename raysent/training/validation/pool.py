@@ -101,7 +101,7 @@ class ValidationPool:
             in_context = neighbours(self._documents(start), context_size=self._context_size)
             yield self._split.sentences(start, start + self.num_candidates), in_context
 
-    def scores(self, encode: Encode) -> dict[str, float]:
+    def context_metrics(self, encode: Encode) -> dict[str, float]:
         """Score a model on the pool.
 
         Args:

@@ -63,20 +63,20 @@ class Validator:
         self.held_out = held_out
         self._predicts = set(PREDICTION_METRICS) <= set(metrics)
 
-    def scores(self, model: SentenceModel) -> dict[str, float]:
+    def metrics_of(self, model: SentenceModel) -> dict[str, float]:
         """Return every metric by name; the model must not be in training mode."""
         found: dict[str, float] = {}
         if self.pool is not None:
-            found |= self.pool.scores(model.comparable_vectors)
+            found |= self.pool.context_metrics(model.comparable_vectors)
         if self.similarity is not None:
-            found |= self.similarity.scores(model.encode_ids, self._vocabulary, max_length=self._max_length)
+            found |= self.similarity.similarity_metrics(model.encode_ids, self._vocabulary, max_length=self._max_length)
         if self.held_out is not None:
-            found |= self.held_out.scores(model.scores)
-            found |= self.held_out.prediction_scores(model.predictions) if self._predicts else {}
+            found |= self.held_out.objective_metrics(model.held_out_totals)
+            found |= self.held_out.prediction_metrics(model.predictions) if self._predicts else {}
         if self.documents is not None:
-            found |= self.documents.scores(model.encode_ids)
+            found |= self.documents.document_metrics(model.encode_ids)
         if self.downstream is not None:
-            found |= self.downstream.scores(model)
+            found |= self.downstream.downstream_metrics(model)
         return found
 
     def hash_of(self, metric: str) -> str:
