@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -182,8 +184,8 @@ def test_result_names_members_below_their_start(tmp_path):
     result = combine(["hash:2"], output=tmp_path, tasks=[task], baselines=True)
     assert result.below_start() == {}
     scores = dict(result.mean.scores)
-    scores["start:hash:2"] = scores["hash:2"].model_copy(update={"test": scores["hash:2"].test + 3})
-    lowered = result.model_copy(update={"mean": result.mean.model_copy(update={"scores": scores})})
+    scores["start:hash:2"] = dataclasses.replace(scores["hash:2"], test=scores["hash:2"].test + 3)
+    lowered = result.model_copy(update={"mean": dataclasses.replace(result.mean, scores=scores)})
     assert lowered.below_start() == {"hash:2": pytest.approx(3)}
 
 

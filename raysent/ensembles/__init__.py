@@ -19,7 +19,7 @@ representations.py  probes on members' joined vectors
 combine.py          all of it, for models on several tasks
 result.py           ensemble.json
 label_curves.py     scores against the number of labels
-students.py         a distilled student beside its teachers
+front.py            score against the time to encode: a student beside its teachers, an ensemble and its members
 ensemble.py         the saved ensemble as an encoder
 """
 
@@ -28,6 +28,7 @@ from __future__ import annotations
 from raysent.ensembles.combine import ALL, Selection, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
+from raysent.ensembles.front import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
 from raysent.ensembles.label_curves import (
     DEFAULT_SIZES,
     LabelCurve,
@@ -41,7 +42,6 @@ from raysent.ensembles.pools import Combination, linear_pool, pool
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.selection import CostLimits, MemberCost, MemberSubset, total_cost
-from raysent.ensembles.students import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
 from raysent.evaluation.targets import Targets
 
 __all__ = [
