@@ -27,7 +27,8 @@ from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.logistic import ScaledFeatures
 from raysent.evaluation.protocols import fast, fit_probe
 from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS, stratified_folds
-from raysent.evaluation.tasks import TaskData, load_task
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import load_task
 from raysent.kernels.devices import set_matmul_precision
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))

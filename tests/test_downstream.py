@@ -14,7 +14,8 @@ from tiny_run import tiny_run, write_corpus
 from raysent.evaluation import division
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.protocols import fit_probe
-from raysent.evaluation.tasks import TaskData, load_task
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import load_task
 from raysent.models import load
 from raysent.training.loop import fit
 from raysent.training.validation.config import DownstreamConfig

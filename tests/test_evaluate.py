@@ -16,7 +16,8 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import UnreadableModelError, expand, load_shared, shared_name
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
-from raysent.evaluation.tasks import ProbeTask, ScoredSet, SimilarityTask, TaskData, senteval
+from raysent.evaluation.task import ProbeTask, ScoredSet, SimilarityTask, TaskData
+from raysent.evaluation.tasks import senteval
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 from raysent.pipeline import evaluation as pipeline

@@ -13,7 +13,8 @@ from tiny_run import write_corpus
 from raysent import pipeline
 from raysent.config import Override, get_dotted, parse_yaml
 from raysent.errors import ConfigError
-from raysent.evaluation.tasks import PROBED, resolve_tasks
+from raysent.evaluation.task import PROBED
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import fitted_lines
 from raysent.pipeline import arguments
 from raysent.reproduction import read_paper

@@ -24,8 +24,8 @@ from raysent.ensembles import label_curve
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import read_record
-from raysent.evaluation.task import TaskData
-from raysent.evaluation.tasks import PROBED, resolve_tasks
+from raysent.evaluation.task import PROBED, TaskData
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.pipeline.evaluation import ClusterMap, evaluate_models
 from raysent.preemption import drain_node
 from raysent.sweeps import load_record, read_events, read_ledger, replay

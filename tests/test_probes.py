@@ -14,7 +14,7 @@ from raysent.evaluation.probes.logistic import Point, Problems, ScaledFeatures, 
 from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import log_probabilities, predicted_scores
 from raysent.evaluation.protocols import fast, fit_probe
-from raysent.evaluation.tasks import NO_ROWS, TaskData
+from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.models.schemes.hash import HashEncoder
 
 

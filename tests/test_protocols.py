@@ -19,7 +19,8 @@ from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.results import Probe, accuracy, predicted_scores
 from raysent.evaluation.protocols import PROTOCOLS, EvaluationProtocol, fit_probe, kiros, protocol_name, senteval
 from raysent.evaluation.protocols.kiros import NaiveBayes, pair_features
-from raysent.evaluation.tasks import TaskData, load_task
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import load_task
 from raysent.models.schemes.hash import HashEncoder
 
 # SentEval's own scores for the hash-seeded bag of words of 50 dimensions: validation, test, and F1 where it has one.

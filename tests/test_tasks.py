@@ -130,7 +130,7 @@ def test_check_data_finds_published_tasks_complete():
 
 OWN_TASKS = """
 import numpy as np
-from raysent.evaluation.tasks import ScoredSet, SimilarityTask
+from raysent.evaluation.task import ScoredSet, SimilarityTask
 
 def read(task, data_dir):
     return [ScoredSet("all", ["a", "b"], ["a", "c"], np.array([5.0, 0.0]))]

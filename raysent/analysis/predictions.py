@@ -26,7 +26,8 @@ from raysent.evaluation.members import Member, expand
 from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.records import SIMILARITY, Record
-from raysent.evaluation.tasks import SimilarityData, TaskData, find_task
+from raysent.evaluation.task import SimilarityData, TaskData
+from raysent.evaluation.tasks import find_task
 from raysent.models.sentence_encoder import SentenceEncoder
 
 

@@ -20,7 +20,8 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.features import encode_columns
-from raysent.evaluation.tasks import SimilarityData, Task, find_task
+from raysent.evaluation.task import SimilarityData, Task
+from raysent.evaluation.tasks import find_task
 from raysent.models.sentence_encoder import SentenceEncoder
 
 MAX_DIM = 50

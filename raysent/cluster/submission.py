@@ -39,7 +39,8 @@ from raysent.cluster.stored import INTERRUPTED, JobRecord, read_record, remote_o
 from raysent.config import Override, get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
-from raysent.evaluation.tasks import PROBED, resolve_tasks
+from raysent.evaluation.task import PROBED
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.storage import atomic_write, open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers, load_record

@@ -190,7 +190,6 @@ def _saved(member: Member, output: Path) -> Member:
 
 
 def _other_outputs(members: Sequence[Member]) -> Iterator[Path]:
-    """Yield the folders of records that earlier evaluations of the members or of their sweeps wrote."""
     folders: dict[Path, None] = {}
     for member in members:
         path = Path(member.path)
@@ -236,7 +235,6 @@ def _by_task(members: Members) -> list[list[Record]]:
 
 
 def _choose(members: Members, limits: CostLimits) -> tuple[Members, dict[str, MemberCost], tuple[MemberSubset, ...]]:
-    """Return the members within the limits, their costs, and their subsets."""
     for of_task in _by_task(members):
         check_compatible(of_task)
     costs, subsets = _costs_and_subsets(members)
@@ -267,7 +265,6 @@ def _select_greedily(
 
 
 def _best_method(scores: Sequence[Mapping[str, TaskScores]]) -> str:
-    """Return the method of the highest mean cross-validated score, the first of equals."""
     return max(METHODS, key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]))
 
 
@@ -345,7 +342,6 @@ def _over_baseline(
     with_lexical: tuple[str, Sequence[TaskScores]] | None,
     methods: Sequence[str],
 ) -> OverBaseline:
-    """Return what is gained over the baseline of the highest mean validation score, members among them."""
     baselines = {**{one.name: scores[one.name] for one in members if is_baseline(one.path)}, **others}
     name = max(baselines, key=lambda name: float(np.mean([one.validation for one in baselines[name]])))
     best = baselines[name]

@@ -151,7 +151,6 @@ class Ensemble(SentenceEncoder):
         return self._on(task).label_names
 
     def _on(self, task: str) -> TaskEnsemble:
-        """Return the ensemble on a task."""
         if not isinstance(task, str):
             known = ", ".join(self.tasks)
             raise ConfigError(
@@ -163,7 +162,6 @@ class Ensemble(SentenceEncoder):
         return found
 
     def _records(self, task: str) -> list[Record]:
-        """Return the members' records that the ensemble was fitted on."""
         keys, records = self._on(task).keys, []
         for member in self.members:
             folder = record_folder(records_folder(self.folder / EVALUATION_FOLDER, member.name), self.result.protocol)

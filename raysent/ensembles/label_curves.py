@@ -242,7 +242,6 @@ class CurveJob:
 
 
 def _pool_and_test(data: TaskData) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that draws are made of, and the test rows."""
     data = divided(data)
     return data.train, np.sort(np.random.default_rng(SEED).permutation(data.test)[:MAX_TEST])
 
@@ -487,7 +486,6 @@ class LabelScores:
         )
 
     def _most_frequent(self, draw: np.ndarray) -> _Fitted:
-        """Return what always predicting a draw's most frequent class gives."""
         label = int(np.bincount(self._data.labels[draw]).argmax())
         return _Fitted(self._always(label, len(draw)), self._always(label, len(self._test)))
 
@@ -497,7 +495,6 @@ class LabelScores:
         return found
 
     def _comparisons(self, curves: Mapping[str, Curve]) -> tuple[Comparison, ...]:
-        """Return the model that validation chooses at each size against the baseline that it chooses over all sizes."""
         models = [name for name, curve in curves.items() if curve.kind != "baseline"]
         if not models:
             return ()
@@ -515,7 +512,6 @@ class LabelScores:
         return tuple(found)
 
     def _leaders(self, names: Sequence[str]) -> str:
-        """Return at which sizes a model is better than every other one, each by the interval of its difference."""
         sizes = list(self.draws)
         best = []
         for size in sizes:
@@ -547,7 +543,6 @@ def _point(means: Float64) -> BootstrapEstimate:
 
 
 def _verdict(comparisons: Sequence[Comparison]) -> str:
-    """Return at which sizes the chosen models beat the best baseline and chance, and at which they lose to it."""
     if not comparisons:
         return ""
     ahead = [f"{one.size:,}" for one in comparisons if one.is_ahead]

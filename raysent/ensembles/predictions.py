@@ -122,7 +122,6 @@ def as_predictions(members: PredictionsLike) -> MemberPredictions:
 
 
 def _opened(source: Source) -> np.ndarray:
-    """Return an array unchanged, and a file mapped into memory."""
     if not isinstance(source, Path):
         return np.asarray(source)
     try:

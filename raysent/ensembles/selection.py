@@ -228,7 +228,6 @@ def _score(tasks: Sequence[tuple[MemberPredictions, Targets]], members: Sequence
 
 
 def _fronts(one: MemberSubset, subsets: Sequence[MemberSubset]) -> Iterator[str]:
-    """Yield the costs on whose front a subset is."""
     for cost in OPTIONS:
         paid = getattr(one, cost)
         others = [(getattr(other, cost), other.score) for other in subsets]

@@ -17,9 +17,9 @@ from .records import Score as Score
 from .records import SimilarityScore as SimilarityScore
 from .records import library_versions as library_versions
 from .records import read_scores as read_scores
-from .tasks import PROBED as PROBED
+from .task import PROBED as PROBED
+from .task import Task as Task
 from .tasks import TASKS as TASKS
-from .tasks import Task as Task
 from .tasks import absent_tasks as absent_tasks
 from .tasks import check_data as check_data
 from .tasks import find_task as find_task

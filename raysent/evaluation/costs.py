@@ -51,13 +51,11 @@ def costs_of(path: Path) -> Costs:
 
 
 def _num_bytes(folder: Path) -> int:
-    """Return the size of a model's weights, configuration and vocabulary."""
     parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
     return sum(file.stat().st_size for file in parts)
 
 
 def _num_parameters(path: Path) -> int | None:
-    """Return the number of values in a file of tensors, from its header alone."""
     if not path.is_file():
         return None
     return sum(int(math.prod(about["shape"])) for about in tensor_types(path).values())

@@ -111,7 +111,6 @@ def draw_rows(
 
 
 def _leaves(here: Counter[int], taken: Counter[int], counts: Counter[int]) -> bool:
-    """Return whether every stratum of a group keeps a row that is not drawn."""
     return all(taken[one] + num < counts[one] for one, num in here.items())
 
 

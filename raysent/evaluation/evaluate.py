@@ -41,7 +41,8 @@ from raysent.evaluation.records import (
 )
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
-from raysent.evaluation.tasks import PROBED, SimilarityData, Task, TaskData, resolve_tasks
+from raysent.evaluation.task import PROBED, SimilarityData, Task, TaskData
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
 from raysent.models.schemes.tfidf import LexicalModel

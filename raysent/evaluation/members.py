@@ -217,7 +217,6 @@ def _located(path: str, folder: Path) -> str:
 
 
 def _paths(name: str) -> list[str]:
-    """Return the models that one name stands for."""
     if is_scheme_name(name):
         return [name]
     path = open_folder(name)

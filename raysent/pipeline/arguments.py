@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from raysent.config import Document, Override
 from raysent.data.corpus import corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.evaluation.task import PROBED, Task
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import EventLines, SweepView, is_submitted
 from raysent.progress import messages
 from raysent.reproduction import read_paper

@@ -13,7 +13,8 @@ from raysent.ensembles import FrontRow, read_result, student_front, write_front
 from raysent.errors import ConfigError, TrainingError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand as expand_names
-from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.evaluation.task import PROBED, Task
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import overrides_of, run_folder_of

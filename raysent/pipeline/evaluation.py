@@ -34,8 +34,8 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import AnyScore
-from raysent.evaluation.task import SimilarityData, TaskData
-from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.evaluation.task import PROBED, SimilarityData, Task, TaskData
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import load as load_model

@@ -16,8 +16,8 @@ from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.division import check_divisions, save_divisions
 from raysent.evaluation.evaluate import MapJobs
 from raysent.evaluation.members import expand as expand_names
-from raysent.evaluation.task import TaskData
-from raysent.evaluation.tasks import PROBED, Task, load_divided, resolve_tasks
+from raysent.evaluation.task import PROBED, Task, TaskData
+from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
 from raysent.parallel import Progress
 from raysent.progress import ProgressLines, messages

@@ -11,7 +11,7 @@ from raysent.config import Document, StrictModel, validate
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import ConfigError
-from raysent.evaluation.tasks import Task
+from raysent.evaluation.task import Task
 from raysent.models import SentenceModel, Whitening
 from raysent.models import load as load_model
 from raysent.pipeline.arguments import metric_values, overrides_of

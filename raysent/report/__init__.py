@@ -78,5 +78,4 @@ def _packed_plotly() -> str:
 
 
 def _script_safe(json: str) -> Markup:
-    """Return JSON that cannot end the script element that holds it."""
     return Markup(json.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))

@@ -78,7 +78,6 @@ class Parameter:
         return ticks, texts
 
     def _round_ticks(self, low: float, high: float) -> list[tuple[float, float]]:
-        """Return positions and values of at most `MAX_TICKS` round numbers between two values."""
         for mantissas in ((1, 2, 5), (1, 3), (1,)) if self.scale == "log" else ():
             powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
             values = [mantissa * 10.0**power for power in powers for mantissa in mantissas]
@@ -99,7 +98,6 @@ class Parameter:
 
 
 def _is_crowded(places: Sequence[float]) -> bool:
-    """Return whether two neighbouring positions are too close for their texts."""
     gaps = np.diff(places)
     return len(gaps) > 0 and bool(gaps.min() < 0.12 * (places[-1] - places[0]))
 

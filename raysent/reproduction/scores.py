@@ -15,7 +15,8 @@ from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
 from raysent.evaluation.records import Record
-from raysent.evaluation.tasks import Task, find_task, resolve_tasks
+from raysent.evaluation.task import Task
+from raysent.evaluation.tasks import find_task, resolve_tasks
 from raysent.models import load
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.reproduction.files import ClaimEntry, PaperFile, TableEntry

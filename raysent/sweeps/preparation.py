@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from raysent.errors import RaysentError
-from raysent.evaluation.tasks import PROBED, find_task
+from raysent.evaluation.task import PROBED
+from raysent.evaluation.tasks import find_task
 from raysent.parallel import Progress
 from raysent.sweeps.space import Params, SearchSpace
 from raysent.training.data import TrainingData, open_training_data, source_key

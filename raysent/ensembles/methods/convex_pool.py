@@ -189,13 +189,11 @@ def _search(odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: t
 
 
 def _nll(odds: Odds, weights: Float64) -> float:
-    """Return the pool's NLL per row."""
     total = sum(float(_log_sum(np.tensordot(weights, block, axes=1)).sum()) for block in odds.blocks())
     return total / odds.num_rows
 
 
 def _point(odds: Odds, weights: Float64) -> _Point:
-    """Return the pool's NLL per row with its derivatives."""
     members = odds.num_members
     nll, gradient, hessian = 0.0, np.zeros(members), np.zeros((members, members))
     for block in odds.blocks():

@@ -46,7 +46,6 @@ METHODS = {"stack": stack}
 
 
 def _choose_cost(features: Float64, labels: np.ndarray, classes: int) -> float:
-    """Return scikit-learn's C of least cross-fitted NLL, the smallest of equals."""
     totals = np.zeros(len(COSTS))
     for training, held_out in folds_of(labels, seed=SEED):
         for index, cost in enumerate(COSTS):

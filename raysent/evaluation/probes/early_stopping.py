@@ -231,7 +231,6 @@ class _Group:
             torch.mm(residual.t(), inputs, out=gradient)
 
     def _is_exact(self, inputs: Tensor) -> bool:
-        """Return whether products side by side equal those of lone fits to the last bit."""
         precision = torch.get_float32_matmul_precision()
         return is_exact_side_by_side(tuple(self._weights.shape), len(inputs), precision)
 

@@ -247,7 +247,6 @@ def _path_on_train(fits: Solver, data: TaskData) -> tuple[Any, Tensor]:
 
 
 def _result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
-    """Return the result of outer folds, with the mean of their validation scores and the score of all test rows."""
     targets = Targets.of(data)
     validation = [targets.take(fold.validation_rows).score(fold.validation_log_probabilities) for fold in results]
     rows = np.concatenate([fold.test_rows for fold in results])

@@ -196,7 +196,6 @@ class _OneByOne:
         return [classifier for classifier, _ in fitted]
 
     def _fit_one(self, train: np.ndarray, strength: float) -> tuple[_Classifier, bool]:
-        """Return the classifier, and whether the fit stopped before the maximum number of iterations."""
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - seconds that `fast` does without
 
         words = self._words.features(train, self._labels)
@@ -290,7 +289,6 @@ def _fit_given_splits(task: _Task) -> ProbeResult:
 
 
 def _fit_chosen(task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, train: np.ndarray) -> ProbeResult:
-    """Return the result of a fit on train, at the C that folds choose, on the test rows that are given."""
     data = task.data
     (choice,) = task.choose([folds], score)
     (fitted,) = task.fit([train], [choice.strength])
@@ -323,14 +321,12 @@ def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
 
 
 def _shuffled(rows: np.ndarray) -> np.ndarray:
-    """Return rows in the protocol's random order."""
     shuffled = rows.copy()
     np.random.RandomState(SEED).shuffle(shuffled)
     return shuffled
 
 
 def _folds(rows: np.ndarray, *, shuffle: bool = False) -> list[Fold]:
-    """Return the training and the held-out rows of every fold, contiguous or random."""
     from sklearn.model_selection import KFold  # noqa: PLC0415 - as above
 
     folds = KFold(NUM_FOLDS, shuffle=shuffle, random_state=SEED if shuffle else None)

@@ -254,7 +254,6 @@ def _paths(settings: TaskSettings) -> list[str]:
 
 
 def _stamp(settings: TaskSettings) -> tuple[object, ...]:
-    """Return what changes when a local file does."""
     stamps = []
     for path in _paths(settings):
         local = Path(path).expanduser()
@@ -299,7 +298,6 @@ def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -
 
 
 def _read_rows(task: OwnTask) -> Rows:
-    """Return the rows of a task."""
     settings = task.settings
     table, left_out = known_splits(task._table)
     columns = find_columns(settings, table)

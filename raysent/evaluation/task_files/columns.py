@@ -191,7 +191,6 @@ def labels_of(settings: TaskSettings, table: Table, columns: Columns) -> list[st
 
 
 def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[set[str]]:
-    """Return the labels of each row of a column of lists, or of text with a separator."""
     assert columns.label is not None
     names = table.class_names.get(columns.label)
     found = []
@@ -283,7 +282,6 @@ def read_targets(
 
 
 def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the classes in the order of `known`, of numbers, or of the alphabet."""
     present = set(labels)
     if known is not None:
         return tuple(name for name in known if name in present)

@@ -15,45 +15,13 @@ from typing import Literal
 
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.division import divided
-from raysent.evaluation.task import (
-    NO_ROWS,
-    NO_SCORES,
-    PROBED,
-    SCORINGS,
-    Kind,
-    Metric,
-    ProbeTask,
-    Remarks,
-    ScoredSet,
-    Scoring,
-    SimilarityData,
-    SimilarityTask,
-    Split,
-    Task,
-    TaskData,
-)
+from raysent.evaluation.task import PROBED, SCORINGS, Scoring, Task, TaskData
 from raysent.evaluation.task_files import OwnTask, is_task_file, open_tasks
 from raysent.registry import Registry, by_table
 
 __all__ = [
-    "NO_ROWS",
-    "NO_SCORES",
-    "PROBED",
-    "SCORINGS",
     "TASKS",
     "FilesStatus",
-    "Kind",
-    "Metric",
-    "OwnTask",
-    "ProbeTask",
-    "Remarks",
-    "ScoredSet",
-    "Scoring",
-    "SimilarityData",
-    "SimilarityTask",
-    "Split",
-    "Task",
-    "TaskData",
     "absent_tasks",
     "check_data",
     "find_task",

@@ -125,7 +125,6 @@ def _half_apart(pairs: list[tuple[str, str, str]], generator: np.random.Generato
 
 
 def _distinct_sentences(documents: Iterable[DocsDocument]) -> dict[str, dict[str, list[str]]]:
-    """Return library -> module -> sentences, without short ones and those that occur more than once."""
     documents = list(documents)
     counts = Counter(sentence for document in documents for sentence in document.sentences)
     modules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))

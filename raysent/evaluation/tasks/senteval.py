@@ -125,7 +125,6 @@ def read_sts_benchmark(task: Task, data_dir: Path) -> TaskData:
 
 
 def _published_lines(task: Task, data_dir: Path, name: str, *, encoding: str) -> list[str]:
-    """Return a file's lines without surrounding blanks, after comparing their number with the published one."""
     lines = read_lines(task, data_dir / name, encoding=encoding)
     if len(lines) != NUM_ROWS[name]:
         raise DataError(
@@ -153,7 +152,6 @@ def _labelled(
 def _columns(
     task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int, header: bool = True
 ) -> list[tuple[str, ...]]:
-    """Return a file's (label, first, second) rows, without its header."""
     rows: list[tuple[str, ...]] = []
     for number, line in enumerate(_published_lines(task, data_dir, name, encoding="utf-8"), start=1):
         fields = line.split("\t")

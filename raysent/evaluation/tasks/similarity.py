@@ -82,7 +82,6 @@ def read_mrpc(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
 
 
 def _files_of_sets(task: SimilarityTask, data_dir: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the file and the name of each set, for tasks with one file per set."""
     for name, file in zip(SET_SIZES[task.name], task.files, strict=True):
         yield data_dir / file, name
 

@@ -285,7 +285,6 @@ def _map(found: Projection) -> Figure:
 
 
 def _classes(found: Projection) -> Iterator[Any]:
-    """Yield the points class by class, so that the legend can hide one."""
     classes = np.array(found.colours).astype(int)
     for place, name in enumerate(found.label_names):
         yield _points(
@@ -377,7 +376,6 @@ def disagreements(run: Run) -> Section | None:
 
 
 def _comparison(found: Disagreements) -> Note:
-    """Return how often each model is better, and whether the difference is significant."""
     first, second = found.models
     verdict = "significant" if found.p_value < _SIGNIFICANT else "not significant"
     return Note(

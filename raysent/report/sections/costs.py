@@ -55,7 +55,6 @@ def spending(run: Run) -> Section | None:
 
 
 def _spent(bill: Bill) -> str:
-    """Return sentences about what was spent on what."""
     outside = f"{dollars(bill.outside_usd)} of it outside trials: start-up, idle time, evaluation, lost work"
     parts = [f"{dollars(bill.usd)} for {duration(bill.machine_s)} of machine time, {outside}."]
     if bill.num_interruptions:
@@ -85,7 +84,6 @@ def _budget_usd(run: Run) -> float | None:
 
 
 def _on_demand(bill: Bill) -> str:
-    """Return a sentence about the cost of the same machine time on demand."""
     if bill.on_demand_usd is None:
         return "On demand: no price, because all machines are your own."
     saved = 100 * (1 - bill.usd / bill.on_demand_usd) if bill.on_demand_usd else 0.0
@@ -95,13 +93,11 @@ def _on_demand(bill: Bill) -> str:
 
 
 def _lost(bill: Bill) -> float:
-    """Return the fraction of the trials' machine time that was repeated."""
     useful = sum(cost.usd for cost in bill.trial_costs)
     return bill.lost_usd / (useful + bill.lost_usd) if bill.lost_usd else 0.0
 
 
 def _estimate(run: Run, bill: Bill) -> str:
-    """Return a sentence about the estimate made before the start, and how the bill compares."""
     if run.expected_usd is None:
         return "No estimate was saved before the start."
     low, middle, high = (run.expected_usd[name] for name in ("p10", "p50", "p90"))
@@ -114,7 +110,6 @@ def _estimate(run: Run, bill: Bill) -> str:
 
 
 def _over_time(run: Run, bill: Bill) -> Figure:
-    """Return dollars against time, with interruptions, lost work, budget and estimate."""
     begun = bill.history[0].time
     if run.sweep is not None and run.sweep.record.started:
         begun = min(begun, run.sweep.record.started)
@@ -205,7 +200,6 @@ def rungs_of(run: Run) -> list[int]:
 
 
 def _place(index: int, rungs: Sequence[int]) -> int:
-    """Return the position in `rungs` of the rung that a report leads to."""
     return min(bisect.bisect_left(rungs, index), len(rungs) - 1)
 
 
@@ -216,7 +210,6 @@ def _reports(rungs: Sequence[int], place: int) -> str:
 
 
 def _bars(run: Run, bill: Bill, rungs: Sequence[int]) -> Figure:
-    """Return a stacked bar for each of the most expensive trials."""
     costs: dict[str, list[float]] = {}
     lost: dict[str, float] = {}
     for cost in bill.trial_costs:
@@ -262,7 +255,6 @@ def _bar(values: Sequence[float], names: Sequence[str], title: str, color: str, 
 
 
 def _rungs(run: Run, bill: Bill, rungs: Sequence[int]) -> Table:
-    """Return the cost of each rung, over all trials."""
     columns = [
         Column("reports"),
         Column("trials", "number", "that reached the last of these reports"),
@@ -351,7 +343,6 @@ def _front(run: Run, trials: Sequence[Trial], front: Sequence[Trial]) -> Figure:
 
 
 def _powers_of_ten(values: Sequence[float]) -> list[float]:
-    """Return the powers of ten around all values."""
     return [10.0**power for power in range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)]
 
 
@@ -370,7 +361,6 @@ def _points(run: Run, trials: Sequence[Trial], **look: Any) -> Any:
 
 
 def _best_so_far(run: Run, bill: Bill) -> list[tuple[float, float]]:
-    """Return dollars spent by the whole sweep, and the best value that was known at that time."""
     times = [point.time for point in bill.history]
     reports = sorted(
         (report.time, value)

@@ -95,7 +95,6 @@ def _color(name: str, ensemble: EnsembleResult) -> str:
 
 
 def _weights(run: Run, ensemble: EnsembleResult) -> Table:
-    """Return the weights, members by tasks."""
     tasks = sorted(ensemble.tasks)
     top = max((max(ensemble.tasks[task].weights.values()) for task in tasks), default=1.0) or 1.0
     rows = [
@@ -166,7 +165,6 @@ def _interval(estimate: BootstrapEstimate, decimals: int) -> str:
 
 
 def _reliability(ensemble: EnsembleResult, task: str) -> Figure:
-    """Return accuracy against confidence on a task, of the ensemble and of the best member."""
     found = ensemble.tasks[task].scores
     shown = [("best", OTHER_METHODS["best"], QUIET), (ENSEMBLE, ENSEMBLE, BEST)]
     lines = [_bins(title, found[name].reliability, color) for name, title, color in shown if name in found]

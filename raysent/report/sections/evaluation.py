@@ -128,7 +128,6 @@ def against_labels(run: Run) -> Section | None:
 
 
 def _ordered(found: LabelCurve) -> list[tuple[str, Curve]]:
-    """Return the models from best to worst by the mean of their scores."""
     return sorted(found.curves.items(), key=lambda item: -sum(point.value for point in item[1].points))
 
 
@@ -208,7 +207,6 @@ def _label_cell(point: BootstrapEstimate, *, is_best: bool) -> Cell:
 
 
 def _gains(run: Run, found: LabelCurve) -> Table:
-    """Return what the models gain over the best baseline, both chosen by validation."""
     columns = [
         Column("labels", "number"),
         Column("model"),

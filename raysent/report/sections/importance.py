@@ -177,7 +177,6 @@ def _total_effects(forest: RandomForestRegressor, values: np.ndarray, generator:
 
 
 def _blocks(parameters: Sequence[Parameter], target: np.ndarray, *, of: str) -> list[Block]:
-    """Return the bars, and a note on how reliable they are."""
     found = importance(np.stack([parameter.coordinates() for parameter in parameters], axis=1), target, seed=0)
     return [_bars(found, [parameter.short for parameter in parameters], of=of), _reliability(found)]
 
@@ -214,7 +213,6 @@ def _bars(found: Importance, names: Sequence[str], *, of: str) -> Figure:
 
 
 def _reliability(found: Importance) -> Note:
-    """Return a note on how well the forest predicts trials that it was not fitted on."""
     explained = fixed(100 * found.explained, 0)
     if found.explained <= 0:
         return Note(

@@ -51,7 +51,6 @@ def summary(run: Run) -> Section:
 
 
 def _evaluated(run: Run) -> str:
-    """Return a sentence about a folder of evaluated models."""
     models, tasks = len({score.model for score in run.scores}), len({score.task for score in run.scores})
     parts = [f"{counted(models, 'model')} evaluated on {counted(tasks, 'task')}"] if models else []
     parts += [counted(len(run.analyses), "analysis", "analyses")] if run.analyses else []
@@ -59,7 +58,6 @@ def _evaluated(run: Run) -> str:
 
 
 def _best(run: Run) -> str:
-    """Return a sentence about the best trial, compared with chance."""
     best = run.best
     if best is None:
         return f"No trial has reported {run.metric} yet."
@@ -93,7 +91,6 @@ def _against_chance(run: Run, value: float | None) -> str:
 
 
 def _trials(run: Run) -> str:
-    """Return a sentence that counts the trials by status."""
     if run.sweep is None or not run.trials:
         return ""
     counts = Counter(trial.status for trial in run.trials)
@@ -123,7 +120,6 @@ def _verdict(interval: tuple[float, float]) -> str:
 
 
 def _ensemble(run: Run) -> str:
-    """Return a sentence about what the ensemble gains over its best member, and whether the gain is significant."""
     if run.ensemble is None:
         return ""
     gain = run.ensemble.mean.difference
@@ -138,7 +134,6 @@ def _ensemble(run: Run) -> str:
 
 
 def _figures(run: Run) -> list[tuple[str, str]]:
-    """Return the figures at the top of the page."""
     value = run.value(run.best) if run.best else None
     ratio = run.chance_ratio(value)
     figures = [("best " + run.metric.replace("_", " "), significant(value))]
@@ -236,7 +231,6 @@ def _path(path: str | list[str] | None) -> str:
 
 
 def _sizes(corpus: Mapping[str, Any]) -> Iterator[str]:
-    """Yield `61,204 sentences` for `num_sentences`, and so on."""
     for name, value in corpus.items():
         if name.startswith("num_") and number(value) is not None:
             yield f"{whole(number(value))} {name.removeprefix('num_')}"
@@ -247,7 +241,6 @@ def _versions(versions: Mapping[str, str]) -> str:
 
 
 def _pool(run: Run) -> list[tuple[str, str]]:
-    """Return the hash and size of the validation set."""
     if not run.pool:
         return []
     found = [("validation set", text_of(run.pool.get("hash")))]

@@ -99,7 +99,6 @@ def trained_on(run: Run) -> Section | None:
 
 
 def _optional_columns(run: Run) -> list[tuple[Column, Mapping[str, Cell]]]:
-    """Return the columns that only some sweeps have, each with its cells by trial."""
     ratios = {trial.name: run.chance_ratio(run.value(trial)) for trial in run.trials}
     losses = {trial.name: number(trial.metrics.get("context_nll")) for trial in run.trials}
     sizes = {trial.name: run.cost(trial.name).num_parameters for trial in run.trials}
@@ -182,12 +181,10 @@ def _curve(run: Run, trial: Trial) -> Any:
 
 
 def _levels(run: Run) -> dict[str, float]:
-    """Return the metric's values without training, by name."""
     return {**({} if run.chance is None else {"chance": run.chance}), **run.untrained}
 
 
 def _annotations(run: Run) -> list[dict[str, Any]]:
-    """Return the names of the levels and of the best trial."""
     notes = [level_text(value, f"{name} {significant(value, 3)}", QUIET) for name, value in _levels(run).items()]
     best = run.best
     value = run.value(best.reports[-1]) if best is not None and best.reports else None

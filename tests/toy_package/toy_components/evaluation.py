@@ -12,7 +12,7 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.probes.results import ProbeResult
 from raysent.evaluation.protocols.fast import Fast
 from raysent.evaluation.targets import Targets
-from raysent.evaluation.tasks import ProbeTask, TaskData
+from raysent.evaluation.task import ProbeTask, TaskData
 
 NUM_ROWS = 60
 
