@@ -21,7 +21,6 @@ from raysent.evaluation.members import (
     is_model,
     model_folder,
     model_key,
-    records_folder,
     saved_path,
 )
 from raysent.models.schemes.hash import HashEncoder
@@ -153,15 +152,6 @@ def test_folder_name_has_no_sign_that_a_system_refuses_and_is_of_one_name():
     assert Member("hash:8", "hash:8", "key").folder == "hash%3A8"
     names = [*("hash:8", "hash-8", "hash%3A8", "hash/8", "hash%8"), *("a:-b", "a-:b", "a--b")]
     assert len({folder_name(name) for name in names}) == len(names)
-
-
-def test_records_that_were_written_with_hyphens_are_found(tmp_path):
-    """Where there are none under the name of this version."""
-    (tmp_path / "hash-8").mkdir()
-    assert records_folder(tmp_path, "hash:8") == tmp_path / "hash-8"
-    (tmp_path / "hash%3A8").mkdir()
-    assert records_folder(tmp_path, "hash:8") == tmp_path / "hash%3A8"
-    assert records_folder(tmp_path, "words:x") == tmp_path / "words%3Ax"
 
 
 def test_numbered_names_are_not_those_of_other_members(tmp_path, monkeypatch):

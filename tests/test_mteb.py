@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 import raysent
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.records import MtebScore, read_mteb_score, read_scores, write_mteb_score
+from raysent.evaluation.records import MtebScore, read_score, read_scores, write_score
 from raysent.exports import mteb as module
 from raysent.models.schemes.hash import HashEncoder
 from raysent.report.run import read_run
@@ -77,16 +77,16 @@ SCORE = MtebScore("one", "SciFact", "ndcg_at_10", 41.5, {"test": {"default": 41.
 
 def test_score_is_read_as_it_was_written(tmp_path):
     """Under its key, and among the other scores of the folder."""
-    write_mteb_score(tmp_path / "one/mteb", SCORE, key="k")
-    assert read_mteb_score(tmp_path / "one/mteb", "SciFact", key="k") == SCORE
-    assert read_mteb_score(tmp_path / "one/mteb", "SciFact", key="other") is None
-    assert read_mteb_score(tmp_path / "one/mteb", "Other", key="k") is None
+    write_score(tmp_path / "one/mteb", SCORE, key="k")
+    assert read_score(tmp_path / "one/mteb", "SciFact", MtebScore, key="k") == SCORE
+    assert read_score(tmp_path / "one/mteb", "SciFact", MtebScore, key="other") is None
+    assert read_score(tmp_path / "one/mteb", "Other", MtebScore, key="k") is None
     assert read_scores(tmp_path) == [SCORE]
 
 
 def test_report_shows_scores_in_a_table_of_their_own(tmp_path):
     """Beside no probe's, whose scale is another."""
-    write_mteb_score(tmp_path / "evaluation/one/mteb", SCORE, key="k")
+    write_score(tmp_path / "evaluation/one/mteb", SCORE, key="k")
     [table] = task_scores(read_run(tmp_path)).blocks
     assert table.caption == "main scores of MTEB's tasks × 100"
     assert [cell.text for cell in table.rows[0]] == ["one", "41.50", "41.50"]

@@ -10,6 +10,7 @@ import pytest
 from raysent.data.corpus import DocsDocument
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation import tasks
+from raysent.evaluation.task import PROBED, SCORINGS, ProbeTask
 from raysent.evaluation.tasks import embedded as documentation
 from raysent.evaluation.tasks import senteval
 
@@ -74,16 +75,16 @@ def test_find_task_rejects_a_task_scored_in_another_way():
     with pytest.raises(
         ConfigError, match=r"^tasks: STS12: must be scored by accuracy or correlation; .* by similarity$"
     ):
-        tasks.find_task("sts12", scorings=tasks.PROBED, option="tasks: ")
+        tasks.find_task("sts12", scorings=PROBED, option="tasks: ")
     with pytest.raises(ConfigError, match=r"known: docs-library.*STS-B$"):
-        tasks.find_task("xyzzy", scorings=tasks.PROBED)
+        tasks.find_task("xyzzy", scorings=PROBED)
 
 
 @pytest.mark.parametrize("task", tasks.TASKS.values(), ids=lambda task: task.name)
 def test_every_task_names_its_files_and_source(task):
     """A task that reads files names them and where they are published; its name is its own, in any case."""
     assert tasks.TASKS[task.name] is tasks.find_task(task.name.lower().replace("-", "_")) is task
-    assert task.scoring in tasks.SCORINGS
+    assert task.scoring in SCORINGS
     assert bool(task.files) == task.source.startswith("https://")
 
 
@@ -101,7 +102,7 @@ def test_every_embedded_task_is_read_without_a_folder(task):
 def test_resolve_tasks_takes_tasks_beside_names():
     """A task that no registry knows, such as one made from a user's file, is taken as it is; each is taken once."""
     data = documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16))
-    own = tasks.ProbeTask("reviews", reader=lambda task, data_dir: replace(data, task=task.name))
+    own = ProbeTask("reviews", reader=lambda task, data_dir: replace(data, task=task.name))
     found = tasks.resolve_tasks(["docs-neighbours", own, "DOCS_NEIGHBOURS"])
     assert [task.name for task in found] == ["docs-neighbours", "reviews"]
     assert found[1].load().task == "reviews"
@@ -238,7 +239,7 @@ def test_resolve_tasks_takes_the_scorings_wanted_by_default(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert names(tmp_path) == ["SICK-E", "SICK-R", "SICK-R-similarity"]
-    assert names(tmp_path, scorings=tasks.PROBED) == ["SICK-E", "SICK-R"]
+    assert names(tmp_path, scorings=PROBED) == ["SICK-E", "SICK-R"]
     assert names(tmp_path, default={"accuracy"}) == ["SICK-E"]
 
 

@@ -17,7 +17,7 @@ from raysent.ensembles.representations import Concatenation
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
-from raysent.evaluation.members import ensemble_members, model_key, records_folder
+from raysent.evaluation.members import ensemble_members, folder_name, model_key
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.records import Record, read_record, record_folder
@@ -164,7 +164,7 @@ class Ensemble(SentenceEncoder):
     def _records(self, task: str) -> list[Record]:
         keys, records = self._on(task).keys, []
         for member in self.members:
-            folder = record_folder(records_folder(self.folder / EVALUATION_FOLDER, member.name), self.result.protocol)
+            folder = record_folder(self.folder / EVALUATION_FOLDER / folder_name(member.name), self.result.protocol)
             record = read_record(folder, task, key=keys[member.name])
             if record is None:
                 raise ArtifactError(

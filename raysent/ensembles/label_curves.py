@@ -32,7 +32,7 @@ from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Load, MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.probes.lexical import fit_classifier, full_probe
+from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import Probe, log_probabilities
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds
@@ -357,11 +357,7 @@ class _Lexical:
         idf = sparse.diags_array((np.log((1 + num_texts) / (1 + seen[known])) + 1).astype(np.float32))
         rows = np.concatenate([draw, self.test])
         vectors = [normalize(counts[rows][:, known] @ idf, copy=False) for counts in self.counts]
-        if self.data.kind == "sentence":
-            return vectors[0].tocsr()
-        u, v = vectors
-        parts = [abs(u - v), u.multiply(v)]
-        return sparse.hstack([u, v, *parts] if self.data.kind == "order" else parts, format="csr")
+        return join_columns(vectors, kind=self.data.kind)
 
 
 class LabelScores:

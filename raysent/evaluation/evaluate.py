@@ -34,10 +34,10 @@ from raysent.evaluation.records import (
     SimilarityScore,
     library_versions,
     read_record,
-    read_similarity_score,
+    read_score,
     record_folder,
     write_record,
-    write_similarity_score,
+    write_score,
 )
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
@@ -198,11 +198,14 @@ class Evaluator:
 
     def _read(self, job: Job) -> Result | None:
         """Return the record of a job, or None if there is none."""
-        read = read_record if isinstance(job.data, TaskData) else read_similarity_score
         own = record_folder(self.output / job.member.folder, job.protocol)
         others = [record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs]
         for folder in (own, *others, *_shared_folder(job)):
-            found = read(folder, job.data.task, key=job.key)
+            found: Result | None
+            if isinstance(job.data, TaskData):
+                found = read_record(folder, job.data.task, key=job.key)
+            else:
+                found = read_score(folder, job.data.task, SimilarityScore, key=job.key)
             if found is not None:
                 if folder != own:
                     _write(own, job, found)
@@ -244,7 +247,7 @@ def _write(folder: Path, job: Job, result: Result) -> None:
     if isinstance(result, Record):
         write_record(folder, result)
     else:
-        write_similarity_score(folder, result, key=job.key)
+        write_score(folder, result, key=job.key)
 
 
 def run_in_turn(jobs: Sequence[AnyJob], *, load: Load = load_model) -> Iterator[tuple[int, Any]]:

@@ -73,12 +73,6 @@ def folder_name(name: str) -> str:
     return re.sub(r"[%:/\\]", lambda sign: f"%{ord(sign[0]):02X}", name)
 
 
-def records_folder(folder: Path, name: str) -> Path:
-    """Return the folder of a member's records; version 0.1 wrote hyphens for signs that not every system allows."""
-    place, former = folder / folder_name(name), folder / re.sub(r"[:/\\]", "-", name)
-    return former if former.is_dir() and not place.is_dir() else place
-
-
 def expand(models: Sequence[Model]) -> list[Member]:
     """Return the models that names stand for, each once.
 

@@ -11,7 +11,7 @@ Records of protocols other than `fast` have a folder below the model's, as `<mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -223,7 +223,7 @@ class MtebScore:
 
 
 AnyScore = Score | SimilarityScore | MtebScore
-AnyWithoutProbe = TypeVar("AnyWithoutProbe", SimilarityScore, MtebScore)
+WithoutProbe = TypeVar("WithoutProbe", SimilarityScore, MtebScore)
 
 
 def read_scores(folder: Path) -> list[AnyScore]:
@@ -238,9 +238,7 @@ def read_scores(folder: Path) -> list[AnyScore]:
 def _read_score(path: Path) -> AnyScore:
     values = read_json(path)
     try:
-        if values.get("protocol") == MTEB:
-            return _mteb_score(values)
-        return _similarity_score(values) if "pearson" in values else _score(values)
+        return _any_score(values)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
 
@@ -258,13 +256,12 @@ def _score(values: Mapping[str, Any]) -> Score:
     )
 
 
-def _similarity_score(values: Mapping[str, Any]) -> SimilarityScore:
-    return SimilarityScore(**{name: value for name, value in values.items() if name != "key"})
-
-
-def _mteb_score(values: Mapping[str, Any]) -> MtebScore:
-    plain = {name: value for name, value in values.items() if name not in ("key", "protocol")}
-    return MtebScore(**{**plain, "costs": Costs(**values["costs"])})
+def _any_score(values: Mapping[str, Any]) -> AnyScore:
+    plain = {name: value for name, value in values.items() if name != "key"}
+    if values.get("protocol") == MTEB:
+        del plain["protocol"]
+        return MtebScore(**{**plain, "costs": Costs(**values["costs"])})
+    return SimilarityScore(**plain) if "pearson" in values else _score(values)
 
 
 def record_folder(folder: Path, protocol: str) -> Path:
@@ -345,43 +342,24 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     )
 
 
-def write_similarity_score(folder: Path, score: SimilarityScore, *, key: str) -> None:
-    """Write `<task>.json`.
+def write_score(folder: Path, score: SimilarityScore | MtebScore, *, key: str) -> None:
+    """Write `<task>.json` of a score without a probe.
 
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    write_json(folder / f"{score.task}.json", {"key": key, **asdict(score)})
+    protocol = {"protocol": MTEB} if isinstance(score, MtebScore) else {}
+    write_json(folder / f"{score.task}.json", {"key": key, **protocol, **asdict(score)})
 
 
-def read_similarity_score(folder: Path, task: str, *, key: str) -> SimilarityScore | None:
-    """Return a similarity score, or None if it is missing, incomplete, or has another key."""
-    return _read_without_probe(folder, task, _similarity_score, key=key)
-
-
-def write_mteb_score(folder: Path, score: MtebScore, *, key: str) -> None:
-    """Write `<task>.json`.
-
-    Raises:
-        ArtifactError: If the folder cannot be written.
-    """
-    write_json(folder / f"{score.task}.json", {"key": key, "protocol": MTEB, **asdict(score)})
-
-
-def read_mteb_score(folder: Path, task: str, *, key: str) -> MtebScore | None:
-    """Return a score of mteb, or None if it is missing, incomplete, or has another key."""
-    return _read_without_probe(folder, task, _mteb_score, key=key)
-
-
-def _read_without_probe(
-    folder: Path, task: str, make: Callable[[Mapping[str, Any]], AnyWithoutProbe], *, key: str
-) -> AnyWithoutProbe | None:
+def read_score(folder: Path, task: str, kind: type[WithoutProbe], *, key: str) -> WithoutProbe | None:
+    """Return a score without a probe, or None if it is missing, incomplete, or has another key."""
     try:
         values = read_json(folder / f"{task}.json")
-        return make(values) if values["key"] == key else None
+        found = _any_score(values) if values["key"] == key else None
     except (ArtifactError, AttributeError, KeyError, TypeError):
-        # A missing or truncated score is made again.
-        return None
+        return None  # made again
+    return found if isinstance(found, kind) else None
 
 
 def library_versions() -> dict[str, str]:

@@ -24,7 +24,7 @@ from raysent import __version__
 from raysent.errors import ConfigError, DataError, did_you_mean
 from raysent.evaluation.costs import costs_of
 from raysent.evaluation.members import Member
-from raysent.evaluation.records import MTEB, MtebScore, read_mteb_score, record_folder, write_mteb_score
+from raysent.evaluation.records import MTEB, MtebScore, read_score, record_folder, write_score
 from raysent.models import load
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.parallel import Progress
@@ -108,11 +108,11 @@ def evaluate_on_mteb(
             if progress is not None:
                 progress(f"{member.name}: {task.metadata.name}", number * len(tasks) + place, len(members) * len(tasks))
             folder, key = record_folder(output / member.folder, MTEB), _key(member, task)
-            found = read_mteb_score(folder, task.metadata.name, key=key) if is_published else None
+            found = read_score(folder, task.metadata.name, MtebScore, key=key) if is_published else None
             if found is None:
                 encoder = load(member.path) if encoder is None else encoder
                 found = _score(member, encoder, task, cache=output / MTEB)
-                write_mteb_score(folder, found, key=key)
+                write_score(folder, found, key=key)
             scores.append(found)
     return scores
 

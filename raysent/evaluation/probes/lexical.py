@@ -69,7 +69,11 @@ def lexical_similarities(model: LexicalModel, first: list[str], second: list[str
 
 def lexical_features(vectorizer: TfidfVectorizer, columns: Sequence[list[str]], *, kind: str) -> sparse.csr_matrix:
     """Return the features of rows, sparse float32 [rows, features]."""
-    vectors = [vectorizer.transform(column).astype(np.float32) for column in columns]
+    return join_columns([vectorizer.transform(column).astype(np.float32) for column in columns], kind=kind)
+
+
+def join_columns(vectors: Sequence[sparse.csr_matrix], *, kind: str) -> sparse.csr_matrix:
+    """Return the features of rows from the vectors of each column; see `task_features`."""
     if kind == "sentence":
         return vectors[0].tocsr()
     u, v = vectors

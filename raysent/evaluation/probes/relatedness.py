@@ -9,7 +9,7 @@ Source: Tai et al., 2015, section 4.2; Conneau and Kiela, 2018, SentEval, sentev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -66,11 +66,17 @@ def scored_result(
     )
 
 
+class Stop(NamedTuple):
+    """After so many rounds that were not better, or so many in all."""
+
+    tenacity: int
+    max_rounds: int
+
+
 class SoftmaxLayer:
     """A linear layer and a softmax over rating levels, trained by Adam.
 
-    Call order: `train` and `log_probabilities` in turn; `snapshot` keeps a state and `restore` brings it back; `probe`
-    at the end.
+    Call order: `fit` once.
     """
 
     def __init__(self, features: np.ndarray, scores: np.ndarray, *, layer: torch.nn.Linear, order: Order) -> None:
@@ -99,18 +105,36 @@ class SoftmaxLayer:
         margins = torch.addmm(self.intercepts, self.features[torch.from_numpy(rows)], self.weights.t())
         return torch.log_softmax(margins, dim=1).numpy()
 
-    def snapshot(self) -> tuple[Tensor, Tensor]:
-        """Return copies of the current weights [levels, dim] and intercepts [levels]."""
-        return self.weights.clone(), self.intercepts.clone()
+    def fit(
+        self, data: TaskData, splits: Sequence[np.ndarray], *, num_epochs: int, batch_size: int, loss: Loss, stop: Stop
+    ) -> ProbeResult:
+        """Train in rounds, keep the one of the best correlation on validation rows, and score it.
 
-    def restore(self, snapshot: tuple[Tensor, Tensor]) -> None:
-        """Set the weights and intercepts to those of a snapshot."""
-        self.weights.copy_(snapshot[0])
-        self.intercepts.copy_(snapshot[1])
-
-    def probe(self) -> Probe:
-        """Return the layer as a probe for new pairs; it has no penalty."""
-        return Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), None)
+        Args:
+            data: The task.
+            splits: The rows that train, validate and test, int64 [rows] each.
+            num_epochs: Of a round.
+            batch_size: Rows of a step.
+            loss: As for `train`.
+            stop: When no further round is trained.
+        """
+        train, validation, test = splits
+        best, kept, num_failures = -1.0, (self.weights.clone(), self.intercepts.clone()), 0
+        for _ in range(stop.max_rounds):
+            self.train(train, num_epochs=num_epochs, batch_size=batch_size, loss=loss)
+            reached = pearson(predicted_scores(self.log_probabilities(validation)), data.scores[validation])
+            if reached > best:
+                best, kept = reached, (self.weights.clone(), self.intercepts.clone())
+            else:
+                num_failures += 1
+            if num_failures > stop.tenacity:
+                break
+        self.weights.copy_(kept[0])
+        self.intercepts.copy_(kept[1])
+        validated, tested = (Predictions(rows, self.log_probabilities(rows)) for rows in (validation, test))
+        # The probe for new pairs has no penalty.
+        probe = Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), None)
+        return scored_result(data, validated, tested, probe=probe)
 
 
 def squared_error(margins: Tensor, targets: Tensor) -> Tensor:

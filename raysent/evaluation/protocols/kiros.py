@@ -36,7 +36,7 @@ from scipy import sparse
 
 from raysent.evaluation.probes.early_stopping import single_thread
 from raysent.evaluation.probes.logistic import Fits, class_targets
-from raysent.evaluation.probes.relatedness import Predictions, SoftmaxLayer, cross_entropy, scored_result
+from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, cross_entropy
 from raysent.evaluation.probes.results import (
     FoldResult,
     Probe,
@@ -44,8 +44,6 @@ from raysent.evaluation.probes.results import (
     accuracy,
     class_measures,
     f1,
-    pearson,
-    predicted_scores,
 )
 from raysent.evaluation.task import TaskData
 
@@ -53,7 +51,7 @@ STRENGTHS = tuple(2.0**exponent for exponent in range(9))
 NUM_FOLDS = 10
 SEED = 1234
 EPOCHS_PER_ROUND = 100
-MAX_ROUNDS = 100
+STOP = Stop(tenacity=0, max_rounds=100)
 # Added to the counts of words before their log-ratios are taken.
 SMOOTHING = 1.0
 
@@ -307,17 +305,8 @@ def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
         torch.nn.init.xavier_uniform_(layer.weight)
         torch.nn.init.zeros_(layer.bias)
     softmax = SoftmaxLayer(features, data.scores, layer=layer, order=np.arange)
-    train, scores = _shuffled(data.train), data.scores[data.validation]
-    best, snapshot = -1.0, softmax.snapshot()
-    for _ in range(MAX_ROUNDS):
-        softmax.train(train, num_epochs=EPOCHS_PER_ROUND, batch_size=128, loss=cross_entropy)
-        reached = pearson(predicted_scores(softmax.log_probabilities(data.validation)), scores)
-        if reached <= best:
-            break
-        best, snapshot = reached, softmax.snapshot()
-    softmax.restore(snapshot)
-    validated, tested = (Predictions(rows, softmax.log_probabilities(rows)) for rows in (data.validation, data.test))
-    return scored_result(data, validated, tested, probe=softmax.probe())
+    splits = (_shuffled(data.train), data.validation, data.test)
+    return softmax.fit(data, splits, num_epochs=EPOCHS_PER_ROUND, batch_size=128, loss=cross_entropy, stop=STOP)
 
 
 def _shuffled(rows: np.ndarray) -> np.ndarray:

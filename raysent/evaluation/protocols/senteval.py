@@ -27,14 +27,12 @@ import numpy as np
 import torch
 
 from raysent.evaluation.probes.early_stopping import Fit, Recipe, Rows, single_thread, train_together
-from raysent.evaluation.probes.relatedness import Predictions, SoftmaxLayer, scored_result, squared_error
+from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, squared_error
 from raysent.evaluation.probes.results import (
     FoldResult,
     ProbeResult,
     accuracy,
     class_measures,
-    pearson,
-    predicted_scores,
 )
 from raysent.evaluation.task import TaskData
 
@@ -42,10 +40,9 @@ PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 SEED = 1111
 DEFAULT = Recipe(num_folds=10, optimizer="adam", batch_size=64, tenacity=5, epoch_size=4)
 PROTOTYPING = Recipe(num_folds=5, optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
-# For scored pairs: a round ends with a validation, and this many rounds without improvement do not stop the fit.
+# For scored pairs: a round ends with a validation; none starts after 1,000 epochs.
 EPOCHS_PER_ROUND = 50
-SCORES_TENACITY = 3
-MAX_SCORES_EPOCHS = 1000
+STOP = Stop(tenacity=3, max_rounds=21)
 
 Fold = tuple[np.ndarray, np.ndarray]
 
@@ -191,22 +188,9 @@ def _fit_given_splits(task: _Task) -> ProbeResult:
 
 
 def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
-    splits = (data.train, data.validation, data.test)
-    train, validation, test = (sort_by_length(data, rows, data.scores) for rows in splits)
+    splits = [sort_by_length(data, rows, data.scores) for rows in (data.train, data.validation, data.test)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         layer = torch.nn.Linear(features.shape[1], len(data.label_names))
-    order = np.random.RandomState(SEED).permutation
-    softmax = SoftmaxLayer(features, data.scores, layer=layer, order=order)
-    best, snapshot, num_failures, num_epochs = -1.0, softmax.snapshot(), 0, 0
-    while num_failures <= SCORES_TENACITY and num_epochs <= MAX_SCORES_EPOCHS:
-        softmax.train(train, num_epochs=EPOCHS_PER_ROUND, batch_size=64, loss=squared_error)
-        num_epochs += EPOCHS_PER_ROUND
-        reached = pearson(predicted_scores(softmax.log_probabilities(validation)), data.scores[validation])
-        if reached > best:
-            best, snapshot = reached, softmax.snapshot()
-        else:
-            num_failures += 1
-    softmax.restore(snapshot)
-    validated, tested = (Predictions(rows, softmax.log_probabilities(rows)) for rows in (validation, test))
-    return scored_result(data, validated, tested, probe=softmax.probe())
+    softmax = SoftmaxLayer(features, data.scores, layer=layer, order=np.random.RandomState(SEED).permutation)
+    return softmax.fit(data, splits, num_epochs=EPOCHS_PER_ROUND, batch_size=64, loss=squared_error, stop=STOP)
