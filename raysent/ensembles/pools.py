@@ -125,45 +125,39 @@ class Combination(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class LogarithmicPool(Combination):
-    """The weighted geometric mean, renormalised; see `pool`.
+class WeightedPool(Combination):
+    """A mean of members.
 
     Attributes:
-        weights: Non-negative, float64 [members]; their sum is the inverse of a temperature.
+        weights: Non-negative, float64 [members].
     """
 
-    kind = "logarithmic"
     weights: Float64
+
+    @property
+    def member_weights(self) -> Float64:
+        """The weights over their sum."""
+        return normalized_weights(self.weights)
+
+
+class LogarithmicPool(WeightedPool):
+    """The weighted geometric mean, renormalised; see `pool`. The weights' sum is the inverse of a temperature."""
+
+    kind = "logarithmic"
 
     def __call__(self, log_probabilities: PredictionsLike) -> Float64:
         """Return the pool's log-probabilities; see `Combination`."""
         return pool(log_probabilities, self.weights)
 
-    @property
-    def member_weights(self) -> Float64:
-        """The weights over their sum."""
-        return normalized_weights(self.weights)
 
-
-@dataclass(frozen=True, eq=False)
-class LinearPool(Combination):
-    """The weighted arithmetic mean of probabilities; see `linear_pool`.
-
-    Attributes:
-        weights: Non-negative and not all 0, float64 [members].
-    """
+class LinearPool(WeightedPool):
+    """The weighted arithmetic mean of probabilities; see `linear_pool`. The weights must not all be 0."""
 
     kind = "linear"
-    weights: Float64
 
     def __call__(self, log_probabilities: PredictionsLike) -> Float64:
         """Return the mean's log-probabilities; see `Combination`."""
         return linear_pool(log_probabilities, self.weights)
-
-    @property
-    def member_weights(self) -> Float64:
-        """The weights over their sum."""
-        return normalized_weights(self.weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -82,21 +82,6 @@ class Job:
         if isinstance(self.data, SimilarityData):
             return score_sets(encoder, self.data.sets, model=self.member.name, task=self.data.task)
         return _run_probe(self, self.data, encoder)
-
-
-class AnyJob(Protocol):
-    """Work on one model and one task's rows, on any machine; a frozen dataclass."""
-
-    @property
-    def member(self) -> Member:
-        """The model."""
-
-    @property
-    def data(self) -> Any:
-        """The task's rows."""
-
-    def run(self, *, load: Load) -> Any:
-        """Do it, with the encoder that `load` returns for the model's path."""
 
 
 # Jobs of one kind -> the place of each among them and its result, in any order.
@@ -250,8 +235,8 @@ def _write(folder: Path, job: Job, result: Result) -> None:
         write_score(folder, result, key=job.key)
 
 
-def run_in_turn(jobs: Sequence[AnyJob], *, load: Load = load_model) -> Iterator[tuple[int, Any]]:
-    """Run jobs one after another; a model is loaded once for consecutive jobs."""
+def run_in_turn(jobs: Sequence[Any], *, load: Load = load_model) -> Iterator[tuple[int, Any]]:
+    """Run jobs one after another, each by its `run(load=…)`; a model is loaded once for consecutive jobs."""
     last: tuple[str, SentenceEncoder] | None = None
 
     def load_once(path: str) -> SentenceEncoder:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -304,21 +304,11 @@ def is_exact_side_by_side(shape: tuple[int, int, int], batch_size: int, precisio
     return torch.equal(margins, margins_side_by_side(weights, intercepts, inputs)) and torch.equal(gradients, found)
 
 
-class FlatOptimizer(Protocol):
-    """An optimizer of one flat array of values.
+class Adam:
+    """Adam with torch's defaults: learning rate 1e-3, betas 0.9 and 0.999, epsilon 1e-8.
 
     Call order: `step` once per batch; `keep` when some of the values are dropped.
     """
-
-    def step(self, gradient: Tensor) -> None:
-        """Update the values by one step against their gradient [values]."""
-
-    def keep(self, values: Tensor, kept: Tensor) -> None:
-        """Continue with other values: copies of the values so far at the places `kept`, int64."""
-
-
-class Adam:
-    """Adam with torch's defaults: learning rate 1e-3, betas 0.9 and 0.999, epsilon 1e-8."""
 
     def __init__(self, values: Tensor) -> None:
         """Take the values [values] to update."""
@@ -362,4 +352,4 @@ class RMSprop:
         self._square = self._square[kept]
 
 
-OPTIMIZERS: dict[str, Callable[[Tensor], FlatOptimizer]] = {"adam": Adam, "rmsprop": RMSprop}
+OPTIMIZERS: dict[str, Callable[[Tensor], Adam | RMSprop]] = {"adam": Adam, "rmsprop": RMSprop}
