@@ -28,8 +28,8 @@ from raysent.data.corpus import corpus_word_vectors, prepare
 from raysent.data.vocabulary import UNK_ID, WordVectors
 from raysent.ensembles.label_curves import ENSEMBLE, LabelScores, read_curves, write_curves
 from raysent.evaluation.baselines import LEXICAL
-from raysent.evaluation.members import Member, expand
 from raysent.evaluation.bootstrap import PERCENTILES
+from raysent.evaluation.members import Member, expand
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import average_of_words
