@@ -40,7 +40,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "botocore": frozenset({"cluster", "storage"}),
     "sklearn": frozenset({"models", "evaluation", "ensembles", "analysis", "report"}),
     "typer": frozenset({"cli"}),
-    "rich": frozenset({"cli", "live", "progress"}),
+    "rich": frozenset({"models", "cli", "live", "progress"}),
 }
 
 # Where own modules may be imported inside a function: asking for help must not import torch and Ray, and a sweep on this
