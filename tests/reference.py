@@ -376,3 +376,8 @@ def distillation(student, targets, probabilities=(), *, weights=(), lambda_simil
             scores = np.exp(matrix @ vector + bias)
             divergences.append(np.sum(row * np.log(row / (scores / scores.sum()))) / len(probabilities))
     return loss + lambda_tasks * np.sum(divergences) / batch if divergences else loss
+
+
+def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return how many bits differ of packed codes, uint8 [rows, bytes] and [columns, bytes]: [rows, columns]."""
+    return np.unpackbits(first[:, None] ^ second[None], axis=2).sum(axis=2)

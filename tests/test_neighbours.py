@@ -19,7 +19,7 @@ from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import expand
 from raysent.kernels.compiled import try_load
-from raysent.kernels.hamming import pack_bits
+from raysent.models.codes import pack_bits
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 from command import CommandLine
+from reference import hamming
 
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.kernels.hamming import hamming, unpack_bits
 from raysent.models.codes import CODES
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
 
@@ -48,7 +48,7 @@ def test_threshold_at_the_mean_equals_a_comparison():
     made, _ = make_code(vectors, config)
     train = np.random.default_rng(3).permutation(100)[5:]
     expected = vectors > vectors[np.sort(train)].mean(axis=0)
-    np.testing.assert_array_equal(unpack_bits(made.encode_packed(vectors), num_bits=24), expected)
+    np.testing.assert_array_equal(np.unpackbits(made.encode_packed(vectors), axis=1, count=24), expected)
 
 
 def test_training_lowers_the_error():

@@ -30,8 +30,8 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member, expand
 from raysent.kernels.devices import set_matmul_precision
-from raysent.kernels.hamming import pack_bits
 from raysent.models import load as load_model
+from raysent.models.codes import pack_bits
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.parallel import Progress
 from raysent.storage import address_of, cache_folder, content_key, read_json, storage_errors, write_json

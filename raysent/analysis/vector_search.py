@@ -26,8 +26,8 @@ from raysent.data.corpus.distinct import normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import Member, Model, expand
 from raysent.kernels.devices import set_matmul_precision
-from raysent.kernels.hamming import pack_bits
 from raysent.models import load
+from raysent.models.codes import pack_bits
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.models.vector_folder import VectorBatch, VectorFile, VectorFolder, VectorFormat
 from raysent.parallel import Progress

@@ -30,8 +30,8 @@ from raysent.data.texts import open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
 from raysent.kernels.devices import set_matmul_precision
-from raysent.kernels.hamming import pack_bits
 from raysent.models import SentenceModel, load
+from raysent.models.codes import pack_bits
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter

@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.kernels.hamming import pack_bits
 from raysent.kernels.packing import Packed, block_rows, pack, pack_blocks
-from raysent.models.codes import build_code, straight_through
+from raysent.models.codes import build_code, pack_bits, straight_through
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.models.encoders import EncoderConfig, Tower, build_encoder
@@ -649,7 +648,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             yield rows, torch.cat(towers, dim=1).float()
 
     def encode_packed(self, sentences: list[str], *, batch_size: int = 512) -> npt.NDArray[np.uint8]:
-        """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `kernels.hamming`.
+        """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `codes.pack_bits`.
 
         Raises:
             ConfigError: If the model has no code.

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.kernels.hamming import UInt8, pack_bits
-from raysent.models.codes import AnyCode, Code, build_code
+from raysent.models.codes import AnyCode, Code, UInt8, build_code, pack_bits
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.parallel import Progress
@@ -78,7 +77,7 @@ class VectorCode:
         return self.config.code.num_bits(self.dim)
 
     def encode_packed(self, vectors: np.ndarray) -> UInt8:
-        """Return codes, uint8 [rows, ceil(bits / 8)], of vectors [rows, dim]; see `kernels.hamming`.
+        """Return codes, uint8 [rows, ceil(bits / 8)], of vectors [rows, dim]; see `codes.pack_bits`.
 
         Raises:
             DataError: If the vectors have another size, or are not finite.

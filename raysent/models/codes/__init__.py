@@ -13,11 +13,16 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
+from raysent.errors import DataError
 from raysent.registry import Registry, by_type, union
+
+UInt8 = npt.NDArray[np.uint8]
 
 # Bits of a code where the configuration names no number: one for each number of the vector, at most the paper's.
 MAX_DEFAULT_BITS = 2048
@@ -126,3 +131,18 @@ if TYPE_CHECKING:
     AnyCode: TypeAlias = CodeConfig
 else:
     AnyCode = union(CODES)
+
+
+def pack_bits(bits: npt.ArrayLike) -> UInt8:
+    """Pack bits, 0 or 1 [rows, bits], into bytes, uint8 [rows, ceil(bits / 8)].
+
+    The layout is that of `numpy.packbits`: the first bit is the most significant one of the first byte, and the last
+    byte is padded with zeros. It is the `ubinary` precision of sentence-transformers, and FAISS and usearch read it.
+
+    Raises:
+        DataError: If a value is neither 0 nor 1.
+    """
+    values = np.atleast_2d(np.asarray(bits))
+    if not ((values == 0) | (values == 1)).all():
+        raise DataError("codes: must be bits, 0 or 1; given other values; only a model with a code returns bits")
+    return np.packbits(values.astype(np.uint8), axis=1)
