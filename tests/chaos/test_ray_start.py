@@ -1,4 +1,4 @@
-"""Sweeps on machines that `ray start` starts: worker, driver and head killed at random moments.
+"""Sweeps on machines that `ray start` starts: worker, driver and head killed at random moments; trials on two machines.
 
 `CHAOS_KILLS` says how many kills there are, three to a sweep.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import write_corpus
 
 from chaos.driver import NODES_VARIABLE
 from chaos.matrix import SEED
@@ -145,3 +150,42 @@ def test_three_kills(number: int, cluster: StartedCluster, undisturbed: dict[Any
         assert {key: found[key] for key in shared} == {key: undisturbed[key] for key in shared}
     finally:
         stage.close()
+
+
+PAIR = """
+base:
+  corpus: {path: text.txt, validation_fraction: 0.2}
+  vocabulary: {size: 100}
+  encoder: {type: gru, hidden_size: 16, embedding: {dim: 8}}
+  objective: {type: context_prediction}
+  training: {batch_size: 24, max_steps: 12, num_reports: 3}
+  validation: {num_candidates: 20, num_sentences: 40}
+search:
+  training.learning_rate: {choice: [0.001]}
+limits: {trials: 1}
+evaluation: {tasks: []}
+"""
+
+
+def test_two_machines_train_as_one_process(cluster: StartedCluster, tmp_path: Path) -> None:
+    """The two workers of a trial need a machine each; the weights are those of one process, up to rounding."""
+    cluster.fill(NUM_WORKERS)
+    write_corpus(tmp_path)
+    (tmp_path / "space.yaml").write_text(PAIR)
+    weights, metrics = [], []
+    for workers in ("1", "2"):
+        run = ["--run", workers, "--address", cluster.address, "--workers-per-trial", workers, "--yes"]
+        command = [sys.executable, "-m", "raysent", "sweep", "space.yaml", *run]
+        ran = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        weights.append(load_file(next((tmp_path / workers).rglob("model.safetensors"))))
+        metrics.append([e["metrics"] for e in read_events(tmp_path / workers) if e["event"] == "report"])
+    one, two = weights
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=1e-6, rtol=0)
+    assert len(metrics[0]) == len(metrics[1]) == 3
+    for alone, shared in zip(*metrics, strict=True):
+        assert shared == pytest.approx(alone, rel=1e-4)
