@@ -115,7 +115,7 @@ class Command:
         return " ".join([words[0], *marks])
 
 
-ENSEMBLE = "ensemble model other --task reviews.csv --method pool --no-baselines -o {}"
+ENSEMBLE = "ensemble model other --task reviews.csv --method pool --set baselines=false -o {}"
 DISTILL = "distill both --into bag --corpus text.txt --set training.batch_size=24 -o out"
 SEARCH = "neighbours model folder --index texts.index --queries queries.txt --json"
 PREPARATION = (
@@ -123,11 +123,11 @@ PREPARATION = (
     "train space.yaml --run other --seed 1",
     "sweep space.yaml --run swept --yes",
     "encode model text.txt -o vectors.npy",
-    "encode model --input texts -o folder",
+    "encode-corpus model texts -o folder",
     "compose model other -o composed",
     "whiten model -o white --corpus text.txt --dimension full",
     ENSEMBLE.format("both"),
-    "binarize vectors.npy -o codes.npy --bits 8 --keep kept",
+    "binarize vectors.npy -o codes.npy --set bits=8 --keep kept",
     "index folder -o texts.index",
 )
 KILLED = (
@@ -136,14 +136,14 @@ KILLED = (
     Command(ENSEMBLE.format("out"), ("out",)),
     Command(DISTILL, ("out",)),
     Command("encode model text.txt -o out.npy", ("out.npy",)),
-    Command("encode model --input texts -o out --workers 2", ("out",)),
+    Command("encode-corpus model texts -o out --set workers=2", ("out",)),
     Command("whiten model -o out --corpus text.txt --dimension full", ("out",)),
     Command("bag model -o out", ("out",)),
     Command("compose model other -o out", ("out",)),
     Command("expand model words.vec -o out", ("out",)),
     Command("average words.vec -o out", ("out",)),
     Command("export model -o out --to sentence-transformers", ("out",)),
-    Command("binarize vectors.npy -o out.npy --bits 8 --keep out", ("out.npy", "out")),
+    Command("binarize vectors.npy -o out.npy --set bits=8 --keep out", ("out.npy", "out")),
     Command("index folder -o out.index", ("out.index",)),
     Command("neighbours model text.txt --queries queries.txt --json", ("-",)),
     Command("report swept --json", ("-",)),
@@ -156,7 +156,7 @@ KILLED_ON_RAY = (
         is_on_ray=True, is_timed=True,
     ),
     Command("sweep space.yaml --run out --yes --deadline 1h", ("out",), "resume out", is_on_ray=True, is_timed=True),
-    Command("train space.yaml --run out --workers 2", ("out",), is_on_ray=True),
+    Command("train space.yaml --run out --set workers=2", ("out",), is_on_ray=True),
     Command("train space.yaml --run out --seeds 2", ("out",), is_on_ray=True),
 )  # fmt: skip
 DAMAGED = (
@@ -165,7 +165,7 @@ DAMAGED = (
     Command("encode white text.txt -o out.npy", ("out.npy",), damages=("white",)),
     Command("encode both text.txt -o out.npy", ("out.npy",), damages=("both", "model")),
     Command("encode swept text.txt -o out.npy", ("out.npy",), damages=("swept",)),
-    Command("encode model --input texts -o folder", ("folder",), damages=("folder",)),
+    Command("encode-corpus model texts -o folder", ("folder",), damages=("folder",)),
     Command("train space.yaml --run out", ("out",), damages=("cache",)),
     Command("train space.yaml --run model", ("model",), damages=("model",)),
     Command("evaluate model --task reviews.csv --json", ("-",), damages=("model", "cache")),
@@ -173,7 +173,7 @@ DAMAGED = (
     Command("doctor swept --json", ("-",), damages=("swept",)),
     Command("report swept --json", ("-",), damages=("swept",)),
     Command("resume swept --json", ("-",), damages=("swept",)),
-    Command("ensemble swept --task reviews.csv --no-baselines -o out", ("out",), damages=("swept",)),
+    Command("ensemble swept --task reviews.csv --set baselines=false -o out", ("out",), damages=("swept",)),
     Command(SEARCH, ("-",), damages=("texts.index", "folder")),
     Command("binarize vectors.npy -o out.npy --use kept", ("out.npy",), damages=("kept", "vectors.npy")),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from raysent.cli.app import app
 from raysent.cluster import ClusterSettings
+from raysent.config import described_fields
 from raysent.errors import ExitCode
 from raysent.evaluation.task_files.settings import TaskSettings
 from raysent.pipeline import registries
@@ -34,7 +35,7 @@ A search space is a YAML file. Its section `base` holds one complete run. Every 
 searched, what they may cost, and how the best ones are evaluated. A name such as `training.batch_size` is a path below
 `base`: `--set training.batch_size=200` sets it, and `search:` takes the same names.
 
-`raysent space schema` prints the same as a JSON Schema, for editors. `raysent space lint FILE` checks a file.
+`raysent schema` prints the same as a JSON Schema, for editors. `raysent doctor FILE` checks a file.
 
 This page is generated from the models that files are checked against.
 """
@@ -107,7 +108,7 @@ def _sections(model: Model, path: str = "", seen: frozenset[Model] = frozenset()
 
 def _settings(model: Model, titles: dict[Model, str]) -> str:
     """Return a model's fields as a definition list: name, type, default; and what its docstring says."""
-    about = _attributes(model)
+    about = described_fields(model)
     entries = []
     for name, field in model.model_fields.items():
         if name == "type" and _kind(model):
@@ -123,16 +124,6 @@ def _about(model: Model) -> str:
     """Return a model's docstring, or its module's, without the list of attributes."""
     text = inspect.cleandoc(model.__doc__ or "")
     return re.split(r"^Attributes:$", text, flags=re.MULTILINE)[0].strip()
-
-
-def _attributes(model: Model) -> dict[str, str]:
-    """Return what the docstrings of a model and its bases say of each field."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        section = re.search(r"^Attributes:\n((?:[ \t]+.*\n?|\n)*)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
-        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", section[1] if section else "", re.MULTILINE)
-        found |= {name: " ".join(text.split()) for name, text in entries}
-    return found
 
 
 def _models(annotation: Any) -> list[Model]:

@@ -6,6 +6,7 @@ A `Document` keeps the line of every key, so that an error found long after pars
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,16 @@ class StrictModel(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
     )
+
+
+def described_fields(model: type[pydantic.BaseModel]) -> dict[str, str]:
+    """Return what the docstrings of a model and its bases say of each field."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        section = re.search(r"^Attributes:\n((?:[ \t]+.*\n?|\n)*)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
+        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", section[1] if section else "", re.MULTILINE)
+        found |= {name: " ".join(text.split()) for name, text in entries}
+    return found
 
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)

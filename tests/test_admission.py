@@ -512,7 +512,7 @@ def test_the_head_is_paid_once_by_one_sweep_after_the_other(tmp_path):
 
 
 def test_sweep_renews_the_lease_and_never_shortens_it(tmp_path):
-    """What `raysent cluster keep` has written stays until an hour of it is left."""
+    """What `raysent cluster up --keep` has written stays until an hour of it is left."""
     path = tmp_path / "lease"
     renew_lease(tmp_path, now=1000.0)
     assert path.read_text() == "3600"

@@ -120,7 +120,7 @@ def test_command_analogies_prints_categories(monkeypatch, capsys, pool) -> None:
     """One row per category and one for all; `--json` prints one object."""
     command, file = CommandLine(monkeypatch, capsys), pool.with_name("analogies.txt")
     file.write_text("\n".join(LINES) + "\n")
-    ran = command("analogies", "hash:20", "hash:30", file, "--pool", pool, "--all-four")
+    ran = command("analogies", "hash:20", "hash:30", file, "--set", f"pool={pool}", "--set", "asks_all_four=true")
     assert ran.code == 0, ran.err
     lines = [line.split() for line in ran.out.splitlines()]
     assert lines[0] == ["category", "questions", "hash:20", "returned", "C", "hash:30", "returned", "C"]

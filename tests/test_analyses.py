@@ -227,12 +227,12 @@ def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, cap
     other = write_run(tmp_path / "b", config={"size": 2}, series={"downstream": [60.0, 70.0]})
     write_task(tmp_path / "data")
     monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 40))
-    task = ("--tasks", "MR", "--data", "data", "--into", "home")
-    assert "2.0 x" in raysent("analyse", "efficiency", run, other, "--into", "home").out
-    assert "size" in raysent("analyse", "parameter", "size", run, other, "--into", "home").out
-    assert raysent("analyse", "examples", "hash:8", "--rows", "3", *task).code == 0
-    assert raysent("analyse", "errors", "hash:8", "hash:16", "--rows", "3", *task).code == 0
-    assert raysent("analyse", "tsne", "hash:8", "--points", "40", *task).code == 0
+    task = ("--tasks", "MR", "--set", "data=data", "--set", "into=home")
+    assert "2.0 x" in raysent("analyse", "efficiency", run, other, "--set", "into=home").out
+    assert "size" in raysent("analyse", "parameter", run, other, "--set", "setting=size", "--set", "into=home").out
+    assert raysent("analyse", "examples", "hash:8", "--set", "rows=3", *task).code == 0
+    assert raysent("analyse", "errors", "hash:8", "hash:16", "--set", "rows=3", *task).code == 0
+    assert raysent("analyse", "tsne", "hash:8", "--set", "points=40", *task).code == 0
     page = write_report(tmp_path / "home").read_text(encoding="utf-8")
     for heading in (
         "Score against training time",

@@ -119,21 +119,21 @@ def _files() -> dict[str, bytes | None]:
 
 
 SPACES = [
-    Case("wrong key", "space lint space.yaml", r"space.yaml:5: base.encoder.hiden_size: unknown name; did you mean 'hidden_size'\?", ("hidden_size", "hiden_size")),
-    Case("wrong section", "space lint space.yaml", r"space.yaml:9: serch: unknown name; did you mean 'search'\?", ("search:", "serch:")),
-    Case("wrong type", "space lint space.yaml", r"space.yaml:5: base.encoder.hidden_size: must be a valid integer; given 'many'", ("hidden_size: 8", "hidden_size: many")),
-    Case("scalar for mapping", "space lint space.yaml", r"space.yaml:5: base.encoder: must be a mapping of names to values; given 'gru'.*", ("{type: gru, hidden_size: 8, embedding: {dim: 6}}", "gru")),
-    Case("impossible value", "space lint space.yaml", r"space.yaml:7: base.training.learning_rate: must be greater than 0; given -0.01", ("0.01", "-0.01")),
-    Case("impossible edge", "space lint space.yaml", r"space.yaml:11: search.training.batch_size: must be greater than or equal to 2; given 0", ("[24, 48]", "[24, 0]")),
-    Case("nothing given for an encoder", "space lint space.yaml", r"space.yaml:5: base.encoder.type: is required and is not given", ("type: gru, ", "")),
-    Case("unknown encoder", "space lint space.yaml", r"space.yaml:5: base.encoder.type: unknown type 'grue'; did you mean 'gru'\?", ("type: gru", "type: grue")),
-    Case("unknown domain", "space lint space.yaml", r"space.yaml:11: search.training.batch_size: unknown kind of domain 'chioce'; did you mean 'choice'\?", ("batch_size: {choice", "batch_size: {chioce")),
-    Case("unknown task in a space", "space lint space.yaml", r"space.yaml:12: evaluation.tasks: MRR: unknown task; did you mean 'MR'\?", ("limits: {trials: 4}", "evaluation: {tasks: [MRR]}")),
-    Case("broken YAML", "space lint space.yaml", r"space.yaml:13: not valid YAML: expected ',' or '}', but got '<stream end>'", ("trials: 4}", "trials: 4")),
-    Case("key given twice", "space lint space.yaml", r"space.yaml:12: not valid YAML: found duplicate key \"base\" .*", ("limits:", "base:")),
-    Case("empty space", "space lint empty.yaml", r"empty.yaml: must be a mapping of names to values; given nothing", files={"empty.yaml": ""}),
-    Case("list for a space", "space lint list.yaml", r"list.yaml: must be a mapping of names to values; given a list", files={"list.yaml": "- a\n"}),
-    Case("space that is no text", "space lint odd.yaml", r"odd.yaml: must be text in UTF-8; byte 0 is not; is this another file\?", files={"odd.yaml": b"\xff\xfe"}),
+    Case("wrong key", "doctor space.yaml", r"space.yaml:5: base.encoder.hiden_size: unknown name; did you mean 'hidden_size'\?", ("hidden_size", "hiden_size")),
+    Case("wrong section", "doctor space.yaml", r"space.yaml:9: serch: unknown name; did you mean 'search'\?", ("search:", "serch:")),
+    Case("wrong type", "doctor space.yaml", r"space.yaml:5: base.encoder.hidden_size: must be a valid integer; given 'many'", ("hidden_size: 8", "hidden_size: many")),
+    Case("scalar for mapping", "doctor space.yaml", r"space.yaml:5: base.encoder: must be a mapping of names to values; given 'gru'.*", ("{type: gru, hidden_size: 8, embedding: {dim: 6}}", "gru")),
+    Case("impossible value", "doctor space.yaml", r"space.yaml:7: base.training.learning_rate: must be greater than 0; given -0.01", ("0.01", "-0.01")),
+    Case("impossible edge", "doctor space.yaml", r"space.yaml:11: search.training.batch_size: must be greater than or equal to 2; given 0", ("[24, 48]", "[24, 0]")),
+    Case("nothing given for an encoder", "doctor space.yaml", r"space.yaml:5: base.encoder.type: is required and is not given", ("type: gru, ", "")),
+    Case("unknown encoder", "doctor space.yaml", r"space.yaml:5: base.encoder.type: unknown type 'grue'; did you mean 'gru'\?", ("type: gru", "type: grue")),
+    Case("unknown domain", "doctor space.yaml", r"space.yaml:11: search.training.batch_size: unknown kind of domain 'chioce'; did you mean 'choice'\?", ("batch_size: {choice", "batch_size: {chioce")),
+    Case("unknown task in a space", "doctor space.yaml", r"space.yaml:12: evaluation.tasks: MRR: unknown task; did you mean 'MR'\?", ("limits: {trials: 4}", "evaluation: {tasks: [MRR]}")),
+    Case("broken YAML", "doctor space.yaml", r"space.yaml:13: not valid YAML: expected ',' or '}', but got '<stream end>'", ("trials: 4}", "trials: 4")),
+    Case("key given twice", "doctor space.yaml", r"space.yaml:12: not valid YAML: found duplicate key \"base\" .*", ("limits:", "base:")),
+    Case("empty space", "doctor empty.yaml", r"empty.yaml: must be a mapping of names to values; given nothing", files={"empty.yaml": ""}),
+    Case("list for a space", "doctor list.yaml", r"list.yaml: must be a mapping of names to values; given a list", files={"list.yaml": "- a\n"}),
+    Case("space that is no text", "doctor odd.yaml", r"odd.yaml: must be text in UTF-8; byte 0 is not; is this another file\?", files={"odd.yaml": b"\xff\xfe"}),
     Case("missing space", "sweep spaces.yaml", r"spaces.yaml: no such search space; did you mean 'space.yaml'\?"),
     Case("missing bare space", "sweep quick_thougths", r"quick_thougths: no such search space; did you mean 'quick_thoughts'\?"),
     Case("folder for a space", "sweep .", r"\.: must be a search-space file; given a folder; name a .yaml file in it"),
@@ -149,8 +149,9 @@ OPTIONS = [
     Case("--time without a unit", f"{SWEEP} --time 30", r"--time 30: a duration must look like 90s, 30m, 2h or 1h30m; given '30'"),
     Case("--trials none", f"{SWEEP} --trials 0", r"--trials: must be greater than or equal to 1; see 'raysent sweep --help'"),
     Case("unknown option", f"{SWEEP} --trails 3", r"--trails: no such option; did you mean .*--trials.*\?; see 'raysent sweep --help'"),
+    Case("option that is gone", "sweep space.yaml --memory 1GiB", r"--memory: is gone; use --set limits.memory=4GiB; see 'raysent sweep --help'"),
     Case("unknown command", "swep space.yaml", r"swep: no such command; did you mean 'sweep'\?; see 'raysent --help'"),
-    Case("missing argument", "sweep", r"Missing argument 'SPACE'; see 'raysent sweep --help'"),
+    Case("missing argument", "sweep", r"SPACE: is required and is not given; see 'raysent sweep --help'"),
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
     Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
     Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout; given none; name it with --data, .*"),
@@ -170,17 +171,16 @@ CORPORA = [
     Case("truncated gzip", f"{SWEEP} --corpus cut.txt.gz", r"cut.txt.gz: truncated or not gzip \(.*\); fetch it again", files={"cut.txt.gz": gzip.compress(os.urandom(999))[:400]}),
     Case("broken JSON line", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:2: must be one JSON object a line; .*", files={"b.jsonl": '{"text": "A b."}\n{"text":\n'}),
     Case("JSON without text", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body; name the field in corpus.text_field", files={"b.jsonl": '{"body": "A b."}\n'}),
-    Case("table without a column of text", f"{SWEEP} --corpus b.csv", r".*corpus.text_field: b.csv: must name the column of text; the columns are id, body; add --column body", files={"b.csv": "id,body\n1,a\n"}),
-    Case("table without the column", f"{SWEEP} --corpus b.csv --column bdy", r"--column bdy: b.csv: must name a column; given 'bdy'; did you mean 'body'\?", files={"b.csv": "id,body\n1,a\n"}),
-    Case("table without the column of documents", f"{SWEEP} --corpus b.csv --column body --set corpus.document_field=ids", r"--set corpus.document_field=ids: b.csv: must name a column; given 'ids'; did you mean 'id'\?", files={"b.csv": "id,body\n1,a\n"}),
+    Case("table without a column of text", f"{SWEEP} --corpus b.csv", r".*corpus.text_field: b.csv: must name the column of text; the columns are id, body; name one, as body", files={"b.csv": "id,body\n1,a\n"}),
+    Case("table without the column", f"{SWEEP} --corpus b.csv --set corpus.text_field=bdy", r"--set corpus.text_field=bdy: b.csv: must name a column; given 'bdy'; did you mean 'body'\?", files={"b.csv": "id,body\n1,a\n"}),
+    Case("table without the column of documents", f"{SWEEP} --corpus b.csv --set corpus.text_field=body --set corpus.document_field=ids", r"--set corpus.document_field=ids: b.csv: must name a column; given 'ids'; did you mean 'id'\?", files={"b.csv": "id,body\n1,a\n"}),
     Case("documents whose rows are apart", f"{SWEEP} --corpus b.csv --set corpus.document_field=id", r"b.csv: row 3: rows of one document must follow one another; '1' was before; sort the rows by 'id'", files={"b.csv": "id,text\n1,a\n2,b\n1,c\n"}),
     Case("ragged table", f"{TRAIN} --corpus b.csv", r"b.csv: row 2: must have 2 values, as the header; given 1; put values with ',' in double quotes", files={"b.csv": "id,text\n1,a\n2\n"}),
-    Case("table to search without a column of text", "neighbours hash:8 b.csv --query a", r"corpus.text_field: b.csv: must name the column of text; the columns are id, body; add --column body", files={"b.csv": "id,body\n1,a\n"}),
+    Case("table to search without a column of text", "neighbours hash:8 b.csv --query a", r"corpus.text_field: b.csv: must name the column of text; the columns are id, body; name one, as body", files={"b.csv": "id,body\n1,a\n"}),
     Case("batch larger than the corpus", f"{SWEEP} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 for the 270 train sentences .*; lower it or add text"),
     Case("edge larger than the corpus", SWEEP, r"space.yaml:11: training.batch_size: must be at most 270 .*; given 480; lower it or add text", ("[24, 48]", "[24, 480]")),
-    Case("batch below the workers", f"{SWEEP} --workers-per-trial 25", r"space.yaml:11: training.batch_size: must be at least the 25 workers; given 24; raise it"),
+    Case("batch below the workers", f"{SWEEP} --set limits.workers_per_trial=25", r"space.yaml:11: training.batch_size: must be at least the 25 workers; given 24; raise it"),
     Case("misspelt metric", f"{SWEEP} --metric document_acuracy", r"--metric document_acuracy: unknown metric or task; did you mean 'document_accuracy'\?"),
-    Case("no number of labels", f"{SWEEP} --labels many", r"--labels many: must be numbers of at least 8, or all; given 'many'"),
     Case("cache on a file", f"{SWEEP} --set corpus.cache_dir=text.txt", r".*text.txt: a file exists where a folder is needed, or the reverse"),
     Case("training on a missing corpus", f"{TRAIN} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
     Case("training with too large a batch", f"{TRAIN} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 .*"),
@@ -201,7 +201,7 @@ WORD_VECTORS = [
 FOLDERS = [
     Case("run folder taken", SWEEP, r"out: holds a sweep already; continue with 'raysent resume out' or name another --run", files={"out/sweep.json": "{}"}),
     Case("run folder of a training", SWEEP, r"out: holds a training; name another --run", files={"out/run.json": "{}"}),
-    Case("training into a sweep's folder", TRAIN, r"out: holds a sweep; name another --run", files={"out/sweep.json": "{}"}),
+    Case("training into a sweep's folder", TRAIN, r"out: holds a sweep; name another run folder", files={"out/sweep.json": "{}"}),
     Case("file for a run folder", SWEEP, r"out: a file stands where the run folder is needed; name another --run", files={"out": "x"}),
     Case("resume of nothing", "resume out", r"out: not a sweep's folder, there is no sweep.json in it; name what --run named"),
     Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name what --run named", files={"out/sweep.json": "[1]"}),
@@ -293,11 +293,9 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input:2: must be UTF-8; given byte 0xff; convert it with iconv"),
         (["no.txt", "-o", "x.npy"], b"", r"no.txt: no such file"),
         ([".", "-o", "x.npy"], b"", r"\.: must be a file of lines; given a folder"),
-        (["b.csv", "-o", "x.npy"], b"", r"--column: b.csv: must name the column of text; the columns are id, body; add --column body or, if the first line is a row, --no-header"),
+        (["b.csv", "-o", "x.npy"], b"", r"--column: b.csv: must name the column of text; the columns are id, body; name one, as body or, if the first line is a row, set header=false"),
         (["empty.csv", "-o", "x.npy"], b"", r"empty.csv: must hold text; given no row of it"),
-        (["empty.csv", "-o", "x.npy", "--usd-per-hour", "0"], b"", r"--usd-per-hour: must be used with --input; leave it out for one file"),
-        (["b.jsonl", "-o", "x.npy", "--no-header"], b"", r"b.jsonl: only .csv and .tsv may be read without a line of names"),
-        (["--input", "b.csv", "-o", "out", "--no-header"], b"", r"--no-header: must be used with FILE; leave it out with --input"),
+        (["b.jsonl", "-o", "x.npy", "--set", "header=false"], b"", r"b.jsonl: only .csv and .tsv may be read without a line of names"),
         (["b.csv", "--column", "bdy", "-o", "x.npy"], b"", r"--column: b.csv: must name a column; given 'bdy'; did you mean 'body'\?"),
         (["b.csv", "--column", "id", "-o", "x.csv"], b"", r"x.csv: must end in .npy, .npz, .parquet; given .csv"),
         (["b.jsonl", "-o", "x.npz"], b"", r"b.jsonl: row 1: --column 'text' must be text; given int"),
@@ -307,8 +305,8 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         (["text.txt", "-o", "."], b"", r"\.: must be a file; it is a folder or a device"),
         (["text.txt", "-o", "/dev/full"], b"", r"/dev/full: must be a file; it is a folder or a device"),
         (["text.txt", "-o", "text.txt/x.npy"], b"", r"text.txt/x.npy: a file exists where a folder is needed, or the reverse"),
-        (["text.txt", "-o", "x.npy", "--batch-size", "0"], b"", r"--batch-size: must be greater than or equal to 1; see .*"),
-        (["text.txt"], b"", r"Missing option '--output' / '-o'; see 'raysent encode --help'"),
+        (["text.txt", "-o", "x.npy", "--set", "batch_size=many"], b"", r"--set batch_size=many: must be a valid integer.*"),
+        (["text.txt"], b"", r"--output: is required and is not given; see 'raysent encode --help'"),
     ],
 )  # fmt: skip
 def test_encode_names_what_it_cannot_read_or_write(type_, place, arguments, stdin, error):
@@ -454,10 +452,10 @@ def test_second_driver_of_a_run_is_refused(type_, begun, cache, monkeypatch):
 def test_more_workers_than_cores_are_refused_and_the_folder_stays_free(type_, place):
     """What only the cluster can tell is told in the same way."""
     set_batch = ["--set", "training.batch_size=200"]
-    error = (
-        r"limits: one trial needs 200 cores and 0 GPUs; there are \d+ cores and \d+ GPUs; lower --workers-per-trial .*"
+    error = r"limits: one trial needs 200 cores and 0 GPUs; there are \d+ cores and \d+ GPUs; lower limits.workers_per_trial .*"
+    _refused(
+        type_, *SWEEP.split(), *set_batch, "--set", "limits.workers_per_trial=200", error=error, is_after_plan=True
     )
-    _refused(type_, *SWEEP.split(), *set_batch, "--workers-per-trial", "200", error=error, is_after_plan=True)
 
 
 def test_cluster_that_does_not_answer_is_named(type_, place):

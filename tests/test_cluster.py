@@ -264,12 +264,10 @@ def test_orphans_are_listed_and_removed(aws, file, monkeypatch, capsys):
     late, odd = _start(aws, expires=_time(-1), cluster="other"), _start(aws, expires="tomorrow")
     kept = _start(aws, expires=_time(1))
     raysent = CommandLine(monkeypatch, capsys)
-    shown = json.loads(raysent("cluster", "orphans", file, "--json").out)
-    assert {machine["name"] for machine in shown["orphans"]} == {late, odd}
-    assert "--remove terminates them" in raysent("cluster", "orphans", file).err
-    assert raysent("cluster", "orphans", file, "--remove").code == 0
+    shown = json.loads(raysent("cluster", "status", file, "--json").out)
+    assert {machine["name"] for machine in shown["machines"] if machine["is_orphan"]} == {late, odd}
+    assert raysent("cluster", "down", file, "--orphans").code == 0
     assert [machine.name for machine in Account("us-east-1").machines()] == [kept]
-    assert raysent("cluster", "orphans", file).out == "no orphans in us-east-1\n"
 
 
 def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, capsys):
@@ -369,18 +367,19 @@ def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkey
     ray, raysent, machines = FakeRay(), CommandLine(monkeypatch, capsys), []
     monkeypatch.setattr(launcher_module, "run_process", ray)
     monkeypatch.setattr(launcher_module, "Account", lambda _: SimpleNamespace(machines=lambda _: machines))
-    ran = raysent("cluster", "keep", file)
+    monkeypatch.setattr(launcher_module.Launcher, "up", lambda self, **_: None)
+    ran = raysent("cluster", "up", file, "--keep", "4h", "--yes")
     assert (ran.code, ran.err) == (2, "error: raysent: no head is running; 'raysent cluster up' launches one\n")
     machines.append(SimpleNamespace(is_head=True, expires=NOW + datetime.timedelta(hours=1)))
-    ran = raysent("cluster", "keep", file, "--for", "4h")
+    ran = raysent("cluster", "up", file, "--keep", "4h", "--yes")
     assert ran.code == 0
     lease = "~/raysent-fleet/lease"
     command = f"mkdir -p ~/raysent-fleet && echo 14400 > {lease}.new && mv {lease}.new {lease}"
     assert ray.commands == [["exec", str(launched.file), command]]
     assert ran.err.startswith("the head is kept until ")
-    assert "its time to live ends it before, at " in ran.err
+    assert "its time to live ends it at " in ran.err
     launched.token_file.unlink()
-    assert "was not launched from this computer" in raysent("cluster", "keep", file).err
+    assert "was not launched from this computer" in raysent("cluster", "up", file, "--keep", "4h", "--yes").err
 
 
 # -- what keeps a cluster from being launched -------------------------------------------------------------------------

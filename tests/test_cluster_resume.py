@@ -118,7 +118,9 @@ def _no_prices(*_, **__):
 def test_resume_uses_the_files_in_the_bucket(jobs, monkeypatch, capsys, tmp_path):
     """The local corpus may be deleted; a new budget is passed on; workers are limited as for a new sweep."""
     raysent = CommandLine(monkeypatch, capsys)
-    first = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", "--max-hourly", "2.3usd")
+    first = raysent(
+        "sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", "--set", "cost.max_hourly=2.3usd"
+    )
     assert first.code == 0, first.err
     remote = json.loads(Path("home/remote.json").read_text())["remote"]
     key = remote.removeprefix(f"s3://{BUCKET}/")

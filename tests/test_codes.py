@@ -300,7 +300,7 @@ def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path
     fit(tiny_run(source, **changes, training__max_steps=1, training__num_reports=1), tmp_path / "run")
     raysent = CommandLine(monkeypatch, capsys)
     (tmp_path / "text").write_text("w1 w2\nw3\n")
-    arguments = (tmp_path / "text", "-o", tmp_path / "codes.npy", "--precision", "ubinary")
+    arguments = (tmp_path / "text", "-o", tmp_path / "codes.npy", "--set", "precision=ubinary")
     ran = raysent("encode", tmp_path / "run", *arguments)
     assert (ran.code, "2 sentences, 256 bytes each" in ran.err) == (0, True)
     codes = np.load(tmp_path / "codes.npy")

@@ -329,8 +329,6 @@ def test_command_prints_the_front(folder, monkeypatch, capsys):
     refused = command(*typed, *few, "--set", "objective.max_loss=-100")
     assert refused.code == 2
     assert refused.err.startswith("error: --set objective.max_loss=-100: ")
-    both = command(*typed, "--time", "1m", "--hours", "1")
-    assert (both.code, both.err) == (2, "error: --time and --hours: must not both be given\n")
 
 
 def test_a_teacher_that_is_not_there_is_named(tmp_path):

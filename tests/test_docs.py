@@ -53,7 +53,7 @@ def test_configuration_reference_links_to_its_own_sections(pages):
 
 def test_command_reference_holds_commands_of_groups(pages):
     """A command of a group stands under its group's name, with its options."""
-    assert "### raysent cluster keep\n" in pages["commands"]
+    assert "### raysent cluster up\n" in pages["commands"]
     assert "`--budget 40usd`\n: " in pages["commands"]
 
 

@@ -141,7 +141,7 @@ def test_encode_corpus_skips_what_is_done_and_encodes_a_changed_file_again(texts
 def test_encode_command_encodes_damaged_vectors_again(texts, tmp_path, monkeypatch, capsys) -> None:
     """Whatever part of a file of vectors is zeros, lost or taken out, a line names it, and its bytes come back."""
     command = CommandLine(monkeypatch, capsys)
-    arguments = ("encode", "hash:8", "--input", texts, "-o", tmp_path / "out")
+    arguments = ("encode-corpus", "hash:8", texts, "-o", tmp_path / "out")
     command(*arguments)
     whole, path = digests(tmp_path / "out"), tmp_path / "out" / "a.txt.parquet"
     data = path.read_bytes()
@@ -397,16 +397,14 @@ def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None
     assert list((tmp_path / "cache" / "uploads").iterdir()) == []
 
 
-def test_encode_command_with_input(texts, tmp_path, monkeypatch, capsys) -> None:
-    """The command prints what was done; options of many files need --input; a limit is exit code 5."""
+def test_encode_corpus_command(texts, tmp_path, monkeypatch, capsys) -> None:
+    """The command prints what was done; a limit is exit code 5."""
     command = CommandLine(monkeypatch, capsys)
-    ran = command("encode", "hash:8", "--input", texts, "-o", tmp_path / "out", "--no-text", "--json")
+    ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "out", "--set", "keeps_text=false", "--json")
     assert json.loads(ran.out) | {"version": 1, "num_files": 4, "num_rows": 177, "width": 8} == json.loads(ran.out)
     assert "text" not in pq.read_schema(tmp_path / "out" / "a.txt.parquet").names
-    ran = command("encode", "hash:8", "--input", texts, "-o", tmp_path / "out", "--no-text")
+    ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "out", "--set", "keeps_text=false")
     assert "0 files, 0 sentences, 8 dimensions; 4 were there already" in ran.err
-    ran = command("encode", "hash:8", "--input", texts, "-o", tmp_path / "late", "--time", "0s")
+    ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "late", "--time", "0s")
     assert ran.code == 5
     assert "the time of 0s is over; 4 files are left; run the command again to continue" in ran.err
-    ran = command("encode", "hash:8", texts / "a.txt", "-o", "x.npy", "--time", "5s")
-    assert (ran.code, ran.err) == (2, "error: --time: must be used with --input; leave it out for one file\n")

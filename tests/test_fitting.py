@@ -97,7 +97,7 @@ def test_fit_space_limits_passes_and_says_so():
     """A text is not read without end, and the plan says what uses the time."""
     space = fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=1e6))
     assert space.config({}).training.epochs == 1.5
-    assert "raise --trials" in space.fitted["training.epochs"]
+    assert "raise limits.trials" in space.fitted["training.epochs"]
 
 
 def test_fit_space_reaches_the_members_and_the_searched_encoders():
@@ -330,7 +330,7 @@ def test_scale_paper_gives_way_to_a_given_value():
 
 def test_scale_paper_of_a_space_without_published_settings_is_one_line():
     """The error says what to use."""
-    with pytest.raises(ConfigError, match=r"^--scale paper: .* 'quickstart' has none"):
+    with pytest.raises(ConfigError, match=r"^scale paper: .* 'quickstart' has none"):
         pipeline.scale_overrides(read_space(find_space("quickstart")), "paper")
 
 

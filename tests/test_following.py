@@ -325,7 +325,7 @@ def test_head_stores_how_a_command_ended_and_ends_the_cluster(tmp_path, monkeypa
     store_run(tmp_path)
     options = ["--run", str(tmp_path / "remote"), *(["--keep"] if is_kept else [])]
     before = signal.getsignal(signal.SIGTERM)
-    assert head_process.main([*options, "--", "space", "lint", "missing.yaml"]) == 2
+    assert head_process.main([*options, "--", "doctor", "missing.yaml"]) == 2
     record = find_run(str(tmp_path / "remote"), new_run=tmp_path).record
     assert record.code == 2
     assert record.lines[0].startswith("error: missing.yaml")

@@ -21,7 +21,8 @@ NOT_IN_SDIST = {".ci/run", ".gitattributes"}
 TINY = [
     "--trials=1",
     "--tasks=docs-neighbours",
-    "--no-baselines",
+    "--set",
+    "evaluation.baselines=false",
     "--labels=32",
     "--set=corpus.max_sentences=3000",
     "--set=vocabulary.size=500",
@@ -89,15 +90,15 @@ def test_installed_cost_prices_reads_the_shipped_list(installed):
 
 def test_installed_space_schema_is_printed(installed):
     """The schema needs nothing but the package."""
-    schema = json.loads(installed("space", "schema"))
+    schema = json.loads(installed("schema"))
     assert "limits" in schema["properties"]
     assert schema["title"] == "raysent search space"
 
 
 def test_installed_spaces_are_found_by_name(installed):
     """A shipped search space is found by its bare name; a wrong name is answered with the nearest."""
-    assert "quick_thoughts" in installed("space", "lint", "quick_thoughts")
-    installed("space", "lint", "quick_thought", code=2)
+    assert "quick_thoughts" in installed("doctor", "quick_thoughts")
+    installed("doctor", "quick_thought", code=2)
 
 
 def test_installed_completion_completes_commands(installed):
@@ -116,7 +117,7 @@ def test_installed_example_adds_an_encoder(installed):
     source, target = ROOT / "examples" / "own_encoder", installed.folder / "packages"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
     run(*pip, source, cwd=installed.folder)
-    assert "first_word" in installed("space", "schema", PYTHONPATH=str(target))
+    assert "first_word" in installed("schema", PYTHONPATH=str(target))
 
 
 @pytest.mark.cluster

@@ -261,7 +261,7 @@ def test_senteval_figures_on_published_data(tmp_path, monkeypatch, capsys):
     data, command = senteval_data(), CommandLine(monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     for config, figures in (("prototyping", PROTOTYPING | RELATED), ("default", DEFAULT)):
-        options = ["--protocol", "senteval", "--config", config, "--data", str(data), "--tasks", ",".join(figures)]
+        options = ["--protocol", f"senteval/{config}", "--data", str(data), "--tasks", ",".join(figures)]
         values = json.loads(command("evaluate", "hash:50", *options, "--json").out)
         assert values["config"] == config
         for one in values["results"]:

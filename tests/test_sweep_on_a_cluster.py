@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from submissions import SHIPPED, toy_space
 
-from raysent import cluster
 from raysent.cluster import SubmittedSweep, submission
 from raysent.sweeps import Workers
 from raysent.sweeps.ray_tune import _driver_place
@@ -34,7 +33,7 @@ def submitted(monkeypatch):
         seen.append((file, submitted))
         return SubmittedSweep(0)
 
-    monkeypatch.setattr(cluster, "run_submission", run)
+    monkeypatch.setattr("raysent.pipeline.clusters.run_submission", run)
     return seen
 
 
@@ -58,9 +57,9 @@ def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
     ("options", "num"),
     [
         ([], 8),
-        (["--max-hourly", "3.3usd"], 3),
-        (["--max-hourly", "3usd", "--set", "cost.usd_per_hour=0.5"], 5),
-        (["--market", "on-demand"], 2),
+        (["--set", "cost.max_hourly=3.3usd"], 3),
+        (["--set", "cost.max_hourly=3usd", "--set", "cost.usd_per_hour=0.5"], 5),
+        (["--set", "cost.market=on-demand"], 2),
     ],
 )
 def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num):
@@ -77,10 +76,10 @@ def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num)
     [
         (["--cluster", "none.yaml"], "error: none.yaml: no such file"),
         (["--cluster", SHIPPED, "--address", "auto"], "error: --cluster: must not stand beside --address or --dry-run"),
-        (["--cluster", SHIPPED, "--run", "."], "error: .: must be empty; name another --run"),
+        (["--cluster", SHIPPED, "--run", "."], "error: .: must be empty; name another run folder"),
         (
-            ["--cluster", SHIPPED, "--max-hourly", "1usd"],
-            "error: --max-hourly 1usd: must allow for the head and one worker, 1.24 usd an hour at most; given 1.00",
+            ["--cluster", SHIPPED, "--set", "cost.max_hourly=1usd"],
+            "error: --set cost.max_hourly=1usd: must allow for the head and one worker, 1.24 usd an hour at most; given 1.00",
         ),
     ],
 )

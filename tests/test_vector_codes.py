@@ -130,16 +130,16 @@ def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     np.save("vectors.npy", clustered_vectors())
     raysent = CommandLine(monkeypatch, capsys)
-    arguments = ("binarize", "vectors.npy", "-o", "codes.npy", "--method", "random_projection", "--bits", "20")
+    arguments = ("binarize", "vectors.npy", "-o", "codes.npy", "--set", "method=random_projection", "--set", "bits=20")
     about = json.loads(raysent(*arguments, "--keep", "kept", "--json").out)
     assert (about["rows"], about["bits"]) == (400, 20)
     assert np.load("codes.npy").shape == (400, 3)
     assert "400 codes of 20 bits" in raysent("binarize", "vectors.npy", "-o", "again.npy", "--use", "kept").out
     np.testing.assert_array_equal(np.load("again.npy"), np.load("codes.npy"))
     for options, message in (
-        (("--method", "pca"), "error: --method pca: unknown type 'pca'"),
+        (("--set", "method=pca"), "error: method=pca: unknown type 'pca'"),
         (("--set", "objective.lamda_sp=1"), "did you mean 'lambda_sp'?"),
-        (("--seed", "1", "--set", "seed.x=1"), "error: --set seed.x=1: seed.x: 'seed' must be a mapping"),
+        (("--set", "seed=1", "--set", "seed.x=1"), "error: --set seed.x=1: seed.x: 'seed' must be a mapping"),
         (("--use", "nowhere"), "nowhere"),
     ):
         ran = raysent("binarize", "vectors.npy", "-o", "codes.npy", *options)

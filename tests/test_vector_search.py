@@ -210,4 +210,4 @@ def test_neighbours_and_index_commands_read_a_folder_of_vectors(texts, tmp_path,
     assert shown[0]["num_sentences"] == 150
     ran = command("neighbours", "hash:16", tmp_path / "in", "--query", "a", "--index", index)
     assert (ran.code, "--index: must be used with a folder of vectors" in ran.err) == (2, True)
-    assert command("neighbours", "hash:16", out, "--query", "a", "--column", "b").code == 2
+    assert command("neighbours", "hash:16", out, "--query", "a", "--set", "column=b").code == 2

@@ -46,7 +46,7 @@ def test_report_of_a_sweep(folder, name, status):
 def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
     """Nothing is trained; the table has the one ranking, and the record the new budget."""
     before = (folder / "finished" / "trials.csv").read_bytes()
-    command = ("resume", "finished", "--budget", "9usd", "--accept-versions", "--json")
+    command = ("resume", "finished", "--budget", "9usd", "--set", "accept_versions=true", "--json")
     ran = CommandLine(monkeypatch, capsys)(*command)
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["best"] == "0004"
@@ -59,7 +59,7 @@ def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
 def test_resume_of_a_killed_sweep_finishes_every_trial(folder):
     """The trial that was running continues from its checkpoint; the finished one is not trained again."""
     before = (folder / "killed" / "trials" / "0000" / "model.safetensors").stat().st_mtime_ns
-    resumed = typed("resume", folder / "killed", "--accept-versions", "--json")
+    resumed = typed("resume", folder / "killed", "--set", "accept_versions=true", "--json")
     assert resumed.returncode == 0, resumed.stderr
     events = list(read_events(folder / "killed"))
     assert [event["trial"] for event in events if event["event"] == "ended"] == ["0000", "0001", "0002"]

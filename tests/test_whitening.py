@@ -174,7 +174,7 @@ def test_whiten_refuses_what_cannot_be_whitened_or_chosen(trained, tmp_path):
     options = {"corpus": str(trained / "text.txt"), "num_sentences": 50, "progress": False}
     with pytest.raises(ConfigError, match="dimension: must be from 1 to .*; given 17"):
         raysent.whiten(plain, dimension=17, **options)
-    with pytest.raises(ConfigError, match=r"^set validation.downstream.tasks='x': .*'validation' must be a mapping"):
+    with pytest.raises(ConfigError, match=r"^set validation.downstream.tasks=x: .*'validation' must be a mapping"):
         raysent.whiten(plain, dimension=5, set={"validation": 3, "validation.downstream.tasks": "x"}, **options)
     with pytest.raises(ConfigError, match="dimension auto: must have validation scores to choose by"):
         raysent.whiten(plain, **options)
@@ -191,16 +191,16 @@ def test_whiten_refuses_what_cannot_be_whitened_or_chosen(trained, tmp_path):
 def test_whiten_command_prints_the_scores_and_saves(trained, tmp_path, monkeypatch, capsys):
     """A dimension that is named, and one that is chosen."""
     run = CommandLine(monkeypatch, capsys)
-    named = run("whiten", trained / "run", "--dimension", 4, "--sentences", 200, "-o", tmp_path / "four")
+    named = run("whiten", trained / "run", "--dimension", 4, "--set", "num_sentences=200", "-o", tmp_path / "four")
     assert named.code == 0, named.err
     assert " dimensions, whitened on 200 sentences" in named.out
     assert load(tmp_path / "four").get_sentence_embedding_dimension() == 4
-    chosen = run("whiten", trained / "run", "--sentences", 300, "-o", tmp_path / "best", "--json")
+    chosen = run("whiten", trained / "run", "--set", "num_sentences=300", "-o", tmp_path / "best", "--json")
     values = json.loads(chosen.out)
     assert values["scores"].keys() == {"none", str(values["rank"])}
     assert run("whiten", trained / "run", "-o", tmp_path / "best").code == 2
     wrong = run("whiten", trained / "run", "-o", tmp_path / "new", "--dimension", "0")
-    assert wrong.err.strip() == "error: --dimension: must be a positive whole number, full or auto; given '0'"
+    assert wrong.err.strip() == "error: --dimension: must be a positive whole number, full or auto; given 0"
 
 
 def test_search_over_whitening_needs_a_metric_that_reads_it(tmp_path):

@@ -42,7 +42,7 @@ def test_average_command_removes_the_first_singular_vector(tmp_path, monkeypatch
     write_files(tmp_path)
     raysent = CommandLine(monkeypatch, capsys)
     files = (tmp_path / "vectors.txt", "-o", tmp_path / "model")
-    ran = raysent("average", *files, "--remove-component", tmp_path / "text.txt", "--json")
+    ran = raysent("average", *files, "--set", f"remove_component={tmp_path / 'text.txt'}", "--json")
     assert (ran.code, json.loads(ran.out)["dim"]) == (0, 2)
     v = VECTORS.vectors
     means = np.stack([(v[0] + v[1]) / 2, (v[1] + v[2]) / 2, (2 * v[0] + v[2]) / 3])
@@ -57,8 +57,11 @@ def test_average_command_removes_the_first_singular_vector(tmp_path, monkeypatch
     [
         (("--weighting", "sif"), "--counts: must name a file of 'word count' lines for --weighting sif; given none"),
         (("--weighting", "tfidf"), "--weighting: must be uniform or sif; given 'tfidf'"),
-        (("--weighting", "sif", "--counts", "text.txt"), "text.txt:1: must be a word and a whole number; given 'the"),
-        (("--remove-component", "nowhere.txt"), "nowhere.txt: no such file"),
+        (
+            ("--weighting", "sif", "--set", "counts=text.txt"),
+            "text.txt:1: must be a word and a whole number; given 'the",
+        ),
+        (("--set", "remove_component=nowhere.txt"), "nowhere.txt: no such file"),
     ],
 )
 def test_average_mistakes_raise_one_clear_error(tmp_path, monkeypatch, capsys, arguments, message):
@@ -188,6 +191,6 @@ def test_expand_and_bag_commands_write_models(trained, tmp_path, monkeypatch, ca
     assert ran.code == 0
     assert "18 dimensions" in ran.out
     ran = raysent("bag", str(trained), "-o", str(folder))
-    assert (ran.code, "holds a model already; name another folder with -o" in ran.err) == (2, True)
+    assert (ran.code, "holds a model already; name another folder" in ran.err) == (2, True)
     ran = raysent("expand", "hash:5", str(tmp_path / "vectors.txt"), "-o", str(tmp_path / "x"))
     assert (ran.code, "must be a trained model with words of its own" in ran.err) == (2, True)

@@ -1,4 +1,4 @@
-"""Nearest sentences in a folder of vectors that `raysent encode --input` wrote, with or without an index of FAISS.
+"""Nearest sentences in a folder of vectors that `raysent encode-corpus` wrote, with or without an index of FAISS.
 
     folder of Parquet files -> `build_index` -> FILE, an index of FAISS, and FILE.json: its SHA-256, and of which files
     queries -> `search_folder`, which reads all vectors, or with FILE only the texts of what is found

@@ -12,47 +12,86 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from raysent import __version__
-from raysent.cli.analyse import analyse_app
-from raysent.cli.cluster import cluster_app
-from raysent.cli.components import components_app
-from raysent.cli.cost import cost_app
-from raysent.cli.evaluate import data_app, evaluate_app
-from raysent.cli.exports import export_app
-from raysent.cli.models import model_app
-from raysent.cli.reproduce import reproduce_app
-from raysent.cli.search import search_app
-from raysent.cli.submit import attach_app
-from raysent.cli.sweep import space_app, sweep_app
-from raysent.errors import ExitCode, RaysentError
+from raysent.cli import evaluate, machines, models, papers, sweep, vectors
+from raysent.cli.options import as_typed
+from raysent.errors import ExitCode, RaysentError, did_you_mean
 from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
 
-# Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
-UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
-
-_WORDING = (
-    (r"^Invalid value for '([^']+)': (Input should be )?", r"\1: must be "),
-    (r", unable to parse string as an? \w+$", ""),
-    (r"^No such (option|command):? '?([^' ]+)'?", r"\2: no such \1"),
-    (r"\.? Did you mean ('[^']+')\?$", r"; did you mean \1?"),
-    (r" \((?:Possible options|Did you mean one of): ([^)]+)\)$", r"; did you mean one of \1?"),
-)
+# What every mistake in a command line is: typer may keep click, whose class it is, under another name.
+UsageError: Any = typer.BadParameter.__base__
 
 _ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
+
+# Group of `raysent --help` -> its commands.
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start here": (
+        sweep.sweep, sweep.plan, sweep.resume, sweep.train,
+        evaluate.evaluate, evaluate.ensemble, evaluate.report, evaluate.doctor, vectors.encode,
+    ),
+    "Models": (
+        sweep.retrain, models.distill, models.whiten, models.expand, models.bag, models.average, models.binarize,
+        models.export, models.serve,
+    ),
+    "Text and vectors": (
+        vectors.encode_corpus, vectors.index, vectors.neighbours, vectors.analogies, evaluate.analyse,
+    ),
+    "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
+    "Papers and components": (papers.reproduce, papers.components, papers.schema),
+}  # fmt: skip
+
+# Options and commands of earlier versions -> what says the same.
+_RETIRED = {
+    "--concurrent": "--set limits.concurrent=N",
+    "--workers-per-trial": "--set limits.workers_per_trial=N",
+    "--gpus-per-worker": "--set limits.gpus_per_worker=X, of train --set gpus_per_worker=X",
+    "--memory": "--set limits.memory=4GiB",
+    "--max-hourly": "--set cost.max_hourly=12usd",
+    "--market": "--set cost.market=NAME",
+    "--on-budget": "--set cost.on_budget=NAME",
+    "--retrain": "--set evaluation.retrain=N",
+    "--retrain-epochs": "--set evaluation.retrain_epochs=N",
+    "--baselines": "--set baselines=true, of sweep --set evaluation.baselines=true",
+    "--no-baselines": "--set baselines=false, of sweep --set evaluation.baselines=false",
+    "--column": "--set corpus.text_field=NAME, or --set column=NAME",
+    "--from-scratch": "--set from_scratch=true",
+    "--config": "--protocol NAME/CONFIG",
+    "--max-ms": "--set max_ms=X",
+    "--hours": "--time",
+    "--track": "--set 'track=[TRACKER:TARGET]'",
+    "--method": "--set method=NAME",
+    "--bits": "--set code.bits=N",
+    "--input": "'raysent encode-corpus MODEL INPUT'",
+    "data": "'raysent doctor DIR'",
+    "space": "'raysent doctor FILE' or 'raysent schema'",
+    "compose": "raysent.compose of Python, or 'raysent ensemble'",
+}
 
 
 class _StoppedError(Exception):
     """An interrupt, with the line that says how to continue, if there is one; typer would drop it."""
+
+
+class _Command(typer.core.TyperCommand):
+    """A command; an error of the library that begins with an argument begins with the option that was typed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except RaysentError as error:
+            flags = [flag for parameter in self.params for flag in parameter.opts if flag.startswith("--")]
+            options = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+            raise type(error)(as_typed(str(error), options)) from None
 
 
 class _Root(typer.core.TyperGroup):
@@ -62,6 +101,13 @@ class _Root(typer.core.TyperGroup):
         """Read the command line."""
         with _stopped():
             return super().make_context(*arguments, **options)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command."""
+        if args and self.get_command(ctx, args[0]) is None:
+            fix = f"; use {_RETIRED[args[0]]}" if args[0] in _RETIRED else did_you_mean(args[0], self.commands)
+            ctx.fail(f"{args[0]}: no such command{fix}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -84,24 +130,15 @@ app = typer.Typer(
     help="Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.",
     epilog=ExitCode.sentence(),
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# As `raysent --help` lists them: those without a name give their commands to the root.
-app.add_typer(sweep_app)
-app.add_typer(attach_app)
-app.add_typer(evaluate_app)
-app.add_typer(space_app, name="space")
-app.add_typer(data_app, name="data")
-app.add_typer(analyse_app, name="analyse")
-app.add_typer(cost_app, name="cost")
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(search_app)
-app.add_typer(model_app)
-app.add_typer(reproduce_app)
-app.add_typer(export_app)
-app.add_typer(components_app)
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(_command.__name__.replace("_", "-"), cls=_Command, rich_help_panel=_panel)(_command)
+app.add_typer(machines.cluster_app, name="cluster", rich_help_panel="Clusters and money")
+app.add_typer(machines.cost_app, name="cost", rich_help_panel="Clusters and money")
 
 
 @app.callback(invoke_without_command=True)
@@ -175,14 +212,24 @@ def _options_first(arguments: list[str]) -> list[str]:
 
 def _misused(error: Any) -> int:
     """Answer a wrong command line; a command without its arguments is answered with its help."""
-    command = error.ctx.command_path if error.ctx is not None else "raysent"
-    text = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message())
         return ExitCode.DONE
-    for wordy, short in _WORDING:
-        text = re.sub(wordy, short, text)
-    return _refuse(f"{text.removesuffix('.')}; see '{command} --help'")
+    command = error.ctx.command_path if error.ctx is not None else "raysent"
+    option, parameter = getattr(error, "option_name", None), getattr(error, "param", None)
+    if hasattr(error, "possibilities") and option in _RETIRED:
+        text = f"{option}: is gone; use {_RETIRED[option]}"
+    elif hasattr(error, "possibilities"):
+        known = [flag for one in error.ctx.command.params for flag in one.opts]
+        near = did_you_mean(str(option), known)
+        text = f"{option}: no such option{near if 'did you mean' in near else ''}"
+    elif parameter is not None:
+        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+        what = error.message.removeprefix("Input should be ").partition(", unable to parse")[0]
+        text = f"{name}: must be {what}" if what else f"{name}: is required and is not given"
+    else:
+        text = error.format_message()
+    return _refuse(f"{' '.join(text.split()).removesuffix('.')}; see '{command} --help'")
 
 
 def _refuse(message: str) -> int:

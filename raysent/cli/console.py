@@ -1,4 +1,4 @@
-"""Where text goes: results to standard output, everything else to standard error; and `--set` as overrides."""
+"""Where text goes: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from raysent.config import Override, parse_override
 from raysent.progress import (
     PIPE_WIDTH,
     PlainConsole,
@@ -27,13 +26,13 @@ __all__ = [
     "DASH",
     "ProgressLines",
     "address_of",
-    "collect_overrides",
     "format_duration",
     "format_value",
     "messages",
     "print_json",
     "print_table",
     "results",
+    "usd",
 ]
 
 # The form of the objects that `--json` prints; it changes when a name or a meaning does.
@@ -50,17 +49,9 @@ def address_of(path: Path) -> str:
     return address_of(path)
 
 
-def collect_overrides(options: Mapping[str, tuple[str, Any]], texts: Sequence[str]) -> list[Override]:
-    """Return what the command line sets, each with the option as it was typed.
-
-    Args:
-        options: Option -> dotted name and value; None if it was not given.
-        texts: The argument of each `--set`.
-    """
-    given = [Override(name, value, f"{flag} {value}") for flag, (name, value) in options.items() if value is not None]
-    given += [Override(*parse_override(text), f"--set {text}") for text in texts]
-    # Wider names first, so that a whole section does not undo a value inside it.
-    return sorted(given, key=lambda override: override.name.count("."))
+def usd(value: float, digits: int = 2) -> str:
+    """Return dollars as text; small amounts keep two significant digits."""
+    return f"{value:.{digits}f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def print_json(values: Mapping[str, Any]) -> None:

@@ -1,67 +1,51 @@
-"""CLI of `raysent evaluate`, `ensemble`, `report` and `data`."""
+"""CLI of models and runs looked at: `evaluate`, `ensemble`, `report`, `doctor` and `analyse`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import raysent
 from raysent.cli.console import DASH, address_of, messages, print_json, print_table, results
 from raysent.cli.options import (
-    AddressOption,
     DataOption,
     JsonOption,
     ModelsArgument,
     RunArgument,
+    SetOption,
     TasksOption,
+    arguments_of,
     opened,
     split_names,
 )
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
-    from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset, Selection
+    from raysent.analysis import Disagreements, Efficiency, Examples, ParameterEffect
+    from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
     from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
 
-evaluate_app = typer.Typer()
-data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
-
 ProtocolOption = Annotated[
-    str, typer.Option("--protocol", metavar="NAME", help="Evaluation protocol: fast, senteval or kiros.")
-]
-BaselinesOption = Annotated[
-    bool | None,
+    str,
     typer.Option(
-        "--baselines/--no-baselines",
-        help="Also evaluate TF-IDF, and of the first model (of a sweep: the best) its mean words and start.  "
-        "[default: with the protocol fast]",
-        show_default=False,
+        "--protocol",
+        metavar="NAME",
+        help="Evaluation protocol: fast, fast/divided, senteval, senteval/prototyping, kiros or kiros/features.",
     ),
 ]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--labels",
-        metavar="32,100,all",
-        help="Also score models, baselines and their ensembles with so many labels, on tasks with classes.",
-    ),
-]
-ConfigOption = Annotated[
-    str | None,
-    typer.Option("--config", metavar="NAME", help="senteval: default or prototyping; kiros: default or features."),
-]
+# Characters of sentences in a table; the file and the report hold them whole.
+_MAX_TEXT = 90
 
 
-@evaluate_app.command()
 def evaluate(
     models: ModelsArgument,
-    data: DataOption = None,
     tasks: TasksOption = None,
+    data: DataOption = None,
     mteb: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,64 +55,56 @@ def evaluate(
         ),
     ] = None,
     protocol: ProtocolOption = "fast",
-    config: ConfigOption = None,
-    baselines: BaselinesOption = None,
-    labels: LabelsOption = None,
-    reported: Annotated[
-        bool, typer.Option("--reported", help="Also print what papers report on these tasks, one table per protocol.")
-    ] = False,
-    processes: Annotated[
-        int | None, typer.Option("--processes", metavar="N", min=1, help="Evaluate N models and tasks at a time.")
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="32,100,all",
+            help="Also score models, baselines and their ensembles with so many labels, on tasks with classes.",
+        ),
     ] = None,
-    address: AddressOption = None,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate models on tasks.
 
     Encodes sentences, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder
     named. The protocol senteval reproduces SentEval's figures; kiros is the protocol of the Skip-Thoughts and
-    Quick-Thoughts papers. Scores of different protocols are not comparable. With --address, evaluates on a cluster
-    that reaches the same folders.
+    Quick-Thoughts papers. Scores of different protocols are not comparable. --set takes baselines=false (TF-IDF, mean
+    words and the start of the first model are left out), processes=N models and tasks at a time, output=DIR, and
+    address=ADDR, a Ray cluster that reaches the same folders.
     """
     from raysent import pipeline
-    from raysent.evaluation import (
-        PROTOCOLS,
-        MtebScore,
-        Score,
-        SimilarityScore,
-        absent_tasks,
-        library_versions,
-        protocol_name,
-    )
+    from raysent.evaluation import PROTOCOLS, MtebScore, Score, SimilarityScore, absent_tasks, library_versions
 
-    name = protocol_name(protocol, config)
+    named = split_names(tasks)
     found = pipeline.evaluate_models(
         models,
-        tasks=split_names(tasks),
+        tasks=named,
         mteb=None if mteb is None else [one for given in mteb for one in given.split(",") if one],
         data=data,
-        protocol=name,
-        baselines=baselines,
-        map_jobs=pipeline.map_jobs(processes, address),
+        protocol=protocol,
         progress=not as_json,
+        **arguments_of(raysent.evaluate, overrides),
     )
-    curves = [] if labels is None else _label_curves(models, labels, tasks=tasks, data=data, is_quiet=as_json)
+    curves = []
+    if labels is not None:
+        curves = raysent.label_curves(models, labels=labels, tasks=named, data=data, progress=not as_json)
     scores = [score for score in found if isinstance(score, Score)]
     similarities = [score for score in found if isinstance(score, SimilarityScore)]
     of_mteb = [score for score in found if isinstance(score, MtebScore)]
-    evaluated = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
     if as_json:
+        family, _, configuration = protocol.partition("/")
         print_json(
             {
-                "protocol": protocol,
-                "config": config or "default",
-                "settings": PROTOCOLS[name].settings(),
+                "protocol": family,
+                "config": configuration or "default",
+                "settings": PROTOCOLS[protocol.removesuffix("/default")].settings(),
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
                 **({"mteb": [asdict(score) for score in of_mteb]} if mteb is not None else {}),
                 **({"labels": [curve.model_dump(mode="json") for curve in curves]} if labels is not None else {}),
-                **({"reported": _reported_values(evaluated)} if reported else {}),
             }
         )
         return
@@ -144,12 +120,10 @@ def evaluate(
     if of_mteb:
         results.print()
         _print_mteb(of_mteb)
-    print_curves(curves)
-    if reported:
-        _print_reported(evaluated)
+    for curve in curves:
+        _print_curve(curve)
 
 
-@evaluate_app.command()
 def ensemble(
     models: ModelsArgument,
     output: Annotated[
@@ -162,8 +136,8 @@ def ensemble(
             parser=opened,
         ),
     ] = None,
-    data: DataOption = None,
     tasks: TasksOption = None,
+    data: DataOption = None,
     method: Annotated[
         str,
         typer.Option(
@@ -175,33 +149,16 @@ def ensemble(
     top: Annotated[
         int | None, typer.Option("--top", metavar="K", min=1, help="Keep K members, the best on validation.")
     ] = None,
-    select: Annotated[
-        str,
-        typer.Option(
-            "--select", metavar="NAME", help="How --top chooses: best, or greedy, which adds what improves most."
-        ),
-    ] = "best",
-    max_ms: Annotated[
-        float | None,
-        typer.Option("--max-ms", metavar="X", min=0, help="Most milliseconds to encode 1,000 sentences, all members."),
-    ] = None,
-    max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Most bytes of all members' files.")
-    ] = None,
-    join_vectors: Annotated[
-        bool, typer.Option("--join-vectors", help="Also score a probe on all members' vectors, joined and averaged.")
-    ] = False,
-    baselines: BaselinesOption = None,
-    labels: LabelsOption = None,
-    protocol: ProtocolOption = "fast",
-    config: ConfigOption = None,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Combine models into an ensemble.
 
     Combines the members' log-probabilities on each task, and prints cross-validated scores of the ensemble, of the best
     member and of equal weights, and which sets of members are worth their cost. The ensemble's folder is a model: it
-    encodes and predicts.
+    encodes and predicts. --set takes select=greedy, for --top members of which each adds most to those before;
+    max_ms=X, the most milliseconds to encode 1,000 sentences, and max_bytes=N, both of all members; join_vectors=true,
+    for a probe on all members' vectors, joined and averaged; protocol=NAME and baselines=false as for evaluate.
     """
     made = raysent.ensemble(
         models,
@@ -210,38 +167,18 @@ def ensemble(
         method=method,
         output=output,
         top=top,
-        select=cast("Selection", select),
-        max_ms=max_ms,
-        max_bytes=max_bytes,
-        join_vectors=join_vectors,
-        baselines=baselines,
-        protocol=protocol,
-        config=config,
         progress=not as_json,
+        **arguments_of(raysent.ensemble, overrides),
     )
-    curves = []
-    if labels is not None:
-        curves = _label_curves(
-            models,
-            labels,
-            tasks=tasks,
-            data=data,
-            method="validation" if method == "all" else method,
-            output=made.folder,
-            is_quiet=as_json,
-        )
     if as_json:
-        values = ensemble_values(made.result, made.folder)
-        print_json(values | ({"labels": [one.model_dump(mode="json") for one in curves]} if curves else {}))
+        print_json(ensemble_values(made.result, made.folder))
         return
     print_ensemble(made.result)
-    print_curves(curves)
     _print_methods(made.result)
     _print_costs(made.result)
     results.print(f"ensemble: {made.folder}", soft_wrap=True)
 
 
-@evaluate_app.command()
 def report(run: RunArgument, as_json: JsonOption = False) -> None:
     """Write RUN/report.html.
 
@@ -254,52 +191,73 @@ def report(run: RunArgument, as_json: JsonOption = False) -> None:
         results.print(path, soft_wrap=True)
 
 
-@data_app.command("check")
-def data_check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder in SentEval's layout.")],
+def doctor(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A sweep's folder, a folder of task files, or a search space.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
-    """Print which tasks a data folder holds, and where the others are published.
+    """Check a sweep's files, task files or a search space.
 
-    Reads every file and compares its number of rows with the published one. Exit code 2 if one is different.
+    Of a sweep: every line of its journal and ledger has a hash, and each file records how much of the other existed.
+    Of a folder in SentEval's layout: which tasks it holds, with the published number of rows, and where the others are
+    published. Of a search space: every setting at every edge of the search. Nothing is changed. Exit code 1 if a file
+    is damaged.
     """
-    from raysent.evaluation import check_data
-
-    found = check_data(folder)
-    status = ExitCode.MISTAKE if any(one.status == "wrong" for one in found) else ExitCode.DONE
+    found = raysent.doctor(path)
     if as_json:
-        print_json({"folder": str(folder), "tasks": [asdict(one) for one in found]})
-        raise typer.Exit(status)
-    rows = [(one.task, one.status, f"{one.num_rows:,}" if one.num_rows else "") for one in found]
-    print_table(["task", "files", "rows"], rows, num_text=2)
-    for one in found:
-        if one.status != "complete":
-            results.print(f"{one.task}: {one.problem}; published at {one.source}", soft_wrap=True)
-    raise typer.Exit(status)
+        print_json(found.values())
+    else:
+        for line in found.lines:
+            results.print(line, soft_wrap=True)
+        for line in found.problems:
+            messages.print(line, style="red", soft_wrap=True)
+    raise typer.Exit(ExitCode.CHECK_FAILED if found.problems else ExitCode.DONE)
 
 
-def _label_curves(
-    models: Sequence[str], labels: str, *, tasks: list[str] | None, is_quiet: bool, **options: Any
-) -> list[LabelCurve]:
-    """Return the scores against the number of labels."""
-    from raysent import pipeline
-    from raysent.ensembles import parse_sizes
+def analyse(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="tsne, errors, examples, efficiency or parameter, as above.")
+    ],
+    models: ModelsArgument,
+    tasks: TasksOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look closer than scores; results are stored in the run's folder and shown in its report.
 
-    return pipeline.label_curves(
-        models, labels=parse_sizes(labels), tasks=split_names(tasks), progress=not is_quiet, **options
+    tsne maps the sentences of tasks to a plane: --set points=2000, seed=0.
+    errors shows the rows on which two models differ most: rows=10, protocol=fast.
+    examples shows predictions beside the right ones: rows=10, protocol=fast, seed=0.
+    efficiency compares runs' scores against hours of training: metric=NAME, target=X.
+    parameter compares runs by one setting: setting=encoder.hidden_size, by=NAME, metric=NAME; or --tasks.
+
+    All take data=DIR, task files, and into=DIR, the folder for the results.
+    """
+    done = raysent.analyse(
+        name, models, tasks=split_names(tasks), progress=not as_json, **arguments_of(raysent.analyse, overrides)
     )
+    if as_json:
+        print_json({"results": [one.model_dump(mode="json") for one in done.results], "paths": list(done.paths)})
+        return
+    if name == "tsne":
+        _print_projections(done.results)
+    for one in done.results if name in _PRINTERS else ():
+        _PRINTERS[name](one)
+    results.print()
+    for path in done.paths:
+        results.print(f"stored: {path}", soft_wrap=True)
 
 
-def print_curves(curves: Sequence[LabelCurve]) -> None:
-    """Print scores against the number of labels, a table for each task, and what they say."""
-    for curve in curves:
-        results.print()
-        rows = [
-            (name, *(_with_interval(point.value, point.interval) for point in one.points))
-            for name, one in curve.curves.items()
-        ]
-        print_table([f"{curve.task}, by number of labels", *(f"{size:,}" for size in curve.sizes)], rows)
-        results.print(curve.sentence, soft_wrap=True)
+def _print_curve(curve: LabelCurve) -> None:
+    """Print scores against the number of labels, and what they say."""
+    results.print()
+    rows = [
+        (name, *(_with_interval(point.value, point.interval) for point in one.points))
+        for name, one in curve.curves.items()
+    ]
+    print_table([f"{curve.task}, by number of labels", *(f"{size:,}" for size in curve.sizes)], rows)
+    results.print(curve.sentence, soft_wrap=True)
 
 
 def _warn_below_start(scores: Sequence[AnyScore], what: str) -> None:
@@ -497,26 +455,90 @@ def _cost(cost: MemberCost) -> tuple[str, str, str]:
     return f"{cost.encode_ms:,.1f}", f"{cost.num_bytes / 2**20:,.1f}", training
 
 
-def _print_reported(tasks: Sequence[str]) -> None:
-    """Print what papers report on these tasks, one table per protocol."""
-    from raysent.analysis import COSTS, notes_on, reported_for
-
-    models = reported_for(tasks)
-    for protocol in dict.fromkeys(model.protocol for model in models):
-        chosen = [model for model in models if model.protocol == protocol]
-        columns = [name for name in (*COSTS, *tasks) if any(name in model.figures for model in chosen)]
-        rows = [
-            (one.model, one.where, *(one.text_of(name, missing=DASH) for name in columns))
-            for one in sorted(chosen, key=lambda one: -len(one.figures))
-        ]
-        results.print()
-        print_table([f"as reported, protocol {protocol}", "where", *columns], rows, num_text=2)
-    for where, note in notes_on(models):
-        results.print(f"{where}: {note}", soft_wrap=True)
+def _print_projections(found: Sequence[Any]) -> None:
+    rows = [(one.model, one.task, str(len(one.x)), str(one.num_rows), f"{one.divergence:.2f}") for one in found]
+    print_table(["model", "task", "points", "of rows", "divergence, nats"], rows, num_text=2)
 
 
-def _reported_values(tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what papers report on these tasks as plain values."""
-    from raysent.analysis import reported_for
+def _print_efficiency(found: Efficiency) -> None:
+    rows = [
+        (
+            curve.run,
+            curve.objective,
+            _count(curve.num_parameters),
+            f"{curve.values[-1]:.4g}",
+            f"{curve.hours[-1]:.3g}",
+            _hours(curve.hours_to_target),
+            _times(found.speed_up(curve)),
+        )
+        for curve in found.curves
+    ]
+    reached = f"hours to {found.target:.4g}"
+    headings = ["run", "objective", "parameters", f"last {found.metric}", "hours", reached, "speed-up"]
+    print_table(headings, rows, num_text=2)
 
-    return [asdict(model) for model in reported_for(tasks)]
+
+def _print_disagreements(found: Disagreements) -> None:
+    first, second = found.models
+    how = "by the models' own similarity" if found.protocol == "similarity" else f"protocol {found.protocol}"
+    results.print(
+        f"{found.task}, {how}: of {found.num_rows} rows {first} is better on {found.num_first}, {second} on "
+        f"{found.num_second} (sign test p = {found.p_value:.2g})",
+        soft_wrap=True,
+    )
+    rows = [
+        (_joined(row.sentences), row.gold, row.first, row.second, f"{row.gap:+.2f}".replace("-", "−"))
+        for row in found.rows
+    ]
+    print_table([f"largest differences, in {found.unit}", "right", first, second, f"for {first}"], rows)
+
+
+def _print_examples(found: Examples) -> None:
+    for title, rows in (("sample", found.sample), ("largest errors", found.worst)):
+        table = [(_joined(row.sentences), row.gold, row.answer, f"{row.error:.2f}") for row in rows]
+        print_table([f"{found.task}: {title} of {found.num_rows}", "right", found.model, f"error, {found.unit}"], table)
+
+
+def _print_effect(found: ParameterEffect) -> None:
+    rows = [
+        (
+            str(group.value) if group.value is not None else DASH,
+            *([group.series] if found.by else []),
+            str(group.num_runs),
+            f"{group.mean:.4g}",
+            DASH if group.spread is None else f"{group.spread:.2g}",
+            _count(group.num_parameters),
+            _hours(group.training_hours),
+        )
+        for group in found.groups()
+    ]
+    by = [found.by] if found.by else []
+    headings = [found.parameter, *by, "runs", f"mean {found.metric}", "std", "parameters", "hours"]
+    print_table(headings, rows, num_text=1 + len(by))
+    if found.also_varied:
+        results.print(f"the runs also differ in: {', '.join(found.also_varied)}", soft_wrap=True)
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    text = " | ".join(sentences)
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def _count(number: float | None) -> str:
+    return DASH if number is None else f"{number:,.0f}"
+
+
+def _hours(hours: float | None) -> str:
+    return DASH if hours is None else f"{hours:.3g}"
+
+
+def _times(ratio: float | None) -> str:
+    return DASH if ratio is None else f"{ratio:.1f} x"
+
+
+_PRINTERS: dict[str, Callable[[Any], None]] = {
+    "errors": _print_disagreements,
+    "examples": _print_examples,
+    "efficiency": _print_efficiency,
+    "parameter": _print_effect,
+}

@@ -1,214 +1,40 @@
-"""CLI of `raysent distill`, `encode`, `binarize`, `expand`, `whiten`, `bag` and `average`."""
+"""CLI of models made from models: `distill`, `whiten`, `expand`, `bag`, `average`, `binarize`, `export` and `serve`."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from raysent.cli.console import ProgressLines, collect_overrides, messages, print_json, print_table, results
+import raysent
+from raysent.cli.console import messages, print_json, print_table, results
 from raysent.cli.options import (
-    AddressOption,
-    ColumnOption,
     CorpusOption,
-    DataOption,
-    HourlyOption,
     JsonOption,
+    ModelArgument,
+    NewModelOption,
     SeedOption,
     SetOption,
+    TasksOption,
+    VectorsArgument,
+    arguments_of,
     opened_name,
     split_names,
 )
-from raysent.errors import ArtifactError, ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from raysent.exports import EncodedCorpus
     from raysent.models import SentenceModel
     from raysent.pipeline import Distilled
 
-model_app = typer.Typer()
-
-
-@model_app.command()
-def encode(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="Folder of a training, a trial or an ensemble, also in s3://; or hash:DIM, st:PATH or hf:PATH.",
-            parser=opened_name,
-        ),
-    ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE|DIR",
-            help="File to write, float32 [sentences, dim]: .npy, .npz (vectors) or .parquet (text, vector); with "
-            "--input, the folder to write, also in s3://.",
-        ),
-    ],
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Text with one sentence per line; .csv, .tsv, .jsonl, .parquet or a folder of datasets; .md or .html; "
-            "also in s3://.  [default: standard input]",
-        ),
-    ] = None,
-    input: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="PATH",
-            help="Encode each file of a folder, a glob or s3:// into a Parquet file of its own. Repeatable.",
-        ),
-    ] = None,
-    column: ColumnOption = None,
-    header: Annotated[
-        bool, typer.Option("--header/--no-header", help="Whether the first line of a .csv or .tsv names its columns.")
-    ] = True,
-    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences per batch.")] = 512,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
-    precision: Annotated[
-        str,
-        typer.Option("--precision", metavar="NAME", help="float32; or ubinary: bits of a model with a code."),
-    ] = "float32",
-    bfloat16: Annotated[
-        bool, typer.Option("--bfloat16", help="Compute in bfloat16: faster; cosines to exact vectors >= 0.9999.")
-    ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            "--workers",
-            metavar="N",
-            min=1,
-            help="Number of processes; with --address, tasks at the same time.  [default: as many as pay]",
-        ),
-    ] = None,
-    split_sentences: Annotated[
-        bool, typer.Option("--sentences", help="With --input: split running text into sentences, as for training.")
-    ] = False,
-    text: Annotated[bool, typer.Option("--text/--no-text", help="With --input: whether the files hold texts.")] = True,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="ADDR", help="With --input: encode on this running Ray cluster."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="NAME",
-            help="With --address: cpu or cuda.  [default: cuda for a trained model where the cluster has GPUs]",
-        ),
-    ] = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            "--cluster", metavar="FILE", help="With --address: the cluster's file; its machines cost what AWS charges."
-        ),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option("--time", metavar="30m", help="With --input: stop after so long; the same command continues."),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option("--budget", metavar="5usd", help="With --input: most dollars for the folder, all runs together."),
-    ] = None,
-    max_hourly: HourlyOption = None,
-    usd_per_hour: Annotated[
-        float | None,
-        typer.Option("--usd-per-hour", metavar="X", min=0, help="With --input: price of each machine."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Encode sentences into a file of vectors, or many files into a folder.
-
-    With --input, each file becomes one Parquet file (file, row, text, vector), which appears whole or not at all. The
-    same command continues where it stopped, and skips what is done. Exit code 5 if a limit left files to encode.
-    """
-    from raysent import pipeline
-
-    options: dict[str, Any] = {
-        "column": column, "batch_size": batch_size, "normalize": normalize, "precision": precision,
-        "bfloat16": bfloat16, "progress": not as_json,
-    }  # fmt: skip
-    if input is not None:
-        if file is not None:
-            raise ConfigError(f"--input: must not be given beside FILE; given {file}")
-        if not header:
-            raise ConfigError("--no-header: must be used with FILE; leave it out with --input")
-        encoded = pipeline.encode_corpus(
-            model,
-            input,
-            output,
-            splits_sentences=split_sentences,
-            keeps_text=text,
-            workers=processes,
-            address=address,
-            device=device,
-            cluster=cluster,
-            time=time,
-            budget=budget,
-            max_hourly=max_hourly,
-            usd_per_hour=usd_per_hour,
-            **options,
-        )
-        raise typer.Exit(_print_encoded(encoded, precision, as_json=as_json))
-    given = {
-        "--sentences": split_sentences, "--no-text": not text, "--address": address, "--device": device,
-        "--cluster": cluster, "--time": time,
-        "--budget": budget, "--max-hourly": max_hourly, "--usd-per-hour": usd_per_hour,
-    }  # fmt: skip
-    wrong = next((name for name, value in given.items() if value is not None and value is not False), None)
-    if wrong is not None:
-        raise ConfigError(f"{wrong}: must be used with --input; leave it out for one file")
-    rows, columns = pipeline.encode_file(
-        model, file, output=Path(output), header=header, processes=processes, **options
-    )
-    if as_json:
-        print_json({"output": output, "sentences": rows, "columns": columns, "precision": precision})
-        return
-    messages.print(f"{output}: {rows:,} sentences, {columns:,} {_unit(precision)}", soft_wrap=True)
-
-
-def _print_encoded(encoded: EncodedCorpus, precision: str, *, as_json: bool) -> int:
-    """Print what encoding a corpus has done; returns the exit code."""
-    for path in encoded.damaged:
-        messages.print(f"{path}: was damaged, and does not count as encoded before", style="yellow", soft_wrap=True)
-    if as_json:
-        print_json(asdict(encoded))
-    else:
-        skipped = f"; {encoded.num_skipped:,} were there already" if encoded.num_skipped else ""
-        messages.print(
-            f"{encoded.folder}: {encoded.num_files:,} files, {encoded.num_rows:,} sentences, "
-            f"{encoded.width:,} {_unit(precision)}{skipped}",
-            soft_wrap=True,
-        )
-        if encoded.stopped:
-            left = f"{encoded.num_left:,} files are left; run the command again to continue"
-            messages.print(f"{encoded.stopped}; {left}", style="red", soft_wrap=True)
-    return ExitCode.INCOMPLETE if encoded.stopped else 0
-
-
-def _unit(precision: str) -> str:
-    return "dimensions" if precision == "float32" else "bytes each"
-
-
-NewModelOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the new model; must not hold one yet.")
-]
 TrainedArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder of a training or a trial, also in s3://.", parser=opened_name)
 ]
 
 
-@model_app.command()
 def distill(
     teacher: Annotated[
         str,
@@ -227,58 +53,34 @@ def distill(
             "--output", "-o", metavar="FOLDER", help="Run folder of the student.  [default: runs/distill-DATE]"
         ),
     ] = None,
-    dim: Annotated[
-        int | None,
-        typer.Option("--dim", metavar="N", min=1, help="Size that the teacher's vectors are projected to.  [1024]"),
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text.  [default: 1]")
-    ] = None,
+    corpus: CorpusOption = None,
     time: Annotated[
         str | None,
         typer.Option("--time", metavar="30m", help="Train as many steps as fit into this time on this machine."),
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", metavar="X", min=0, help="The same in hours.")] = None,
-    corpus: CorpusOption = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tasks",
-            "--task",
-            metavar="A,B|FILE",
-            help="Measure the target's loss on these tasks, learn the ensemble's predictions on them, and compare the "
-            "student with its teacher. Repeatable.  [default: none]",
-        ),
-    ] = None,
-    data: DataOption = None,
-    overrides: SetOption = None,
+    tasks: TasksOption = None,
     seed: SeedOption = None,
-    address: AddressOption = None,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a small or fast student of a model or an ensemble, on text without labels.
 
-    The student learns the members' joined vectors, projected to --dim numbers. What the projection loses is measured
-    first and refused above objective.max_loss. The student's folder is that of a training: it resumes, loads, exports,
-    evaluates and joins ensembles, and does not need the teacher.
+    The student learns the members' joined vectors, projected to 1,024 numbers or --set dim=N. What the projection
+    loses is measured first, on --tasks, and refused above objective.max_loss. Of an ensemble the student also learns
+    the predictions on them, and it is compared with its teacher; by default there are no tasks. Its folder is that of
+    a training: it resumes, loads, exports, evaluates and joins ensembles, and does not need the teacher. --set takes
+    names of a run, epochs=N, data=DIR and address=ADDR.
     """
-    from raysent import pipeline
-
-    if time is not None and hours is not None:
-        raise ConfigError("--time and --hours: must not both be given")
-    options = {"--dim": ("objective.dim", dim), "--epochs": ("training.epochs", epochs)}
-    made = pipeline.train_student(
+    made = raysent.distill(
         teacher,
-        into,
-        overrides=collect_overrides(options, overrides or []),
-        corpus=corpus,
-        tasks=split_names(tasks),
-        data=data,
-        time=time if hours is None else f"{hours:f}h",
+        into=into,
         output=output,
+        corpus=corpus,
+        time=time,
+        tasks=split_names(tasks),
         seed=seed or 0,
-        address=address,
         progress=not as_json,
+        **arguments_of(raysent.distill, overrides),
     )
     _print_distilled(made, as_json=as_json)
 
@@ -310,152 +112,36 @@ def _print_distilled(made: Distilled, *, as_json: bool) -> None:
     messages.print("*: no faster model scores as high", style="dim")
 
 
-@model_app.command()
-def binarize(
-    vectors: Annotated[Path, typer.Argument(metavar="VECTORS.npy", help="Vectors [rows, dim], from any encoder.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The .npy file of codes to write.")],
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="threshold, random_projection, principal_components or autoencoder.  [default: autoencoder]",
-        ),
-    ] = None,
-    bits: Annotated[
-        int | None, typer.Option("--bits", metavar="N", min=1, help="Bits of a code.  [default: the method's]")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="As objective.lambda_sp=0.5, learning_rate=1e-4. Repeatable."),
-    ] = None,
-    seed: SeedOption = None,
-    keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="FOLDER", help="Save the code for other files.")
-    ] = None,
-    use: Annotated[Path | None, typer.Option("--use", metavar="FOLDER", help="Use a saved code.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Turn a file of vectors into packed binary codes.
-
-    Learns a code from the vectors, measures on held-out vectors what it preserves, and writes eight bits per byte, the
-    form of sentence-transformers' ubinary, FAISS and usearch.
-    """
-    import numpy as np
-
-    from raysent.config import Document, validate
-    from raysent.models import VectorCodeConfig, load_code, make_code, read_vectors
-    from raysent.storage import atomic_write, storage_errors
-
-    options = {"--method": ("code.type", method), "--bits": ("code.bits", bits), "--seed": ("seed", seed)}
-    given, found = read_vectors(vectors), dict[str, float]()
-    if use is not None:
-        code = load_code(use)
-    else:
-        document = Document({"code": {"type": "autoencoder"}})
-        config = validate(VectorCodeConfig, document.with_overrides(collect_overrides(options, overrides or [])))
-        with ProgressLines(is_quiet=as_json) as progress:
-            code, found = make_code(given, config, progress=progress)
-    codes = code.encode_packed(given)
-    with storage_errors(output), atomic_write(output) as temporary, temporary.open("wb") as stream:
-        np.save(stream, codes)
-    if keep is not None:
-        code.save(keep)
-    if as_json:
-        print_json({"codes": str(output), "rows": len(codes), "bits": code.num_bits, **found})
-        return
-    results.print(f"{output}: {len(codes):,} codes of {code.num_bits:,} bits", soft_wrap=True)
-    if found:
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
-        messages.print(f"on held-out vectors: {shown}", soft_wrap=True)
-
-
-@model_app.command()
-def expand(
-    model: TrainedArgument,
-    vectors: Annotated[
-        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
-    ],
-    output: NewModelOption,
-    intercept: Annotated[
-        bool, typer.Option("--intercept/--no-intercept", help="Whether the linear map has an intercept.")
-    ] = True,
-    as_json: JsonOption = False,
-) -> None:
-    """Give a trained model the words of pretrained vectors.
-
-    Fits a linear map on the words that both have; the model's own words keep their vectors.
-    """
-    from raysent.data.vocabulary import read_word_vectors
-    from raysent.models import expand as expand_model
-
-    trained = _trained(model, output)
-    expanded = expand_model(trained, read_word_vectors(vectors), has_intercept=intercept)
-    expanded.save(output)
-    before, after = len(trained.vocabulary), len(expanded.vocabulary)
-    if as_json:
-        print_json({"model": str(output), "num_words_before": before, "num_words": after})
-    else:
-        results.print(f"{output}: {before:,} words became {after:,}", soft_wrap=True)
-
-
-@model_app.command()
 def whiten(
     model: TrainedArgument,
     output: NewModelOption,
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            "--corpus",
-            metavar="PATH",
-            help="Text without labels: file, table, folder, glob, s3://, or 'docs'.  [default: the model's own]",
-        ),
-    ] = None,
+    corpus: CorpusOption = None,
     dimension: Annotated[
         str,
         typer.Option(
             "--dimension",
             metavar="N|NAME",
-            help="Dimensions to keep; full: all in which the vectors vary; auto: the best by --metric, or none.",
+            help="Dimensions to keep; full: all in which the vectors vary; auto: the best by validation, or none.",
         ),
     ] = "auto",
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="Of auto: pearson, with --set validation.sts=DIR; or a task or own table, by its validation rows.  "
-            "[default: what the training was validated on]",
-        ),
-    ] = None,
-    data: DataOption = None,
-    sentences: Annotated[
-        int, typer.Option("--sentences", metavar="N", min=2, help="Sentences to compute the whitening from.")
-    ] = 15_000,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="Set a value of corpus or validation. Repeatable."),
-    ] = None,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Whiten a trained model's vectors.
 
     Keeps the directions in which the vectors of unlabelled sentences vary most, and gives each the same variance.
-    Similarity often rises; nothing is trained.
+    Similarity often rises; nothing is trained. The text is the model's own, or --corpus. --set takes
+    metric=NAME for auto: a task or own table, by its validation rows, or pearson with validation.sts=DIR; by default
+    what the training was validated on; other names of corpus and validation; num_sentences=15000; and data=DIR, the
+    folder of a task's files.
     """
-    from raysent import pipeline
-
-    _check_free(output)
-    found = pipeline.whiten(
+    found = raysent.whiten(
         model,
         corpus=corpus,
-        dimension=_dimension(dimension),
-        metric=metric,
-        data=data,
-        set={override.name: override.value for override in collect_overrides({}, overrides or [])},
-        num_sentences=sentences,
+        dimension=int(dimension) if dimension.isdecimal() else cast("Any", dimension),
         output=output,
         progress=not as_json,
+        **arguments_of(raysent.whiten, overrides),
     )
     scores = {"none" if kept is None else str(kept): score for kept, score in found.scores.items()}
     if as_json:
@@ -471,67 +157,49 @@ def whiten(
         results.print(f"{output}: {kept}, whitened on {found.num_sentences:,} sentences", soft_wrap=True)
 
 
-def _dimension(text: str) -> Any:
-    """Return `--dimension` as `pipeline.whiten` takes it."""
-    if text in {"auto", "full"}:
-        return text
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise ConfigError(f"--dimension: must be a positive whole number, full or auto; given '{text}'")
+def expand(
+    model: TrainedArgument,
+    vectors: VectorsArgument,
+    output: NewModelOption,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a trained model the words of pretrained vectors.
+
+    Fits a linear map on the words that both have; the model's own words keep their vectors.
+    """
+    expanded = raysent.expand(model, vectors, output=output)
+    num_words = len(expanded.vocabulary)
+    if as_json:
+        print_json({"model": str(output), "num_words": num_words})
+    else:
+        results.print(f"{output}: {num_words:,} words", soft_wrap=True)
 
 
-@model_app.command()
 def bag(model: TrainedArgument, output: NewModelOption, as_json: JsonOption = False) -> None:
     """Save the mean of a model's word vectors as a model.
 
     The baseline that shows what the encoder adds to its words.
     """
-    from raysent.models import bag_of_words
-
-    words = bag_of_words(_trained(model, output))
-    words.save(output)
-    _print_average(words, output, as_json=as_json)
+    _print_average(raysent.bag(model, output=output), output, as_json=as_json)
 
 
-@model_app.command()
 def average(
-    vectors: Annotated[
-        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
-    ],
+    vectors: VectorsArgument,
     output: NewModelOption,
     weighting: Annotated[
         str, typer.Option("--weighting", metavar="NAME", help="uniform, or sif: a / (a + p(word)) with a = 0.001.")
     ] = "uniform",
-    counts: Annotated[
-        Path | None, typer.Option("--counts", metavar="FILE", help="Lines of a word and its count, for sif.")
-    ] = None,
-    remove_component: Annotated[
-        Path | None,
-        typer.Option("--remove-component", metavar="TEXT", help="Remove the first component of TEXT's sentences."),
-    ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case text before looking words up.")] = False,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Save the mean of a file's word vectors as a model.
 
-    A baseline without training: plain, with SIF weights, or with the first component removed (WR).
+    A baseline without training: plain; with SIF weights and --set counts=FILE, lines of a word and its count; or with
+    --set remove_component=TEXT without the first component of the vectors of TEXT's sentences (WR). --set
+    lowercase=true lower-cases text before words are looked up.
     """
-    from raysent.data import read_counts, read_lines
-    from raysent.data.vocabulary import read_word_vectors
-    from raysent.models import average_of_words, check_weighting
-
-    _check_free(output)
-    model = average_of_words(
-        read_word_vectors(vectors),
-        weighting=check_weighting(weighting),
-        counts=None if counts is None else read_counts(counts),
-        lowercase=lowercase,
-        remove_component=remove_component is not None,
-    )
-    if remove_component is not None:
-        sample = read_lines(remove_component)[: model.postprocessing.num_sentences]
-        model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
-    model.save(output)
+    given = arguments_of(raysent.average, overrides)
+    model = raysent.average(vectors, output=output, weighting=weighting, **given)
     _print_average(model, output, as_json=as_json)
 
 
@@ -544,24 +212,102 @@ def _print_average(model: SentenceModel, output: Path, *, as_json: bool) -> None
         results.print(f"{output}: the mean of {num_words:,} words' vectors, {dim} dimensions", soft_wrap=True)
 
 
-def _trained(model: str, output: Path) -> SentenceModel:
-    """Load a trained model, for a new one in another folder.
+def binarize(
+    vectors: Annotated[Path, typer.Argument(metavar="VECTORS.npy", help="Vectors [rows, dim], from any encoder.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The .npy file of codes to write.")],
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="FOLDER", help="Save the code for other files.")
+    ] = None,
+    use: Annotated[Path | None, typer.Option("--use", metavar="FOLDER", help="Use a saved code.")] = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn a file of vectors into packed binary codes.
 
-    Raises:
-        ConfigError: If it is not a single trained model.
-        ArtifactError: If the new folder holds a model already.
+    Learns a code from the vectors, measures on held-out vectors what it preserves, and writes eight bits per byte, the
+    form of sentence-transformers' ubinary, FAISS and usearch. --set takes method=autoencoder, threshold,
+    random_projection or principal_components; bits=N, seed=N, and settings such as
+    objective.lambda_sp=0.5 or learning_rate=1e-4.
     """
-    from raysent.models import SentenceModel, load
+    given = arguments_of(raysent.binarize, overrides)
+    made = raysent.binarize(vectors, output=output, keep=keep, use=use, progress=not as_json, **given)
+    rows, bits = len(made.codes), made.code.num_bits
+    if as_json:
+        print_json({"codes": str(output), "rows": rows, "bits": bits, **made.preserved})
+        return
+    results.print(f"{output}: {rows:,} codes of {bits:,} bits", soft_wrap=True)
+    if made.preserved:
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in made.preserved.items())
+        messages.print(f"on held-out vectors: {shown}", soft_wrap=True)
 
-    loaded = load(model)
-    if not isinstance(loaded, SentenceModel):
-        raise ConfigError(f"{model}: must be a trained model with words of its own; name the folder of a training")
-    _check_free(output)
-    return loaded
+
+def export(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The new folder.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="sentence-transformers: any model, with code of its own; static: its StaticEmbedding, for a bag of "
+            "one tower; onnx: a graph and a tokenizer, for a single model.",
+        ),
+    ] = "sentence-transformers",
+    push: Annotated[
+        str | None,
+        typer.Option("--push", metavar="OWNER/NAME", help="Also upload the folder as a model of the Hugging Face hub."),
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="A model that --push creates is public.")] = False,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model for another library.
+
+    The folder holds a model card. It appears only after it gave the model's own vectors on 200 sentences. --set
+    license=apache-2.0, an identifier of the hub or 'other: NAME', is written on the card. --push needs the token of
+    the hub's own client: HF_TOKEN, or that of 'hf auth login'.
+    """
+    done = raysent.export(model, output, to=to, **arguments_of(raysent.export, overrides))
+    address = None if push is None else raysent.push(done.folder, push, is_public=public)
+    if as_json:
+        check = done.check
+        print_json(
+            {
+                "folder": str(done.folder),
+                "to": to,
+                "sentences": check.num_sentences,
+                "other_ids": check.num_other_ids,
+                "difference": check.difference,
+                "bound": check.bound,
+                **({} if address is None else {"pushed": address}),
+            }
+        )
+        return
+    results.print(f"{done.folder}: {to}; {done.check}", soft_wrap=True)
+    if address is not None:
+        results.print(address, soft_wrap=True)
 
 
-def _check_free(output: Path) -> None:
-    from raysent.evaluation import is_model
+def serve(
+    model: ModelArgument,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs RAYSENT_SERVE_TOKEN.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")] = 8000,
+    overrides: SetOption = None,
+) -> None:
+    """Serve vectors with the interface of OpenAI's embeddings.
 
-    if is_model(str(output)):
-        raise ArtifactError(f"{output}: holds a model already; name another folder with -o")
+    Answers POST /v1/embeddings, and /v1/predict/TASK for an ensemble; /health, /metrics, /docs and a page to try it. A
+    token is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end. --set takes limits of the
+    server: normalize=false, for vectors as the model returns them; max_batch=512 texts encoded together;
+    max_waiting=4096 texts that may wait; wait_s=0.002, seconds to wait for more texts of other requests.
+    """
+
+    def say_where() -> None:
+        messages.print(f"serving {model} on http://{host}:{port}; stop with Ctrl-C", soft_wrap=True)
+
+    token = os.environ.get("RAYSENT_SERVE_TOKEN") or None
+    config = raysent.ServerConfig(token=token, **arguments_of(raysent.ServerConfig, overrides))
+    with contextlib.suppress(KeyboardInterrupt):  # the signal to stop, after the requests in flight
+        raysent.serve(model, host=host, port=port, config=config, on_ready=say_where)

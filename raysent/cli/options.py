@@ -1,13 +1,25 @@
-"""Arguments and options that several commands share, and those of `sweep`."""
+"""Arguments and options that several commands share; those of settings are made from the settings' own declarations."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pydantic
 import typer
 
-from raysent.errors import ConfigError
+from raysent.config import described_fields, parse_override
+from raysent.errors import ConfigError, did_you_mean
+from raysent.sweeps.space import SETTINGS
+
+# What a number or text of a setting looks like, where its type does not say it.
+_METAVARS = {"time": "30m", "budget": "40usd", "deadline": "6h", int: "N", float: "X"}
 
 
 def opened(name: str) -> Path:
@@ -36,11 +48,101 @@ def split_names(tasks: list[str] | None) -> list[str] | None:
         [given] if given.startswith("{") or (":" in given and "=" in given) else given.split(",") for given in tasks
     ]
     names = [name.strip() for one in lists for name in one if name.strip()]
-    if names == []:
-        from raysent.evaluation import TASKS  # torch comes with it
+    if not names:
+        import raysent
 
-        raise ConfigError(f"--tasks '{','.join(tasks)}': must name a task; known: {', '.join(TASKS)}")
+        known = raysent.components("tasks")["name"]
+        raise ConfigError(f"tasks '{','.join(tasks)}': must name a task; known: {', '.join(known)}")
     return names
+
+
+def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each of these settings; those that are typed are its argument `settings`.
+
+    Args:
+        names: Arguments of `raysent.sweep` that stand for settings, such as ``trials`` for ``limits.trials``.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        kinds = {"kind": inspect.Parameter.KEYWORD_ONLY, "default": None}
+        options = [inspect.Parameter(name, **kinds, annotation=_setting_option(name)) for name in names]  # type: ignore[arg-type]
+        parameters = [
+            one
+            for given in signature.parameters.values()
+            for one in (options if given.name == "settings" else [given.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+        ]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            given = {name: values.pop(name) for name in names}
+            command(settings={name: value for name, value in given.items() if value is not None}, **values)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def _setting_option(name: str) -> Any:
+    """Return the annotation of the option of a setting: its type, limits and help are those of the setting's field."""
+    _, model = SETTINGS[name]
+    field = model.model_fields[name]
+    least = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
+    inner = [one for one in typing.get_args(field.annotation) or (field.annotation,) if one is not types.NoneType]
+    kind = next((one for one in (int, float) if inner == [one]), str)
+    about = described_fields(model)[name].replace("`", "'")
+    default = "" if field.default is None else "  [default: the space's]"
+    option = typer.Option(
+        f"--{name}", metavar=_METAVARS.get(name, _METAVARS.get(kind)), min=least, help=about + default
+    )
+    return Annotated[kind | None, option]
+
+
+def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return what `--set` sets as arguments of a function of the public API.
+
+    A name of an argument of the function is that argument; other names are settings of a run, its argument `set`.
+
+    Raises:
+        ConfigError: If a text is not ``NAME=VALUE``, a name is unknown, or a value is of another kind.
+    """
+    parameters = [name for name, one in inspect.signature(function).parameters.items() if one.default is not one.empty]
+    hints = typing.get_type_hints(function) if texts else {}
+    arguments: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for name, value in map(parse_override, texts or ()):
+        if name in parameters and name not in ("set", "progress", "seed"):
+            arguments[name] = _checked(name, value, hints[name])
+        elif "set" in parameters:
+            settings[name] = value
+        else:
+            known = [one for one in parameters if one != "progress"]
+            raise ConfigError(f"set {name}={value}: unknown argument{did_you_mean(name, known)}")
+    return {**arguments, **({"set": settings} if settings else {})}
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """Return a value of an argument, checked against its annotation."""
+    try:
+        return pydantic.TypeAdapter(kind, config={"arbitrary_types_allowed": True}).validate_python(value)
+    except pydantic.ValidationError as error:
+        text = error.errors()[0]["msg"].removeprefix("Input should be ")
+        raise ConfigError(f"set {name}={value}: must be {text}") from None
+
+
+def as_typed(message: str, options: Mapping[str, str]) -> str:
+    """Return an error of the library with the argument that it begins with as the option that was typed.
+
+    Args:
+        message: As ``trials=0: must be …``, ``protocol fats: …`` or ``top: …``.
+        options: Name of an argument, as in Python -> the option.
+    """
+    found = re.match(r"(\w+)(?:=| (?=\S+: | '.*?': )|(?=: ))", message)
+    if found is None or found[1] not in options:
+        return message
+    return f"{options[found[1]]}{'' if found.end() == found.end(1) else ' '}{message[found.end() :]}"
 
 
 SpaceArgument = Annotated[
@@ -55,15 +157,21 @@ ModelsArgument = Annotated[
         parser=opened_name,
     ),
 ]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Folder of a training, a trial or an ensemble, also in s3://; or hash:DIM, st:PATH or hf:PATH.",
+        parser=opened_name,
+    ),
+]
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a sweep or a training, also s3://BUCKET/FOLDER.", parser=opened)
 ]
 CorpusOption = Annotated[
     str | None,
     typer.Option(
-        "--corpus",
-        metavar="PATH",
-        help="Text to train on: file, table, folder, glob, s3://, or 'docs', the embedded one.",
+        "--corpus", metavar="PATH", help="Text: file, table, folder, glob, s3://, or 'docs', the embedded one."
     ),
 ]
 ColumnOption = Annotated[
@@ -79,35 +187,12 @@ RunOption = Annotated[
         parser=opened,
     ),
 ]
-TrialsOption = Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Number of trials.")]
-ConcurrentOption = Annotated[
-    int | None,
-    typer.Option("--concurrent", metavar="N", min=1, help="Trials at the same time.  [default: as many as fit]"),
-]
-WorkersPerTrialOption = Annotated[
-    int | None, typer.Option("--workers-per-trial", metavar="N", min=1, help="Ray Train workers of each trial.")
-]
-TimeOption = Annotated[
-    str | None,
-    typer.Option("--time", metavar="30m", help="Wall-clock limit. Running trials stop at their next report."),
-]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory", metavar="4GiB", help="Memory of a trial's process. A space with a trial that needs more is refused."
-    ),
+EpochsOption = Annotated[
+    float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text in this training.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run and end the search over it. Repeatable."),
-]
-ScaleOption = Annotated[
-    str,
-    typer.Option(
-        "--scale",
-        metavar="NAME",
-        help="auto chooses settings for the text, the machine and the time; paper uses the published ones.",
-    ),
+    typer.Option("--set", metavar="A.B=C", help="Set any other setting or argument, as listed above. Repeatable."),
 ]
 SeedOption = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
@@ -122,8 +207,8 @@ TasksOption = Annotated[
         "--tasks",
         "--task",
         metavar="A,B|FILE",
-        help="Tasks to evaluate on: names, own tables (reviews.csv, .tsv, .jsonl, .parquet, a folder of datasets) or "
-        "task files (.yaml). Repeatable.  [default: all whose files are there]",
+        help="Tasks: names, own tables (reviews.csv, .tsv, .jsonl, .parquet, a folder of datasets) or task files "
+        "(.yaml). Repeatable.  [default: all whose files are there]",
     ),
 ]
 AddressOption = Annotated[
@@ -133,70 +218,11 @@ ClusterOption = Annotated[
     Path | None,
     typer.Option("--cluster", metavar="FILE", help="Launch this AWS cluster for the sweep, then terminate it."),
 ]
-KeepOption = Annotated[bool, typer.Option("--keep-cluster", help="Do not terminate the cluster afterwards.")]
-MarketOption = Annotated[
-    str | None,
-    typer.Option(
-        "--market",
-        metavar="NAME",
-        help="spot, on-demand, or auto: spot while the deadline allows it.  [default: auto]",
-    ),
+NewModelOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the new model; must not hold one yet.")
 ]
-GpusOption = Annotated[
-    float | None,
-    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker; may be a fraction."),
-]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option("--budget", metavar="40usd", help="Hard limit on dollars, evaluation included."),
-]
-DeadlineOption = Annotated[
-    str | None,
-    typer.Option("--deadline", metavar="6h", help="When all training has to stop: 6h, or an ISO time (UTC)."),
-]
-HourlyOption = Annotated[
-    str | None,
-    typer.Option("--max-hourly", metavar="12usd", help="Most dollars an hour for all machines together."),
-]
-OnBudgetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--on-budget",
-        metavar="NAME",
-        help="stop: train until the budget is spent; finish-rung: do not start a rung that the budget cannot cover.",
-    ),
-]
-TrackOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--track",
-        metavar="TRACKER:TARGET",
-        help="Send trials while they run: tensorboard:DIR, optuna:sqlite:///study.db, mlflow:URI or wandb:PROJECT. "
-        "Repeatable.",
-    ),
-]
-SweepLabelsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--labels",
-        metavar="32,100,all|none",
-        help="At the end, also score the best trials, their ensemble and baselines with so many labels, on tasks with "
-        "classes.  [default: 32,100,300,1000, with baselines]",
-        show_default=False,
-    ),
-]
-RetrainOption = Annotated[
-    int | None,
-    typer.Option(
-        "--retrain",
-        metavar="TOP",
-        min=0,
-        help="Afterwards train so many of the best configurations on from their weights, inside the budget.",
-    ),
-]
-RetrainEpochsOption = Annotated[
-    float | None,
-    typer.Option("--retrain-epochs", metavar="N", help="Passes over the text of --retrain.  [default: the trial's]"),
+VectorsArgument = Annotated[
+    Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; train nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")]

@@ -1,4 +1,4 @@
-"""CLI of `raysent plan`, `sweep`, `resume`, `train` and `space`."""
+"""CLI of sweeps and trainings: `sweep`, `plan`, `resume`, `track`, `attach`, `stop`, `train` and `retrain`."""
 
 from __future__ import annotations
 
@@ -10,86 +10,62 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 import raysent
-from raysent.cli import console
-from raysent.cli.console import address_of, format_duration, format_value, messages, print_json, print_table, results
-from raysent.cli.cost import usd
-from raysent.cli.evaluate import BaselinesOption, ensemble_values, print_ensemble
+from raysent import pipeline
+from raysent.cli.console import (
+    address_of,
+    format_duration,
+    format_value,
+    messages,
+    print_json,
+    print_table,
+    results,
+    usd,
+)
+from raysent.cli.evaluate import ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
-    BudgetOption,
     ClusterOption,
-    ColumnOption,
-    ConcurrentOption,
     CorpusOption,
     DataOption,
-    DeadlineOption,
     DryRunOption,
-    GpusOption,
-    HourlyOption,
+    EpochsOption,
     JsonOption,
-    KeepOption,
-    MarketOption,
-    MemoryOption,
-    OnBudgetOption,
-    RetrainEpochsOption,
-    RetrainOption,
     RunArgument,
     RunOption,
-    ScaleOption,
     SeedOption,
     SetOption,
     SpaceArgument,
-    SweepLabelsOption,
     TasksOption,
-    TimeOption,
-    TrackOption,
-    TrialsOption,
-    WorkersPerTrialOption,
     YesOption,
+    arguments_of,
+    opened_name,
     split_names,
+    with_settings,
 )
-from raysent.cli.submit import resume_on_cluster, sweep_on_cluster
 from raysent.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from raysent.config import Override
-    from raysent.pipeline import SpaceScale, Sweep, SweepPlan, TrainedRun
-    from raysent.sweeps.space import SearchSpace
+    from raysent.pipeline import FollowedSweep, Sweep, SweepPlan, TrainedRun
 
-sweep_app = typer.Typer()
-space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
+SubmittedArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run of --cluster: its local folder, or its address s3://BUCKET/FOLDER."),
+]
 
 
-@sweep_app.command()
+@with_settings("trials", "time", "budget", "deadline")
 def sweep(
     space: SpaceArgument,
+    settings: Any,
     corpus: CorpusOption = None,
-    column: ColumnOption = None,
     run: RunOption = None,
-    trials: TrialsOption = None,
-    concurrent: ConcurrentOption = None,
-    workers_per_trial: WorkersPerTrialOption = None,
-    gpus_per_worker: GpusOption = None,
-    time: TimeOption = None,
-    memory: MemoryOption = None,
-    budget: BudgetOption = None,
-    deadline: DeadlineOption = None,
-    max_hourly: HourlyOption = None,
-    market: MarketOption = None,
-    on_budget: OnBudgetOption = None,
-    seed: SeedOption = None,
-    address: AddressOption = None,
-    cluster: ClusterOption = None,
-    keep_cluster: KeepOption = False,
-    overrides: SetOption = None,
-    data: DataOption = None,
     tasks: TasksOption = None,
     metric: Annotated[
         str | None,
@@ -99,12 +75,11 @@ def sweep(
             help="Rank trials by this metric, or by validation on this task: a name or an own table.",
         ),
     ] = None,
-    labels: SweepLabelsOption = None,
-    scale: ScaleOption = "auto",
-    baselines: BaselinesOption = None,
-    retrain: RetrainOption = None,
-    retrain_epochs: RetrainEpochsOption = None,
-    track: TrackOption = None,
+    data: DataOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = None,
+    address: AddressOption = None,
+    cluster: ClusterOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -112,160 +87,91 @@ def sweep(
     """Search a space; then evaluate, combine and report.
 
     Trains many runs and stops poor ones early; then evaluates the best trials on tasks, combines them into an
-    ensemble, and writes a report.
+    ensemble, and writes a report. --set takes any name of a run (training.batch_size), of limits, cost and evaluation
+    (limits.concurrent, cost.max_hourly, evaluation.retrain), and: scale=paper for the published settings of the
+    space's paper; labels=[32,100] for scores with few labels at the end;
+    track=[tensorboard:DIR, optuna:sqlite:///study.db] to send trials while they run; keep_cluster=true.
     """
-    options = {
-        "--trials": ("limits.trials", trials),
-        "--concurrent": ("limits.concurrent", concurrent),
-        "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
-        "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
-        "--time": ("limits.time", time),
-        "--memory": ("limits.memory", memory),
-        "--budget": ("cost.budget", budget),
-        "--deadline": ("cost.deadline", deadline),
-        "--max-hourly": ("cost.max_hourly", max_hourly),
-        "--market": ("cost.market", market),
-        "--on-budget": ("cost.on_budget", on_budget),
-        "--baselines": ("evaluation.baselines", baselines),
-        "--retrain": ("evaluation.retrain", retrain),
-        "--retrain-epochs": ("evaluation.retrain_epochs", retrain_epochs),
-        "--corpus": ("corpus.path", corpus),
-        "--column": ("corpus.text_field", column),
-    }
-    given = console.collect_overrides(options, [*_metric_settings(metric, data), *(overrides or [])])
-    sizes = None if labels is None else _sizes(labels)
+    given: dict[str, Any] = {"corpus": corpus, "metric": metric, "data": data, "tasks": split_names(tasks), **settings}
+    given |= arguments_of(raysent.sweep_on_cluster if cluster is not None else raysent.sweep, overrides)
     if cluster is not None:
         if address is not None or dry_run:
-            raise ConfigError("--cluster: must not stand beside --address or --dry-run")
-        _refuse_on_cluster(track)
-        sweep_on_cluster(
-            space,
-            cluster,
-            _with_scale(space, given, scale, data),
-            run=run,
-            seed=seed,
-            data=data,
-            tasks=tasks,
-            labels=labels,
-            is_kept=keep_cluster,
-            as_json=as_json,
-        )
-    checked = _read_space(space, _with_scale(space, given, scale, data))
-    names = split_names(tasks)
+            raise ConfigError("cluster: must not stand beside --address or --dry-run")
+        followed = raysent.sweep_on_cluster(space, cluster, run=run, seed=seed, as_json=as_json, **given)
+        _print_followed(followed, as_json=as_json)
+    given |= {"run": run, "address": address, "progress": not as_json}
+    checked: Any = space
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
-        plan = raysent.plan(
-            checked,
-            run=run,
-            data=data,
-            tasks=names,
-            address=address,
-            track=track or (),
-            progress=not as_json,
-        )
-        print_json(plan.values()) if as_json else _print_plan(plan)
+        planned = raysent.plan(space, **{name: value for name, value in given.items() if name != "labels"})
+        print_json(planned.values()) if as_json else _print_plan(planned)
         if dry_run:
             return
-        checked = plan.space
+        checked = planned.space
+        kept = ("run", "address", "track", "progress", "data", "tasks", "labels")
+        given = {name: value for name, value in given.items() if name in kept}
         typer.confirm("Start?", default=True, abort=True, err=True)
-    ended = raysent.sweep(
-        checked,
-        run=run,
-        seed=seed or 0,
-        data=data,
-        tasks=names,
-        labels=sizes,
-        address=address,
-        track=track or (),
-        progress=not as_json,
-        command=["raysent", *sys.argv[1:]],
-    )
+    ended = raysent.sweep(checked, seed=seed or 0, command=["raysent", *sys.argv[1:]], **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
 
-@sweep_app.command()
+@with_settings("trials", "time", "budget", "deadline")
 def plan(
     space: SpaceArgument,
+    settings: Any,
     corpus: CorpusOption = None,
-    column: ColumnOption = None,
     run: RunOption = None,
-    trials: TrialsOption = None,
-    concurrent: ConcurrentOption = None,
-    time: TimeOption = None,
-    budget: BudgetOption = None,
-    deadline: DeadlineOption = None,
-    overrides: SetOption = None,
-    data: DataOption = None,
     tasks: TasksOption = None,
-    scale: ScaleOption = "auto",
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what a sweep would do: its trials, hours and dollars, and when each would be known.
 
-    The time of a trial is measured by a few steps on this machine, or given as cost.trial. 'raysent sweep --dry-run'
-    prints the same.
+    The time of a trial is measured by a few steps on this machine, or given as --set cost.trial=30m. --set takes what
+    it takes of sweep, and data=DIR, metric=NAME and address=ADDR.
     """
-    options = {
-        "--trials": ("limits.trials", trials),
-        "--concurrent": ("limits.concurrent", concurrent),
-        "--time": ("limits.time", time),
-        "--budget": ("cost.budget", budget),
-        "--deadline": ("cost.deadline", deadline),
-        "--corpus": ("corpus.path", corpus),
-        "--column": ("corpus.text_field", column),
+    given = {
+        "corpus": corpus,
+        "run": run,
+        "tasks": split_names(tasks),
+        **settings,
+        **arguments_of(raysent.plan, overrides),
     }
-    given = console.collect_overrides(options, overrides or [])
-    checked = _read_space(space, _with_scale(space, given, scale, data))
-    planned = raysent.plan(checked, run=run, data=data, tasks=split_names(tasks), progress=not as_json)
+    planned = raysent.plan(space, progress=not as_json, **given)
     print_json(planned.values()) if as_json else _print_plan(planned)
 
 
-@sweep_app.command()
+@with_settings("budget", "deadline")
 def resume(
     run: RunArgument,
-    budget: BudgetOption = None,
-    deadline: DeadlineOption = None,
+    settings: Any,
     address: AddressOption = None,
     cluster: ClusterOption = None,
-    keep_cluster: KeepOption = False,
-    track: TrackOption = None,
-    accept_versions: Annotated[
-        bool,
-        typer.Option("--accept-versions", help="Continue with versions of PyTorch, NumPy or Optuna that differ."),
-    ] = False,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Resume an interrupted or killed sweep.
 
     No finished trial is trained again; a running one continues from its last checkpoint. What was spent counts:
     another budget or deadline is measured from the sweep's start. With --cluster, resumes a sweep that a cluster ran;
-    with --address, one on a Ray cluster whose head has come back at another address.
+    with --address, one on a Ray cluster whose head has come back at another address. --set takes accept_versions=true,
+    to continue with other versions of PyTorch, NumPy or Optuna; track=[TRACKER:TARGET]; and keep_cluster=true.
     """
     if cluster is not None:
         if address is not None:
-            raise ConfigError("--cluster: must not stand beside --address")
-        _refuse_on_cluster(track)
-        options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
-        limits = console.collect_overrides(options, [])
-        resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
+            raise ConfigError("cluster: must not stand beside --address")
+        given = arguments_of(raysent.resume_on_cluster, overrides)
+        followed = raysent.resume_on_cluster(run, cluster, as_json=as_json, **settings, **given)
+        _print_followed(followed, as_json=as_json)
+    given = arguments_of(raysent.resume, overrides)
     with _working_folder(run) as named:
-        ended = raysent.resume(
-            named,
-            budget=budget,
-            deadline=deadline,
-            address=address,
-            accept_versions=accept_versions,
-            track=track or (),
-            progress=not as_json,
-        )
+        ended = raysent.resume(named, address=address, progress=not as_json, **settings, **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
 
 @contextlib.contextmanager
 def _working_folder(run: Path) -> Iterator[Path]:
     """Work in the folder that a sweep's relative paths start from; yields the name of the run folder from there."""
-    from raysent.sweeps import load_record
-
-    origin = Path(load_record(run).origin or ".")
+    origin = pipeline.origin_of(run)
     if not origin.is_dir() or origin.samefile(Path.cwd()):
         yield run
         return
@@ -274,7 +180,6 @@ def _working_folder(run: Path) -> Iterator[Path]:
         yield named
 
 
-@sweep_app.command()
 def track(
     run: RunArgument,
     to: Annotated[
@@ -303,99 +208,117 @@ def track(
         results.print(f"{num_events} events to {to}", soft_wrap=True)
 
 
-@sweep_app.command()
-def doctor(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Check a sweep's journal and ledger for damage.
+def attach(run: SubmittedArgument, as_json: JsonOption = False) -> None:
+    """Show a sweep that runs on a cluster, from its start to its end.
 
-    Every line has a hash, and each file records how much of the other existed. Nothing is changed. Exit code 1 if a
-    file is damaged.
+    Works in any folder and on any computer that may read the run. Downloads the results when the sweep ends. Ctrl-C
+    detaches again; the sweep continues.
     """
-    found = raysent.doctor(run)
+    _print_followed(raysent.attach(run, as_json=as_json), as_json=as_json)
+
+
+def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
+    """Stop a sweep that runs on a cluster, from any folder or computer.
+
+    The sweep saves its trials, and its cluster is terminated unless it was to be kept. 'raysent resume' continues the
+    sweep. A second call stops it at once.
+    """
+    found = raysent.stop(run, progress=not as_json)
     if as_json:
-        print_json(asdict(found))
+        print_json({"run": found.address, "has_stopped": found.code is not None, "code": found.code})
+    elif found.code is None:
+        messages.print(
+            f"{found.address}: has not stopped after five minutes; 'raysent stop' again stops it at once, and "
+            f"'raysent cluster down' terminates the machines of {found.cluster or 'its cluster'}",
+            soft_wrap=True,
+        )
     else:
-        for text in found.problems:
-            messages.print(text, style="red", soft_wrap=True)
-        spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
-        results.print(f"{found.num_events} events, {found.num_entries} ledger entries, spent {spent}", soft_wrap=True)
-    raise typer.Exit(ExitCode.CHECK_FAILED if found.problems else 0)
+        how = (
+            "had ended" if found.had_ended else f"stopped; 'raysent resume {found.address} --cluster FILE' continues it"
+        )
+        results.print(f"{found.address}: {how}", soft_wrap=True)
+    raise typer.Exit(ExitCode.CHECK_FAILED if found.code is None else 0)
 
 
-@sweep_app.command()
+def _print_followed(followed: FollowedSweep, *, as_json: bool) -> NoReturn:
+    """Print what a sweep on a cluster has printed at its end, and exit with its code."""
+    ended = followed.ended
+    if ended.is_detached:
+        if as_json:
+            commands = {name: f"raysent {name} {followed.address}" for name in ("attach", "stop")}
+            print_json({"run": followed.address, "status": "detached", **commands})
+        raise typer.Exit(ended.code)
+    if as_json and ended.values is not None:
+        typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
+    else:
+        for line in ended.lines:
+            (messages if ended.code else results).print(line, soft_wrap=True)
+    if ended.message:
+        messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
+    messages.print(f"results: {followed.folder}", soft_wrap=True)
+    raise typer.Exit(ended.code)
+
+
 def train(
-    space: Annotated[
-        str,
-        typer.Argument(
-            metavar="SPACE|TRIAL",
-            help="A search-space file, or the bare name of one; or the folder of a finished trial or training.",
-        ),
-    ],
+    space: SpaceArgument,
     corpus: CorpusOption = None,
-    column: ColumnOption = None,
-    epochs: Annotated[
-        float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text in this training.")
-    ] = None,
+    epochs: EpochsOption = None,
     run: RunOption = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Number of Ray Train workers.")] = 1,
-    gpus_per_worker: GpusOption = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            help="Seed of everything random, of several the first.  [default: the space's, or next to the trial's]",
-        ),
-    ] = None,
+    seed: SeedOption = None,
     seeds: Annotated[
         int | None,
         typer.Option("--seeds", metavar="N", min=1, help="Train N times with different seeds, each in a folder seed-…"),
     ] = None,
-    from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="Train a trial from new weights, with its configuration alone.")
-    ] = False,
     address: AddressOption = None,
-    scale: ScaleOption = "auto",
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the base run of a space, or a finished trial again.
+    """Train the base run of a space.
 
-    Of a space, what it searches is left out; --set changes the base. A trial is trained again in a new folder, from its
-    weights: for other epochs, on other text, or with other settings. Its words are kept, other words of a new text are
-    unknown, and the optimizer starts new. Training continues from the last checkpoint of the run folder, if it has one.
+    What it searches is left out; --set changes the base, as in training.batch_size=200, and takes scale=paper,
+    workers=N and gpus_per_worker=X. Training continues from the last checkpoint of the run folder, if it has one.
     """
-    from raysent import pipeline
-
-    options = {
-        "--corpus": ("corpus.path", corpus),
-        "--column": ("corpus.text_field", column),
-        "--epochs": ("training.epochs", epochs),
-    }
-    changes = console.collect_overrides(options, overrides or [])
-    trial = pipeline.trial_of(space)
     given: dict[str, Any] = {
-        "run": run, "seed": seed, "seeds": seeds, "workers": workers, "gpus_per_worker": gpus_per_worker,
-        "address": address, "progress": not as_json,
-    }  # fmt: skip
-    if trial is not None and scale != "auto":
-        raise ConfigError("--scale: must be used with a space; a trial has its own settings")
-    if trial is not None:
-        trained = pipeline.train_trial(trial, overrides=changes, from_scratch=from_scratch, **given)
-    elif from_scratch:
-        raise ConfigError("--from-scratch: must be used with a trial; a space is always trained from scratch")
-    else:
-        trained = pipeline.train_space(_read_space(space, _with_scale(space, changes, scale, None)), **given)
-    _print_trained(trained, has_seeds=seeds is not None, as_json=as_json)
-    raise typer.Exit(ExitCode.INCOMPLETE if any(one.outcome.status == "nan" for one in trained) else 0)
+        "run": run,
+        "seed": seed,
+        "seeds": seeds,
+        "address": address,
+        "corpus": corpus,
+        "epochs": epochs,
+    }
+    given |= arguments_of(raysent.train, overrides)
+    _print_trained(pipeline.train_space(space, progress=not as_json, **given), seeds, as_json=as_json)
 
 
-def _print_trained(trained: Sequence[TrainedRun], *, has_seeds: bool, as_json: bool) -> None:
+def retrain(
+    trial: Annotated[
+        str,
+        typer.Argument(metavar="TRIAL", help="Folder of a finished trial or training.", parser=opened_name),
+    ],
+    corpus: CorpusOption = None,
+    epochs: EpochsOption = None,
+    run: RunOption = None,
+    seed: SeedOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a finished trial or training again in a new folder, from its weights.
+
+    For other epochs, on other text, or with other settings. Its words are kept, other words of a new text are unknown,
+    and the optimizer starts new. --set takes names of a run, seeds=N, from_scratch=true for new weights, workers=N,
+    gpus_per_worker=X and address=ADDR.
+    """
+    given: dict[str, Any] = {"run": run, "seed": seed, "corpus": corpus, "epochs": epochs}
+    given |= arguments_of(raysent.retrain, overrides)
+    _print_trained(pipeline.train_trial(trial, progress=not as_json, **given), given.get("seeds"), as_json=as_json)
+
+
+def _print_trained(trained: Sequence[TrainedRun], seeds: int | None, *, as_json: bool) -> NoReturn:
     """Print how trainings ended, and what a trial that was trained again had before."""
     values = [{"run": one.address, **asdict(one.outcome), "report": address_of(one.report)} for one in trained]
     if as_json:
-        print_json({"runs": values} if has_seeds else values[0])
-        return
+        print_json({"runs": values} if seeds is not None else values[0])
+        raise typer.Exit(_code(trained))
     for one in trained:
         outcome = one.outcome
         results.print(f"{outcome.status}: {one.address}  report: {address_of(one.report)}", soft_wrap=True)
@@ -403,9 +326,14 @@ def _print_trained(trained: Sequence[TrainedRun], *, has_seeds: bool, as_json: b
             messages.print(outcome.message, style="red", soft_wrap=True)
     name = next((name for name in trained[0].outcome.metrics if name != "loss"), "loss")
     found = [one.outcome.metrics[name] for one in trained if name in one.outcome.metrics]
-    if found and (has_seeds or trained[0].before is not None):
+    if found and (seeds is not None or trained[0].before is not None):
         spread = f" ± {stdev(found):.2g} over {len(found)} seeds" if len(found) > 1 else ""
         results.print(f"{name} {mean(found):.4g}{spread}{_before(trained[0], name)}", soft_wrap=True)
+    raise typer.Exit(_code(trained))
+
+
+def _code(trained: Sequence[TrainedRun]) -> int:
+    return ExitCode.INCOMPLETE if any(one.outcome.status == "nan" for one in trained) else ExitCode.DONE
 
 
 def _before(trained: TrainedRun, name: str) -> str:
@@ -415,73 +343,6 @@ def _before(trained: TrainedRun, name: str) -> str:
     if not trained.is_comparable:
         return f"; the trial had {trained.before.metrics[name]:.4g} on another validation set"
     return f"; the trial had {trained.before.metrics[name]:.4g}"
-
-
-@space_app.command("lint")
-def space_lint(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Search-space files.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Check search spaces at every edge value."""
-    from raysent.sweeps import check_task_names
-
-    found = []
-    for file in files:
-        space = _read_space(file, [])
-        check_task_names(space)
-        found.append({"file": file, "names": len(space.domains), "trials": space.limits.trials})
-        if not as_json:
-            names, trials = len(space.domains), space.limits.trials
-            results.print(f"{file}: ok, searches {names} names in {trials} trials", soft_wrap=True)
-    if as_json:
-        print_json({"spaces": found})
-
-
-@space_app.command("schema")
-def space_schema() -> None:
-    """Print the JSON Schema of a search space, for editors."""
-    from raysent.sweeps.space import schema
-
-    typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
-
-
-def _refuse_on_cluster(track: list[str] | None) -> None:
-    """Refuse --track for a sweep that another machine runs."""
-    if track:
-        raise ConfigError(
-            "--track: must not stand beside --cluster; name trackers in the space, or run 'raysent track RUN --follow'"
-        )
-
-
-def _sizes(labels: str) -> list[int | str]:
-    """Return the numbers of labels that `--labels` lists; for `none`, an empty list."""
-    from raysent.ensembles import parse_sizes
-
-    return [] if labels == "none" else parse_sizes(labels)
-
-
-def _metric_settings(metric: str | None, data: Path | None) -> list[str]:
-    """Return `--metric` as arguments of `--set`."""
-    if metric is None:
-        return []
-    from raysent.pipeline import metric_values
-
-    return [f"{name}={json.dumps(value)}" for name, value in metric_values(metric, data).items()]
-
-
-def _with_scale(name: str, overrides: Sequence[Override], scale: str, data: Path | None) -> list[Override]:
-    """Return what the command line sets, after what `--scale` sets."""
-    if scale == "auto":
-        return list(overrides)
-    from raysent.pipeline import scale_overrides
-
-    return [*scale_overrides(_read_space(name, []), cast("SpaceScale", scale), data=data), *overrides]
-
-
-def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
-    from raysent.sweeps.space import find_space, read_space
-
-    return read_space(find_space(name), overrides=overrides)
 
 
 def _print_plan(plan: SweepPlan) -> None:

@@ -532,7 +532,7 @@ class Fleet:
 
 
 def renew_lease(folder: Path, *, now: float) -> None:
-    """Let the head live for `LEASE_S` more seconds, unless `raysent cluster keep` lets it live longer.
+    """Let the head live for `LEASE_S` more seconds, unless `raysent cluster up --keep` lets it live longer.
 
     Args:
         folder: The folder that the head shares with the sweep.
@@ -618,7 +618,7 @@ def _too_small(types: Mapping[str, Mapping[str, Any]], layout: Layout) -> str:
     )
     return (
         f"available_node_types: one machine must hold a worker of {layout.cpus_per_worker} cores and "
-        f"{layout.gpus_per_worker:g} GPUs; {shapes}; lower --gpus-per-worker, or add a larger type"
+        f"{layout.gpus_per_worker:g} GPUs; {shapes}; lower limits.gpus_per_worker, or add a larger type"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import shutil
 import signal
 import tempfile
@@ -98,7 +99,7 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     seed: int | None = None,
     data: Path | None = None,
     tasks: Sequence[str] | None = None,
-    labels: str | None = None,
+    labels: Sequence[int | str] | None = None,
     as_json: bool = False,
 ) -> tuple[Launcher, Submission, list[str]]:
     """Return the launcher of a cluster file, the sweep for it, and notes on prices.
@@ -111,7 +112,7 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
         seed: Seed of everything random.
         data: Local task files.
         tasks: Names of tasks, own tables and task files.
-        labels: Numbers of labels, separated by commas.
+        labels: Numbers of labels.
         as_json: Whether the sweep prints one JSON object.
 
     Raises:
@@ -120,10 +121,10 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     file = read_cluster(cluster)
     space, notes = price_space(find_space(name), overrides, file)
     if run.exists() and any(run.iterdir()):
-        raise ConfigError(f"{run}: must be empty; name another --run")
+        raise ConfigError(f"{run}: must be empty; name another run folder")
     space, tasks = _with_checked_tasks(space, tasks, data)
-    given = {"--seed": seed, "--labels": labels}
-    options = [text for flag, value in given.items() if value is not None for text in (flag, str(value))]
+    options = [] if seed is None else ["--seed", str(seed)]
+    options += [] if labels is None else ["--set", f"labels={json.dumps(list(labels))}"]
     workers = workers_for(file, space)
     remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
@@ -159,7 +160,7 @@ def prepare_resumption(
     record = load_record(open_folder(remote))
     space = with_overrides(record.space, limits)
     workers = workers_for(file, space)
-    options = [text for limit in limits for text in limit.option.split(" ", 1)]
+    options = [text for limit in limits for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))]
     local = run if (run / REMOTE_FILE).is_file() else new_run
     fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
     options += ["--json"] if as_json else []

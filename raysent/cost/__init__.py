@@ -9,70 +9,7 @@ config.py     the section `cost` of a search space
 lifetimes.py  how long a machine lives after whatever ends it has died
 """
 
-from raysent.cost.admission import Admission, MachineType, Plan
-from raysent.cost.budget import Budget, Funds
-from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
-from raysent.cost.estimates import compare_estimate, expected_usd, verdict
-from raysent.cost.ledger import (
-    Bill,
-    Entry,
-    Ledger,
-    MachineTime,
-    TrialCost,
-    bad_entry,
-    bill_of,
-    bill_values,
-)
-from raysent.cost.prices import (
-    MACHINES,
-    MARKET_LABEL,
-    NOT_COUNTED,
-    TYPE_LABEL,
-    Price,
-    PriceList,
-    Prices,
-    SpotUsd,
-    num_affordable,
-    on_demand_price,
-    own_price,
-    price_list,
-    spot_price,
-    with_attached,
-)
+import lazy_loader
 
-__all__ = [
-    "MACHINES",
-    "MARKET_LABEL",
-    "NOT_COUNTED",
-    "TYPE_LABEL",
-    "Admission",
-    "Bill",
-    "Budget",
-    "CostConfig",
-    "Duration",
-    "Entry",
-    "Funds",
-    "Ledger",
-    "MachineTime",
-    "MachineType",
-    "Plan",
-    "Price",
-    "PriceList",
-    "Prices",
-    "SpotUsd",
-    "TrialCost",
-    "bad_entry",
-    "bill_of",
-    "bill_values",
-    "compare_estimate",
-    "expected_usd",
-    "num_affordable",
-    "on_demand_price",
-    "own_price",
-    "parse_duration",
-    "parse_money",
-    "price_list",
-    "spot_price",
-    "verdict",
-    "with_attached",
-]
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

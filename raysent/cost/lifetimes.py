@@ -15,7 +15,7 @@ Plain values, for the processes that set these times, for admission and for the 
 
 from __future__ import annotations
 
-# The head terminates this long after the last poll of a sweep, unless 'raysent cluster keep' renews its lease.
+# The head terminates this long after the last poll of a sweep, unless 'raysent cluster up --keep' renews its lease.
 LEASE_S = 3600.0
 # Time between the end of a sweep and the end of its head, for processes that follow the sweep.
 GRACE_S = 120.0

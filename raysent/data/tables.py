@@ -265,7 +265,7 @@ def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], whe
     likely = next((usual[name] for name in TEXT_COLUMNS if name in usual), names[0] if len(names) == 1 else "NAME")
     shown = ", ".join([*names[:_MAX_SHOWN], *(["…"] if len(names) > _MAX_SHOWN else [])])
     raise DataError(
-        f"{where}: must name the column of text; the columns are {shown}; add --column {shlex.quote(likely)}{otherwise}"
+        f"{where}: must name the column of text; the columns are {shown}; name one, as {shlex.quote(likely)}{otherwise}"
     )
 
 

@@ -93,7 +93,7 @@ def open_texts(
     if not table.names:  # JSON lines without an object
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1
-    otherwise = " or, if the first line is a row, --no-header" if table.has_header else ""
+    otherwise = " or, if the first line is a row, set header=false" if table.has_header else ""
     name = table.names[0] if is_only else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
     return TextBlocks(_checked((block for (block,) in table.blocks([name])), source.path, name), name)
 

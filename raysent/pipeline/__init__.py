@@ -8,11 +8,15 @@ value raises a `RaysentError` with one line. Progress goes to standard error; `p
 results.py          what the functions return: a plan, a trained run, a sweep with its trials, models, scores and report
 arguments.py        what the functions are given, read and checked: a space, overrides, tasks, a folder
 loading.py          `load`: what a folder holds. It imports nothing that only training or searching needs
-sweeps.py           sweeps: planned, run, resumed and checked
+sweeps.py           sweeps: planned, run and resumed
+health.py           `doctor`: the files of a sweep, of tasks or a search space checked
 tracking.py         `track`: the trials and scores of a sweep to trackers
 training.py         training of one run: of a space, or of a finished trial again
 distillation.py     `distill`: one model learns what another, or an ensemble, returns
 whitening.py        `whiten`: a finished model with whitened vectors, whose dimension a validation score may choose
+derived.py          models expanded and averaged, and vectors turned into codes, without training
+analyses.py         analyses of tasks and runs, nearest sentences, analogies
+clusters.py         clusters on AWS, and sweeps submitted to them; prices
 vectors.py          models put side by side, files and corpora encoded, and vectors indexed
 evaluation.py       models evaluated on tasks, with all labels or few, and combined into ensembles
 papers.py           the tables of the papers, reproduced or planned

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from raysent.config import Document, Override
-from raysent.data.corpus import corpus_notes
+from raysent.data.corpus import CorpusConfig, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
@@ -17,7 +17,7 @@ from raysent.live import EventLines, SweepView, is_submitted
 from raysent.progress import messages
 from raysent.reproduction import read_paper
 from raysent.storage import open_folder
-from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_space, with_overrides
+from raysent.sweeps.space import SETTINGS, SearchSpace, find_space, parse_space, read_space, with_overrides
 from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS, NUM_DOCUMENTS, DownstreamConfig
 
@@ -27,29 +27,55 @@ Space = str | Path | Mapping[str, Any] | SearchSpace
 SpaceScale: TypeAlias = Literal["auto", "paper"]
 
 
-def space_of(
-    space: Space,
+def space_of(space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any) -> SearchSpace:
+    """Return a checked space with what the caller sets; arguments as for `space_overrides`."""
+    if isinstance(space, (str, Path)):
+        path = find_space(str(space))
+        return read_space(path, overrides=space_overrides(path, set=set, **arguments))
+    if not isinstance(space, SearchSpace):
+        space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
+    overrides = space_overrides(space, set=set, **arguments)
+    return with_overrides(space, overrides) if overrides else space
+
+
+def space_overrides(
+    space: Path | SearchSpace,
     *,
     corpus: str | Path | None = None,
     set: Mapping[str, Any] | None = None,
     scale: SpaceScale = "auto",
-    **limits: Any,
-) -> SearchSpace:
-    """Return a checked space with what the caller sets."""
-    metric, data = limits.pop("metric", None), limits.pop("data", None)
-    unknown = [name for name in limits if name not in _LIMITS]
-    if unknown:
-        raise ConfigError(f"{unknown[0]}: unknown argument{did_you_mean(unknown[0], _LIMITS)}")
-    values = {**({} if metric is None else metric_values(metric, data)), **(set or {})}
-    overrides = overrides_of({**limits, "corpus": None if corpus is None else str(corpus)}, values)
-    if isinstance(space, (str, Path)):
-        path = find_space(str(space))
-        before = [] if scale == "auto" else scale_overrides(read_space(path), scale, data=data)
-        return read_space(path, overrides=[*before, *overrides])
-    if not isinstance(space, SearchSpace):
-        space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
-    overrides = [*scale_overrides(space, scale, data=data), *overrides]
-    return with_overrides(space, overrides) if overrides else space
+    metric: str | Task | None = None,
+    data: str | Path | None = None,
+    **settings: Any,
+) -> list[Override]:
+    """Return what the arguments of `sweep` set in a space.
+
+    Raises:
+        RaysentError: If an argument is unknown, or the metric or the scale is wrong.
+    """
+    unknown = next((name for name in settings if name not in SETTINGS), None)
+    if unknown is not None:
+        raise ConfigError(f"{unknown}: unknown argument{did_you_mean(unknown, SETTINGS)}")
+    values = dict(set or {})
+    metric = values.pop("metric", None) if metric is None else metric
+    values = {**({} if metric is None else metric_values(metric, data)), **values}
+    named = {name: (f"{SETTINGS[name][0]}.{name}", value) for name, value in settings.items()}
+    given = overrides_of({**named, "corpus": ("corpus.path", None if corpus is None else str(corpus))}, values)
+    if scale == "auto":
+        return given
+    return [*scale_overrides(read_space(space) if isinstance(space, Path) else space, scale, data=data), *given]
+
+
+def overrides_of(arguments: Mapping[str, tuple[str, Any]], values: Mapping[str, Any] | None = None) -> list[Override]:
+    """Return arguments as overrides; wider names first, so that a whole section does not undo a value inside it.
+
+    Args:
+        arguments: Argument -> the name that it sets, and the value; None if it is not given.
+        values: The argument `set`.
+    """
+    given = [Override(name, value, f"{key}={value}") for key, (name, value) in arguments.items() if value is not None]
+    given += [Override(name, value, f"set {name}={value}") for name, value in (values or {}).items()]
+    return sorted(given, key=lambda override: override.name.count("."))
 
 
 def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path | None = None) -> list[Override]:
@@ -67,15 +93,15 @@ def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path |
         ConfigError: If the scale is unknown, or the space has no published settings.
     """
     if scale not in get_args(SpaceScale):
-        raise ConfigError(f"--scale {scale}: must be {' or '.join(get_args(SpaceScale))}")
+        raise ConfigError(f"scale {scale}: must be {' or '.join(get_args(SpaceScale))}")
     if scale == "auto":
         return []
     if space.published is None:
         raise ConfigError(
-            f"--scale paper: must be used with a space that names its published settings; '{space.name}' has none; "
+            f"scale paper: must be used with a space that names its published settings; '{space.name}' has none; "
             "'raysent reproduce' trains the models of a paper"
         )
-    paper, option = read_paper(space.published.paper), "--scale paper"
+    paper, option = read_paper(space.published.paper), "scale=paper"
     run = paper.values(space.published.model, scale="paper", data=Path(data or "data"))
     parts = {name: value for name, value in run.items() if name in _PUBLISHED}
     why = f"published: {paper.paper}, '{space.published.model}' of 'raysent reproduce {space.published.paper}'"
@@ -101,31 +127,6 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 _RANKING_ROWS, _FEWEST_ROWS = 2000, 500
 # The parts of a run that a paper publishes; its text is the user's.
 _PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
-# Argument -> the name of the space that it sets.
-_LIMITS = {
-    "trials": "limits.trials",
-    "concurrent": "limits.concurrent",
-    "workers_per_trial": "limits.workers_per_trial",
-    "gpus_per_worker": "limits.gpus_per_worker",
-    "time": "limits.time",
-    "memory": "limits.memory",
-    "budget": "cost.budget",
-    "deadline": "cost.deadline",
-    "max_hourly": "cost.max_hourly",
-    "baselines": "evaluation.baselines",
-    "retrain": "evaluation.retrain",
-    "retrain_epochs": "evaluation.retrain_epochs",
-    "market": "cost.market",
-    "on_budget": "cost.on_budget",
-    "corpus": "corpus.path",
-}
-
-
-def overrides_of(limits: Mapping[str, Any], values: Mapping[str, Any]) -> list[Override]:
-    """Return arguments as overrides; wider names first, so that a whole section does not undo a value inside it."""
-    given = [Override(_LIMITS[name], value, f"{name}={value!r}") for name, value in limits.items() if value is not None]
-    given += [Override(name, value, f"set {name}={value!r}") for name, value in values.items()]
-    return sorted(given, key=lambda override: override.name.count("."))
 
 
 def tasks_of(
@@ -183,7 +184,13 @@ def print_remarks(tasks: Iterable[Task]) -> None:
 
 def print_notes(config: RunConfig) -> None:
     """Print how the tables of a run's corpus are read."""
-    for note in corpus_notes(config.corpus) if config.source is config.corpus else ():
+    if config.source is config.corpus:
+        print_corpus_notes(config.corpus)
+
+
+def print_corpus_notes(config: CorpusConfig) -> None:
+    """Print how the tables of a corpus are read."""
+    for note in corpus_notes(config):
         messages.print(note, style="dim", soft_wrap=True)
 
 
@@ -203,12 +210,12 @@ def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[st
         return {"metric": metric}
     folder = None if data is None else Path(data)
     try:
-        tasks = resolve_tasks([metric], folder, scorings=PROBED, option="--metric ")
+        tasks = resolve_tasks([metric], folder, scorings=PROBED, option="metric ")
     except ConfigError:
         near = get_close_matches(str(metric), METRICS, n=1)
         if not near or Path(str(metric)).suffix:
             raise
-        raise ConfigError(f"--metric {metric}: unknown metric or task; did you mean '{near[0]}'?") from None
+        raise ConfigError(f"metric {metric}: unknown metric or task; did you mean '{near[0]}'?") from None
     specs = [task.spec for task in tasks]
     values: dict[str, Any] = {"metric": "downstream", "validation.downstream.tasks": specs}
     if any(task.files for task in tasks):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysent.config import Override
 from raysent.cost.config import parse_duration
 from raysent.ensembles import FrontRow, read_result, student_front, write_front
 from raysent.errors import ConfigError, TrainingError
@@ -76,44 +75,13 @@ def distill(  # noqa: PLR0913 - the options of the command
         TrainingError: If the loss is not finite.
         RaysentError: If the teacher, the text, a task or the folder cannot be used.
     """
-    changes = {
-        **({} if epochs is None else {"training.epochs": float(epochs)}),
-        **({} if dim is None else {"objective.dim": dim}),
-        **(set or {}),
-    }
-    return train_student(
-        _teacher_name(teacher),
-        into,
-        overrides=overrides_of({}, changes),
-        corpus=None if corpus is None else str(corpus),
-        tasks=tasks,
-        data=None if data is None else Path(data),
-        time=time,
-        output=output,
-        seed=seed,
-        address=address,
-        progress=progress,
+    overrides = overrides_of(
+        {"epochs": ("training.epochs", None if epochs is None else float(epochs)), "dim": ("objective.dim", dim)}, set
     )
-
-
-def train_student(  # noqa: PLR0913 - the options of the command
-    teacher: str,
-    into: str | Mapping[str, Any],
-    *,
-    overrides: Sequence[Override],
-    corpus: str | None = None,
-    tasks: Sequence[str | Task] | None = None,
-    data: Path | None = None,
-    time: str | None = None,
-    output: str | Path | None = None,
-    seed: int = 0,
-    address: str | None = None,
-    progress: bool = True,
-) -> Distilled:
-    """Return what `distill` returns; `overrides` are changed values of the run, other arguments as there."""
-    chosen = [] if tasks is None else resolve_tasks(tasks, data, scorings=PROBED)
+    name, data_dir = _teacher_name(teacher), None if data is None else Path(data)
+    chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
     config = student_config(
-        teacher,
+        name,
         {
             "encoder": {"type": into} if isinstance(into, str) else dict(into),
             "objective": {
@@ -122,7 +90,7 @@ def train_student(  # noqa: PLR0913 - the options of the command
             },
             "seed": seed,
         },
-        corpus=corpus,
+        corpus=None if corpus is None else str(corpus),
         overrides=overrides,
     )
     place = run_folder_of(output, "distill")
@@ -133,7 +101,7 @@ def train_student(  # noqa: PLR0913 - the options of the command
         raise TrainingError(f"{trained.address}: {trained.outcome.message}")
     if not chosen:
         return Distilled(trained)
-    front = _student_front(place, teacher, chosen, data, progress=progress)
+    front = _student_front(place, name, chosen, data_dir, progress=progress)
     write_front(place, front)
     # Again, with the student's scores.
     return Distilled(replace(trained, report=write_report(place)), front)
@@ -163,7 +131,7 @@ def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> Ru
     try:
         seconds = parse_duration(time)
     except ConfigError as error:
-        raise ConfigError(f"--time: {error}") from None
+        raise ConfigError(f"time: {error}") from None
     with ProgressLines(is_quiet=not progress) as bar:
         return within_time(config, open_training_data(config, progress=bar), seconds, folder=folder)
 

@@ -21,6 +21,7 @@ from raysent.ensembles import (
     Selection,
     label_curve,
     load_ensemble,
+    parse_sizes,
     write_curves,
 )
 from raysent.ensembles import default_folder as ensemble_folder
@@ -104,21 +105,9 @@ def evaluate(  # noqa: PLR0913 - the options of the command
         RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong; if mteb is needed
             and not installed.
     """
+    arguments = {name: value for name, value in locals().items() if name != "models"}
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
-    with trusting(trust_remote_code):
-        return scores_frame(
-            evaluate_models(
-                named,
-                tasks=tasks,
-                mteb=mteb,
-                data=None if data is None else Path(data),
-                protocol=protocol_name(protocol, config),
-                output=None if output is None else Path(output),
-                baselines=baselines,
-                map_jobs=map_jobs(processes, address),
-                progress=progress,
-            )
-        )
+    return scores_frame(evaluate_models(named, **arguments))
 
 
 def evaluate_models(  # noqa: PLR0913 - the options of the command
@@ -126,27 +115,35 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
     *,
     tasks: Sequence[str | Task] | None = None,
     mteb: Sequence[str | Any] | None = None,
-    data: Path | None = None,
+    data: str | Path | None = None,
     protocol: str = "fast",
-    output: Path | None = None,
+    config: str | None = None,
+    output: str | Path | None = None,
     baselines: bool | None = None,
-    map_jobs: MapJobs | None = None,
+    processes: int | None = None,
+    address: str | None = None,
+    trust_remote_code: bool = False,
     progress: bool = True,
 ) -> list[AnyScore]:
     """Return the scores behind `evaluate`, in the order given; arguments as there."""
-    folder = output or scores_folder(models) / EVALUATION_FOLDER
-    chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data)
+    folder = scores_folder(models) / EVALUATION_FOLDER if output is None else Path(output)
+    data_dir, protocol, run = (
+        None if data is None else Path(data),
+        protocol_name(protocol, config),
+        map_jobs(processes, address),
+    )
+    chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data_dir)
     if progress:
         print_remarks(chosen)
-    _warn_of_ranking_rows(models, chosen, data, is_divided=protocol == DIVIDED)
+    _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol == DIVIDED)
     given = models
     has_baselines = (protocol.partition("/")[0] == "fast" and bool(chosen)) if baselines is None else baselines
-    if has_baselines:
-        models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
     scores: list[AnyScore] = []
-    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+    with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        if has_baselines:
+            models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
         if chosen or mteb is None:
-            scores += Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
+            scores += Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run).evaluate(models, chosen)
         if mteb is not None:
             named = expand_names(models if baselines else given)
             with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
@@ -169,7 +166,7 @@ def _warn_of_ranking_rows(
         if is_ranked_by_other_rows(folder, task, load):
             print_warning(
                 f"{task.name}: {address_of(folder)} ranked its trials by other rows of it than those that train here, "
-                "so rows that test may have chosen them; with the same table and --config divided, none has"
+                "so rows that test may have chosen them; with the same table and protocol fast/divided, none has"
             )
 
 
@@ -252,7 +249,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
 def label_curves(
     models: Model | Sequence[Model],
     *,
-    labels: Sequence[int | str] = DEFAULT_SIZES,
+    labels: str | Sequence[int | str] = DEFAULT_SIZES,
     tasks: Sequence[str | Task] | None = None,
     data: str | Path | None = None,
     method: str = "validation",
@@ -264,7 +261,7 @@ def label_curves(
 
     Args:
         models: As for `evaluate`; two or more are also combined.
-        labels: Numbers of labels, or ``all``.
+        labels: Numbers of labels, or ``all``; also as text, ``32,100,all``.
         tasks: As for `evaluate`; only tasks with classes have curves.
         data: Folder of task files in SentEval's layout.
         method: How members are combined; as for `ensemble`.
@@ -279,6 +276,7 @@ def label_curves(
         RaysentError: If an argument is wrong, or files are missing or wrong.
     """
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
+    sizes = parse_sizes(labels) if isinstance(labels, str) else labels
     data_dir = None if data is None else Path(data)
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
@@ -291,7 +289,7 @@ def label_curves(
             rows = task.load(data_dir)
             assert isinstance(rows, TaskData)
             curves.append(
-                label_curve(rows, members, others, sizes=labels, method=method, progress=bar, map_jobs=map_jobs())
+                label_curve(rows, members, others, sizes=sizes, method=method, progress=bar, map_jobs=map_jobs())
             )
     write_curves(folder, curves)
     return curves
@@ -315,7 +313,7 @@ def map_jobs(processes: int | None = None, address: str | None = None) -> MapJob
         ConfigError: If both are given.
     """
     if processes is not None and address is not None:
-        raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
+        raise ConfigError("processes and address: must not both be given; a cluster has its own cores")
     return LocalMap(processes) if address is None else partial(_map_on_ray, address=address)
 
 

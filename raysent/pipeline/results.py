@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from raysent.cost import bill_values, compare_estimate
 from raysent.ensembles import Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
@@ -20,8 +21,8 @@ from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RETRAINED_SUFFIX
-from raysent.sweeps import RecordedSweep, read_sweep, spent_usd, trial_folder
+from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE, RETRAINED_SUFFIX
+from raysent.sweeps import RecordedSweep, load_record, read_events, read_ledger, read_sweep, spent_usd, trial_folder
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.journal_replay import not_replayable
@@ -347,23 +348,6 @@ class Sweep:
         return study_of(self.recorded)
 
 
-@dataclass(frozen=True)
-class RunHealth:
-    """What `doctor` found.
-
-    Attributes:
-        problems: The first bad line of each damaged file, as ``file:line: reason``; empty if all is well.
-        num_events: Events of the journal that can be read.
-        num_entries: Entries of the ledger that can be read.
-        spent_usd: What the sweep has spent, or at least has; None if that is unknown.
-    """
-
-    problems: tuple[str, ...]
-    num_events: int
-    num_entries: int
-    spent_usd: float | None
-
-
 def _sentence_model(folder: Path) -> SentenceModel:
     """Return the trained model of a folder.
 
@@ -377,6 +361,29 @@ def _sentence_model(folder: Path) -> SentenceModel:
 
 
 _ENDINGS = ("session", "interrupted", "completed")
+
+
+def bill(run: str | Path) -> dict[str, Any]:
+    """Return what a sweep has cost, by trial and outside trials, beside what was expected.
+
+    Args:
+        run: The run folder.
+
+    Raises:
+        ArtifactError: If the folder is no sweep's, or nothing was spent.
+    """
+    folder = open_folder(run)
+    record, entries = load_record(folder), read_ledger(folder)
+    if not entries:
+        raise ArtifactError(f"{address_of(folder)}: holds no {LEDGER_FILE}; nothing was spent")
+    closings = [event for event in read_events(folder) if event["event"] in ("refused", "halted")]
+    found = bill_values(entries)
+    return {
+        **found,
+        "budget_usd": record.space.cost.budget_usd,
+        "closed": closings[-1]["reason"] if closings else "",
+        "estimate": compare_estimate(folder, spent_usd=found["spent_usd"]),
+    }
 
 
 def write_report(run: str | Path) -> Path:

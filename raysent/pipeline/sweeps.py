@@ -20,28 +20,6 @@ from raysent.evaluation.task import PROBED, Task, TaskData
 from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
 from raysent.parallel import Progress
-from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder, write_json
-from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
-from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
-from raysent.sweeps.driver import check_free
-from raysent.sweeps.driver import resume as resume_sweep
-from raysent.sweeps.driver import start as start_sweep
-from raysent.sweeps.estimate import estimate
-from raysent.sweeps.fitting import fit_to_machine, trial_time
-from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
-from raysent.sweeps.integrity import check_run
-from raysent.sweeps.layout import this_machine
-from raysent.sweeps.machines import machines_at
-from raysent.sweeps.preparation import prepare_space
-from raysent.sweeps.ranking import select_members
-from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
-from raysent.sweeps.trackers import TrackingThread, check_targets
-from raysent.sweeps.trial import ENDED
-
-if TYPE_CHECKING:
-    from raysent.cost.prices import SpotUsd
-    from raysent.sweeps.fleet import Fleet
 from raysent.pipeline.arguments import (
     Space,
     SpaceScale,
@@ -57,8 +35,29 @@ from raysent.pipeline.arguments import (
     view_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
-from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
+from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
+from raysent.progress import ProgressLines, messages
+from raysent.storage import address_of, open_folder, write_json
+from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
+from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
+from raysent.sweeps.driver import check_free
+from raysent.sweeps.driver import resume as resume_sweep
+from raysent.sweeps.driver import start as start_sweep
+from raysent.sweeps.estimate import estimate
+from raysent.sweeps.fitting import fit_to_machine, trial_time
+from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
+from raysent.sweeps.layout import this_machine
+from raysent.sweeps.machines import machines_at
+from raysent.sweeps.preparation import prepare_space
+from raysent.sweeps.ranking import select_members
+from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
+from raysent.sweeps.trackers import TrackingThread, check_targets
+from raysent.sweeps.trial import ENDED
+
+if TYPE_CHECKING:
+    from raysent.cost.prices import SpotUsd
+    from raysent.sweeps.fleet import Fleet
 
 
 def plan(  # noqa: PLR0913 - the options of the command
@@ -159,10 +158,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
             the trial's name; they decide nothing, and are not called for trainings of `retrain`. One that raises is
             reported in a warning and is not called again.
         command: The command line that asks for the sweep, for the report; none where Python does.
-        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
-            `budget` ("40usd"), `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `baselines` (whether
-            they are scored at the end), `retrain` (how many of the best configurations are trained on afterwards),
-            `retrain_epochs`; see `raysent sweep --help`.
+        limits: Settings of the space's sections `limits`, `cost` and `evaluation` by their names alone: `trials`,
+            `time` ("30m"), `concurrent`, `budget` ("40usd"), `deadline` ("6h"), `retrain` and the others of the
+            configuration reference.
 
     Returns:
         The sweep. After Ctrl-C its `status` is ``interrupted``, and `raysent.resume` continues it.
@@ -284,7 +282,7 @@ def resume(  # noqa: PLR0913 - the options of the command
     recorded = read_sweep(open_folder(run))
     _check_relative_paths(recorded)
     folder = recorded.folder
-    limits = overrides_of({"budget": budget, "deadline": deadline}, {})
+    limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
     if progress and messages.is_terminal and not is_submitted():
         num_ended = sum(trial.status in ENDED for trial in recorded.trials)
         print_lines(
@@ -311,6 +309,11 @@ def resume(  # noqa: PLR0913 - the options of the command
         return _evaluated(folder, progress=progress, tracking=tracking)
 
 
+def origin_of(run: str | Path) -> Path:
+    """Return the folder in which a sweep was started, where its relative paths start."""
+    return Path(load_record(open_folder(run)).origin or ".")
+
+
 def _check_relative_paths(recorded: RecordedSweep) -> None:
     """Refuse a sweep whose space names files that other processes look for elsewhere.
 
@@ -325,24 +328,6 @@ def _check_relative_paths(recorded: RecordedSweep) -> None:
             f"{address_of(recorded.folder)}: must be resumed in {origin}, where its relative paths start; change to "
             "it, or use the command 'raysent resume'"
         )
-
-
-def doctor(run: str | Path) -> RunHealth:
-    """Check the journal and the ledger of a sweep.
-
-    Args:
-        run: The run folder.
-
-    Returns:
-        What is damaged, and what the sweep has spent.
-
-    Raises:
-        RaysentError: If the folder is no sweep's, or cannot be read.
-    """
-    folder = open_folder(run)
-    load_record(folder)
-    found = check_run(folder)
-    return RunHealth(tuple(map(str, found.problems)), found.num_events, found.num_entries, found.spent_usd)
 
 
 def _spot_prices(space: SearchSpace) -> SpotUsd | None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-from raysent.config import Override
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.live import TrainingView, fitted_lines
 from raysent.models import SentenceModel
@@ -24,11 +23,11 @@ from raysent.pipeline.arguments import (
 )
 from raysent.pipeline.results import TrainedRun, write_report
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, is_remote, open_folder
+from raysent.storage import address_of, open_folder
 from raysent.storage.layout import RUN_FILE, SEED_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import load_record
 from raysent.sweeps.fitting import fit_to_machine
-from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
+from raysent.sweeps.space import absolute_paths, with_absolute_paths
 from raysent.training.data import open_training_data
 from raysent.training.outcome import Outcome, ended_outcome, load_reports
 from raysent.training.plan import check_run
@@ -39,15 +38,15 @@ from raysent.training.run import RunConfig, describe, load_run
 
 
 @overload
-def train(space: Space | SentenceModel, *, seeds: None = None, **options: Any) -> SentenceModel: ...
+def train(space: Space, *, seeds: None = None, **options: Any) -> SentenceModel: ...
 
 
 @overload
-def train(space: Space | SentenceModel, *, seeds: int, **options: Any) -> list[SentenceModel]: ...
+def train(space: Space, *, seeds: int, **options: Any) -> list[SentenceModel]: ...
 
 
-def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leave out what they share
-    space: Space | SentenceModel,
+def train(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out what they share
+    space: Space,
     *,
     corpus: str | Path | None = None,
     epochs: float | None = None,
@@ -55,30 +54,25 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leav
     run: str | Path | None = None,
     seed: int | None = None,
     seeds: int | None = None,
-    from_scratch: bool = False,
     scale: SpaceScale = "auto",
     workers: int = 1,
     gpus_per_worker: float | None = None,
     address: str | None = None,
     progress: bool = True,
 ) -> SentenceModel | list[SentenceModel]:
-    """Train the base run of a space, or a finished trial again, on Ray Train workers.
+    """Train the base run of a space on Ray Train workers; what the space searches is left out.
 
-    Of a space, what it searches is left out. A trial is trained again from its weights: its words are kept, other words
-    of a new text are unknown, and the optimizer starts new. Training continues from the last checkpoint of the run
-    folder, if it has one.
+    Training continues from the last checkpoint of the run folder, if it has one.
 
     Args:
-        space: As for `sweep`; or the folder of a trial or a training, or its model, such as `Sweep.best`.
+        space: As for `sweep`.
         corpus: Text to train on.
         epochs: Passes over the text in this training.
         set: Dotted name -> value of the run.
         run: The run folder; with `seeds`, each training has a folder ``seed-N`` in it.
-        seed: Seed of everything random, of several the first; by default the space's or 0, or one that follows the
-            trial's.
+        seed: Seed of everything random, of several the first; by default the space's or 0.
         seeds: Number of trainings, which differ in their seed alone.
-        from_scratch: Train a trial from new weights, with its configuration alone.
-        scale: As for `sweep`, of a space.
+        scale: As for `sweep`.
         workers: Number of Ray Train workers.
         gpus_per_worker: GPUs of each worker; by default one if the cluster has enough, else none.
         address: A running Ray cluster; by default this machine.
@@ -89,94 +83,136 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leav
 
     Raises:
         TrainingError: If training cannot continue, for instance because the loss is not finite.
-        RaysentError: If the space, the trial, the text or the folder is wrong.
+        RaysentError: If the space, the text or the folder is wrong.
     """
-    changes = {
-        **({} if corpus is None else {"corpus.path": str(corpus)}),
-        **({} if epochs is None else {"training.epochs": float(epochs)}),
-        **(set or {}),
-    }
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"seeds: must be at least 1; given {seeds}")
-    options: dict[str, Any] = {
-        "run": run, "seed": seed, "seeds": seeds, "workers": workers, "gpus_per_worker": gpus_per_worker,
-        "address": address, "progress": progress,
-    }  # fmt: skip
-    trial = trial_of(space)
-    if trial is not None:
-        trained = train_trial(trial, overrides=overrides_of({}, changes), from_scratch=from_scratch, **options)
-    else:
-        if from_scratch:
-            raise ConfigError("from_scratch: must be used with a trial; a space is always trained from scratch")
-        assert not isinstance(space, SentenceModel)
-        trained = train_space(space_of(space, set=changes, scale=scale), **options)
+    arguments = {name: value for name, value in locals().items() if name not in ("space", "seeds")}
+    return _models(train_space(space, seeds=seeds, **arguments), seeds)
+
+
+@overload
+def retrain(trial: str | Path | SentenceModel, *, seeds: None = None, **options: Any) -> SentenceModel: ...
+
+
+@overload
+def retrain(trial: str | Path | SentenceModel, *, seeds: int, **options: Any) -> list[SentenceModel]: ...
+
+
+def retrain(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out what they share
+    trial: str | Path | SentenceModel,
+    *,
+    corpus: str | Path | None = None,
+    epochs: float | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    seed: int | None = None,
+    seeds: int | None = None,
+    from_scratch: bool = False,
+    workers: int = 1,
+    gpus_per_worker: float | None = None,
+    address: str | None = None,
+    progress: bool = True,
+) -> SentenceModel | list[SentenceModel]:
+    """Train a finished trial or training again in a new folder, from its weights.
+
+    Its words are kept, other words of a new text are unknown, and the optimizer starts new.
+
+    Args:
+        trial: The folder of a trial or a training, or its model, such as `Sweep.best`.
+        corpus: Text to train on; by default the trial's.
+        epochs: As for `train`.
+        set: As for `train`.
+        run: As for `train`.
+        seed: Seed of everything random, of several the first; by default one that follows the trial's.
+        seeds: As for `train`.
+        from_scratch: Start with new weights, with the trial's configuration alone.
+        workers: As for `train`.
+        gpus_per_worker: As for `train`.
+        address: As for `train`.
+        progress: As for `train`.
+
+    Returns:
+        As `train`.
+
+    Raises:
+        TrainingError: As `train`.
+        RaysentError: If the folder holds no finished training, or the text or a value is wrong.
+    """
+    arguments = {name: value for name, value in locals().items() if name not in ("trial", "seeds")}
+    return _models(train_trial(trial, seeds=seeds, **arguments), seeds)
+
+
+def _models(trained: Sequence[TrainedRun], seeds: int | None) -> SentenceModel | list[SentenceModel]:
+    """Return the models of trainings: one, or with `seeds` a list.
+
+    Raises:
+        TrainingError: If the loss of one was not finite.
+    """
     for one in trained:
         if one.outcome.status == "nan":
             raise TrainingError(f"{one.address}: {one.outcome.message}")
     return trained[0].model if seeds is None else [one.model for one in trained]
 
 
-def trial_of(space: Space | SentenceModel) -> str | None:
-    """Return the folder of a training or a trial that is named instead of a space; None for a space.
-
-    Raises:
-        ConfigError: If it is a model that was not loaded from a folder.
-    """
-    if isinstance(space, SentenceModel):
-        if space.source is None:
-            raise ConfigError("model: must have been loaded from the folder of a training; name that folder")
-        return space.source
-    if not isinstance(space, (str, Path)):
-        return None
-    name, path = str(space), Path(space)
-    is_bare = path.name == name
-    if path.is_dir():
-        # A folder may have the bare name of a space.
-        return name if not is_bare or any(path.glob("*.json")) else None
-    is_space = is_bare or path.is_file() or path.suffix in (".yaml", ".yml")
-    return name if is_remote(name) or not is_space else None
-
-
-def train_space(space: SearchSpace, *, seed: int | None = None, **options: Any) -> list[TrainedRun]:
-    """Train the base run of a checked space and write its report; options as for `train`.
+def train_space(
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    epochs: float | None = None,
+    set: Mapping[str, Any] | None = None,
+    scale: SpaceScale = "auto",
+    seed: int | None = None,
+    seeds: int | None = None,
+    **options: Any,
+) -> list[TrainedRun]:
+    """Train the base run of a space and write its report; options as for `train`.
 
     Raises:
         RaysentError: With the line of the search space that is at fault, if one is.
     """
     progress, address = options.get("progress", True), options.get("address")
-    space = space if address is None else with_absolute_paths(space)
+    values = {**({} if epochs is None else {"training.epochs": float(epochs)}), **(set or {})}
+    checked = space_of(space, corpus=corpus, set=values, scale=scale)
+    checked = checked if address is None else with_absolute_paths(checked)
     with ProgressLines(is_quiet=not progress) as bar:
-        space = fit_to_machine(space, address=address, is_sweep=False, progress=bar)
-    print_lines(fitted_lines(space) if progress else [])
-    config = space.config({})
-    first = config.seed if seed is None else seed
-    configs = [config.model_copy(update={"seed": first + number}) for number in range(options.get("seeds") or 1)]
+        checked = fit_to_machine(checked, address=address, is_sweep=False, progress=bar)
+    print_lines(fitted_lines(checked) if progress else [])
+    config = checked.config({})
+    configs = _with_seeds(config, config.seed if seed is None else seed, seeds)
     try:
-        return train_all(configs, space.name, interruptions_per_hour=space.cost.interruptions_per_hour, **options)
+        return train_all(
+            configs, checked.name, seeds=seeds, interruptions_per_hour=checked.cost.interruptions_per_hour, **options
+        )
     except RaysentError as error:
-        raise space.located(error, {}) from None
+        raise checked.located(error, {}) from None
 
 
 def train_trial(
-    trial: str | Path,
+    trial: str | Path | SentenceModel,
     *,
-    overrides: Sequence[Override] = (),
+    corpus: str | Path | None = None,
+    epochs: float | None = None,
+    set: Mapping[str, Any] | None = None,
     from_scratch: bool = False,
     seed: int | None = None,
+    seeds: int | None = None,
     **options: Any,
 ) -> list[TrainedRun]:
-    """Train a finished trial or training again and write its report; options as for `train`.
-
-    Args:
-        trial: Its folder.
-        overrides: Changed values of the run.
-        from_scratch: Whether to start with new weights.
-        seed: The first seed.
-        options: As for `train`.
+    """Train a finished trial or training again and write its report; options as for `retrain`.
 
     Raises:
         RaysentError: If the folder holds no finished training, or a value is wrong.
     """
+    if isinstance(trial, SentenceModel):
+        if trial.source is None:
+            raise ConfigError("model: must have been loaded from the folder of a training; name that folder")
+        trial = trial.source
+    overrides = overrides_of(
+        {
+            "corpus": ("corpus.path", None if corpus is None else str(corpus)),
+            "epochs": ("training.epochs", None if epochs is None else float(epochs)),
+        },
+        set,
+    )
     folder = open_folder(trial)
     finished = read_finished(folder)
     is_trial = folder.parent.name == TRIALS_FOLDER
@@ -190,12 +226,20 @@ def train_trial(
     if not from_scratch:
         check_weights(finished)
     first = next_seed(finished.config, from_scratch=from_scratch) if seed is None else seed
-    configs = [
-        retrained_config(finished.config, folder, overrides=overrides, seed=first + number, from_scratch=from_scratch)
-        for number in range(options.get("seeds") or 1)
-    ]
+    config = retrained_config(finished.config, folder, overrides=overrides, seed=first, from_scratch=from_scratch)
     name = f"{above.name}-{folder.name}" if is_trial else f"{folder.name}-retrained"
-    return train_all(configs, name, before=finished.outcome, **options)
+    return train_all(_with_seeds(config, first, seeds), name, seeds=seeds, before=finished.outcome, **options)
+
+
+def _with_seeds(config: RunConfig, first: int, seeds: int | None) -> list[RunConfig]:
+    """Return the runs of several seeds, or of one.
+
+    Raises:
+        ConfigError: If their number is not positive.
+    """
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds={seeds}: must be at least 1")
+    return [config.model_copy(update={"seed": first + number}) for number in range(seeds or 1)]
 
 
 def train_all(  # noqa: PLR0913 - the options of the command
@@ -215,7 +259,7 @@ def train_all(  # noqa: PLR0913 - the options of the command
     folder = run_folder_of(run, name)
     folders = [folder] if seeds is None else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
     if seeds is not None and (folder / RUN_FILE).exists():
-        raise ArtifactError(f"{address_of(folder)}: holds a training; name another --run")
+        raise ArtifactError(f"{address_of(folder)}: holds a training; name another run folder")
     for config, place in zip(configs, folders, strict=True):
         _check_free(place, config)
     with ProgressLines(is_quiet=not progress) as bar:
@@ -257,11 +301,11 @@ def _check_free(folder: Path, config: RunConfig) -> None:
     """
     where = address_of(folder)
     if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{where}: must be a folder; given a file; name another --run")
+        raise ArtifactError(f"{where}: must be a folder; given a file; name another run folder")
     if (folder / SWEEP_FILE).exists():
-        raise ArtifactError(f"{where}: holds a sweep; name another --run")
+        raise ArtifactError(f"{where}: holds a sweep; name another run folder")
     if (folder / RUN_FILE).exists() and load_run(folder).key != config.key:
-        raise ArtifactError(f"{where}: holds a run with another configuration; name another --run")
+        raise ArtifactError(f"{where}: holds a run with another configuration; name another run folder")
 
 
 def _announce(config: RunConfig, folder: Path) -> None:

@@ -15,6 +15,7 @@ from raysent.evaluation.task import Task
 from raysent.models import SentenceModel, Whitening
 from raysent.models import load as load_model
 from raysent.pipeline.arguments import metric_values, overrides_of
+from raysent.pipeline.derived import check_free
 from raysent.progress import ProgressLines
 from raysent.storage import open_folder
 from raysent.storage.layout import RUN_FILE
@@ -81,6 +82,7 @@ def whiten(  # noqa: PLR0913 - the options of the command
 
     Source: Su et al., 2021, section 3.3.
     """
+    check_free(output)
     given = load_model(model) if isinstance(model, (str, Path)) else model
     if not isinstance(given, SentenceModel):
         raise ConfigError(f"{model}: must be a trained model; a composition or an ensemble has whitened members")
@@ -122,9 +124,9 @@ def _whitening_sources(
 ) -> _WhiteningSources:
     """Return the settings of `whiten`: those of the model's training with what the caller sets."""
     if run is None and corpus is None and "corpus.path" not in values:
-        raise ConfigError("corpus: must name text, because the model's folder has no run.json; use --corpus PATH")
+        raise ConfigError("corpus: must name text, because the model's folder has no run.json")
     own: dict[str, Any] = {} if run is None else {"validation": run.validation.model_dump(exclude_none=True)}
-    overrides = overrides_of({"corpus": None if corpus is None else str(corpus)}, values)
+    overrides = overrides_of({"corpus": ("corpus.path", None if corpus is None else str(corpus))}, values)
     return validate(_WhiteningSources, Document(own).with_overrides(overrides))
 
 
@@ -143,10 +145,10 @@ def _whitening_metric(metric: str | Task | None, validation: ValidationConfig) -
         return str(wanted or present[0])
     if wanted in (None, "pearson"):
         raise ConfigError(
-            "dimension auto: must have validation scores to choose by; name --metric TASK, or --metric pearson with "
-            "--set validation.sts=FOLDER; or a dimension, such as --dimension 256"
+            "dimension auto: must have validation scores to choose by; name a task as metric, or metric pearson and "
+            "a folder as validation.sts; or a dimension, such as 256"
         )
-    raise ConfigError(f"--metric {wanted}: must be pearson or a task, which read whitened vectors")
+    raise ConfigError(f"metric {wanted}: must be pearson or a task, which read whitened vectors")
 
 
 def _best_whitening(unchanged: Whitened, found: Whitening, metric: str, validation: ValidationConfig) -> Whitened:

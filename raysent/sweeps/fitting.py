@@ -584,7 +584,7 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
     passes = max(training_s, now.trial_s / 2) / epoch_s
     why = f"a pass takes {format_duration(epoch_s)}, a trial may take {format_duration(now.trial_s)} ({now.limit})"
     if passes > most:
-        why += f"; more than {most:g} would repeat the text too often: raise --trials to use the time"
+        why += f"; more than {most:g} would repeat the text too often: raise limits.trials to use the time"
     fitting.put(name, _rounded(min(passes, most)), why)
 
 

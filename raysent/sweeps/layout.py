@@ -130,7 +130,7 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     if fitting < 1:
         raise ConfigError(
             f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
-            f"and {gpus:g} GPUs; lower --workers-per-trial or --gpus-per-worker"
+            f"and {gpus:g} GPUs; lower limits.workers_per_trial or limits.gpus_per_worker"
         )
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
     nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))

@@ -41,7 +41,9 @@ IsOver = Callable[[], bool]
 
 # How often a trial whose process died is started again, from its last checkpoint; an announced end does not count.
 MAX_RESTARTS = 3
-_GIVEN_UP = f"its process died {MAX_RESTARTS + 1} times, perhaps for lack of memory; see --memory and --concurrent"
+_GIVEN_UP = (
+    f"its process died {MAX_RESTARTS + 1} times, perhaps for lack of memory; see limits.memory and limits.concurrent"
+)
 
 # Seconds between two looks at what is trained on.
 _POLL_S = 0.5

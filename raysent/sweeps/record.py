@@ -178,7 +178,7 @@ def check_versions(folder: Path, record: SweepRecord, *, is_accepted: bool) -> S
     if not is_accepted:
         raise ArtifactError(
             f"{address_of(folder)}: {difference}: trials would no longer be comparable to the last bit; install those "
-            "versions, or resume with --accept-versions"
+            "versions, or resume with accept_versions=true"
         )
     changed = replace(record, versions=present)
     save_record(folder, changed)

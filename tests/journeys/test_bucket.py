@@ -26,7 +26,8 @@ def test_run_in_a_bucket_is_resumed_elsewhere(user, environment_with_extras, buc
         "--yes",
         "--task",
         "reviews.csv",
-        "--no-baselines",
+        "--set",
+        "evaluation.baselines=false",
     ]
     settings = ["encoder.hidden_size=16", "encoder.embedding.dim=16", "training.batch_size=50", "training.epochs=20"]
     settings += ["training.num_reports=10", "vocabulary.size=200", "validation={num_candidates: 20, num_sentences: 60}"]

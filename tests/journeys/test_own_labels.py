@@ -40,7 +40,7 @@ def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
 def test_own_table_becomes_a_served_classifier(user, until):
     """Sweep, ensemble with a lexical member, load, predict, serve, export, distill: each in a process of its own."""
     sweep = ["sweep", "quick_thoughts", "--corpus", "books/", "--metric", "reviews.csv", "--run", "runs/first"]
-    user(*sweep, "--trials=2", "--yes", "--no-baselines", *SMALL)
+    user(*sweep, "--trials=2", "--yes", "--set=evaluation.baselines=false", *SMALL)
     user("ensemble", "runs/first", "tfidf", "--task", "reviews.csv", "--method", "pool", "-o", "runs/both")
 
     texts = ["The hotel by the rose was easy.", "The train by the oath was rude."]
@@ -66,7 +66,7 @@ def test_own_table_becomes_a_served_classifier(user, until):
         "print(SentenceTransformer('exported', trust_remote_code=True).encode(['One text.']).shape[0])"
     )
     assert user.python(exported).split()[-1] == "1"
-    distill = ["distill", "runs/both", "--into", "bag", "--corpus", "books/", "-o", "runs/small", "--dim", "64"]
+    distill = ["distill", "runs/both", "--into", "bag", "--corpus", "books/", "-o", "runs/small", "--set", "dim=64"]
     user(*distill, "--epochs=2", "--set=validation={num_sentences: 60}")
     user("encode", "runs/small", "sentences.txt", "-o", "vectors.npy")
     assert user.python("import numpy; print(len(numpy.load('vectors.npy')))").strip() == "50"

@@ -85,7 +85,7 @@ def test_code_is_used_by_binarize(monkeypatch, capsys, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
     np.save(tmp_path / "vectors.npy", vectors)
     command = CommandLine(monkeypatch, capsys)
-    ran = command("binarize", tmp_path / "vectors.npy", "--method", "toy_signs", "-o", tmp_path / "bits.npy")
+    ran = command("binarize", tmp_path / "vectors.npy", "--set", "method=toy_signs", "-o", tmp_path / "bits.npy")
     assert ran.code == 0, ran.err
     assert np.array_equal(np.unpackbits(np.load(tmp_path / "bits.npy"), axis=1), vectors > 0)
 

@@ -1,6 +1,7 @@
 from .domains import Choice as Choice
 from .domains import Domain as Domain
 from .domains import Interval as Interval
+from .limits import SETTINGS as SETTINGS
 from .limits import ComponentChoice as ComponentChoice
 from .limits import EvaluationConfig as EvaluationConfig
 from .limits import Limits as Limits

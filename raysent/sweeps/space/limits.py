@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.cost import Duration, parse_duration
+from raysent.cost import CostConfig, Duration, parse_duration
 
 _MAX_TRIALS = 1_000_000
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -184,3 +184,12 @@ class EvaluationConfig(StrictModel):
     def num_evaluated(self) -> int:
         """How many of the best trials are evaluated."""
         return self.members * (_CANDIDATES_PER_MEMBER if self.select == "greedy" else 1)
+
+
+# Each setting of these sections, by its name alone: its section, and the model that declares it. They are the further
+# arguments of `raysent.sweep`, and the options of the command line are made from them.
+SETTINGS: dict[str, tuple[str, type[StrictModel]]] = {
+    name: (section, model)
+    for section, model in (("limits", Limits), ("cost", CostConfig), ("evaluation", EvaluationConfig))
+    for name in model.model_fields
+}

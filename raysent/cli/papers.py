@@ -1,24 +1,22 @@
-"""CLI of `raysent reproduce` and `raysent compose`."""
+"""CLI of `reproduce`, the papers' tables; `components`, what is installed; and `schema`, for editors."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from raysent.cli.console import messages, print_json, print_table, results
+import raysent
+from raysent.cli.console import DASH, messages, print_json, print_table, results
 from raysent.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from raysent.reproduction import ClaimResult, TableResult
 
-reproduce_app = typer.Typer()
-DASH = "–"
 
-
-@reproduce_app.command()
 def reproduce(
     paper: Annotated[
         str, typer.Argument(metavar="PAPER", help="Name of a shipped paper, such as quick_thoughts, or a file.")
@@ -78,26 +76,29 @@ def reproduce(
     messages.print(f"{found.paper}, scale {found.scale}: {found.hours:.2f} h")
 
 
-@reproduce_app.command()
-def compose(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Trainings or trials, at least two.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the new model; must be new or empty.")
-    ],
+def components(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="Only this kind, such as encoders.  [default: all]")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put trained models side by side as one model.
+    """List encoders, objectives, tasks and other components, also those of other installed packages.
 
-    Each keeps its own vocabulary; the vectors are concatenated. raysent encode, evaluate and ensemble take the folder.
+    Another package adds a component by an entry point of the group raysent.KIND.
     """
-    from raysent import pipeline
-
-    made = pipeline.compose(models, output=output)
-    dim = made.get_sentence_embedding_dimension()
+    table = raysent.components(kind)
     if as_json:
-        print_json({"model": str(output), "members": list(made.members), "dim": dim})
+        print_json({"components": table.to_dict(orient="records"), "broken": table.attrs["broken"]})
         return
-    results.print(f"{output}: {' + '.join(made.members)}, {dim:,} dimensions", soft_wrap=True)
+    rows = table.astype(str).to_numpy().tolist()
+    print_table(["kind", "name", "package", "what it is"], rows, num_text=4)
+    for name, reason in table.attrs["broken"].items():
+        messages.print(f"{name}: {reason}", style="red", soft_wrap=True)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a search space, for editors."""
+    typer.echo(json.dumps(raysent.schema(), indent=2, ensure_ascii=False))
 
 
 def _print_plan(

@@ -1,0 +1,211 @@
+"""CLI of machines and money: `cluster …`, machines on AWS or of Slurm; `cost …`, prices and bills."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import raysent
+from raysent import pipeline
+from raysent.cli.console import DASH, format_duration, messages, print_json, print_table, results, usd
+from raysent.cli.options import JsonOption, RunArgument, SetOption, SpaceArgument, YesOption, arguments_of
+
+if TYPE_CHECKING:
+    from raysent.cluster import Quote
+
+cluster_app = typer.Typer(help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True)
+cost_app = typer.Typer(help="Prices and bills.", no_args_is_help=True)
+
+ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
+_FILE = Path("cluster.yaml")
+
+
+@cluster_app.command("up")
+def cluster_up(
+    file: ClusterArgument = _FILE,
+    update: Annotated[
+        bool, typer.Option("--update", help="Apply changes to a running head, and restart Ray there.")
+    ] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep", metavar="4h", help="How long the head lives without a sweep, from now on.  [default: 1h]"
+        ),
+    ] = None,
+    print_policies: Annotated[
+        bool,
+        typer.Option("--print-policies", help="Print the IAM policies of its machines, and launch nothing."),
+    ] = False,
+    yes: YesOption = False,
+) -> None:
+    """Launch a cluster.
+
+    Creates its security group, roles and token if they do not exist. Every machine terminates itself at the end of its
+    time to live, and the head an hour after its last sweep. A head that is running already is left as it is. What keeps
+    it from being launched, such as a missing image, bucket or quota, is an error that names what mends it.
+    """
+    if print_policies:
+        typer.echo(json.dumps(raysent.cluster_policies(file), indent=2))
+        return
+    if not yes and sys.stdin.isatty():
+        price = pipeline.head_price(file)
+        hourly = DASH if price is None else f"{price:.4f}"
+        messages.print(f"{file}: the head costs about {hourly} usd an hour from now on", soft_wrap=True)
+        typer.confirm("Start it?", default=True, abort=True, err=True)
+    name = raysent.cluster_up(file, update=update, keep=keep)
+    messages.print(f"{name} is running; 'raysent cluster down {file}' terminates it", soft_wrap=True)
+
+
+@cluster_app.command("down")
+def cluster_down(
+    file: ClusterArgument = _FILE,
+    orphans: Annotated[
+        bool,
+        typer.Option("--orphans", help="Terminate instead machines of any cluster that outlived their time to live."),
+    ] = False,
+) -> None:
+    """Terminate a cluster.
+
+    Terminates every machine with the cluster's tag. Files on S3 stay.
+    """
+    name = raysent.cluster_down(file, orphans=orphans)
+    messages.print("the orphans are terminated" if orphans else f"{name} is terminated", soft_wrap=True)
+
+
+@cluster_app.command("status")
+def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -> None:
+    """List a cluster's machines, and what they cost an hour.
+
+    Machines of any cluster in the region that outlived their time to live are listed too; 'raysent cluster down
+    --orphans' terminates them.
+    """
+    found = raysent.cluster_status(file)
+    if as_json:
+        print_json({"cluster": found.cluster, "machines": found.values()})
+        return
+    if not found.machines:
+        results.print(f"{found.cluster}: no machines")
+        return
+    rows = []
+    for one in found.machines:
+        price = found.usd_per_hour[one.instance_type]
+        expires = f"{one.expires:%Y-%m-%d %H:%M}" if one.expires else "unknown"
+        place = (one.instance_type, one.market, one.state, one.zone, expires)
+        rows.append((one.name, one.cluster, one.sweep or DASH, *place, DASH if price is None else f"{price:.4f}"))
+    times = ["expires (UTC)", "at most usd/h"]
+    print_table(["machine", "cluster", "sweep", "type", "market", "state", "zone", *times], rows, num_text=8)
+
+
+@cluster_app.command("slurm")
+def cluster_slurm(
+    space: SpaceArgument,
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the allocation.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of each node.")] = 1,
+    time: Annotated[str, typer.Option("--time", metavar="24:00:00", help="Limit of one allocation.")] = "24:00:00",
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="FOLDER", help="Run folder that all nodes share.")
+    ] = None,
+    overrides: SetOption = None,
+) -> None:
+    """Write a file for sbatch that runs a sweep on the nodes of a Slurm cluster.
+
+    It starts Ray on all nodes. At the end of an allocation the trials are saved and the job is queued again; it then
+    resumes the sweep. --set takes what it takes of sweep, and budget=40gpuh, a limit on GPU-hours.
+    """
+    given = arguments_of(raysent.slurm_file, overrides)
+    path = raysent.slurm_file(space, nodes=nodes, gpus=gpus, time=time, run=run, **given)
+    results.print(f"sbatch {path}", soft_wrap=True)
+
+
+@cost_app.command("prices")
+def cost_prices(
+    types: Annotated[
+        list[str] | None, typer.Argument(metavar="[TYPE…]", help="Instance types.  [default: all in the list]")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", metavar="NAME", help="An AWS region.  [default: all in the list]")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask AWS for current prices, spot too, with the credentials of boto3.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what machines cost an hour.
+
+    Without --live, prints the list that is shipped with raysent, and its date.
+    """
+    from raysent.cost import price_list
+
+    quotes, as_of = raysent.prices(types or (), region=region, live=live), price_list().as_of
+    if as_json:
+        print_json({"as_of": as_of, "is_live": live, "prices": [_quote_values(one) for one in quotes]})
+        return
+    rows = [(one.instance_type, one.region, usd(one.on_demand.usd_per_hour, 4), _spot(one)) for one in quotes]
+    print_table(["type", "region", "on demand, usd/h", "spot, usd/h"], rows, num_text=2)
+    results.print(f"\nEC2, Linux; {'current' if live else f'list prices of {as_of}; --live asks AWS'}")
+    for note in sorted({one.note for one in quotes if one.note}):
+        messages.print(note, soft_wrap=True)
+
+
+@cost_app.command("report")
+def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Print what a sweep has cost.
+
+    By trial, with the cost outside trials, and the estimate beside the bill.
+    """
+    found = raysent.bill(run)
+    print_json(found) if as_json else _print_costs(found)
+
+
+def _print_costs(found: dict[str, Any]) -> None:
+    """Print a bill, trial by trial."""
+    from raysent.cost import NOT_COUNTED
+
+    rows = [
+        (name, str(one["rung"]), format_duration(one["seconds"]), f"{one['steps']:,}", usd(one["usd"]))
+        for name, one in sorted(found["trials"].items(), key=lambda item: -item[1]["usd"])
+    ]
+    print_table(["trial", "rung", "time", "steps", "usd"], rows)
+    results.print()
+    of = f" of {found['budget_usd']:.2f}" if found["budget_usd"] else ""
+    for line in (
+        f"spent {usd(found['spent_usd'])} usd{of} on {found['machine_hours']:.2f} machine hours; "
+        f"{usd(found['outside_trials_usd'])} of it outside trials' reports: starting, waiting, lost work",
+        f"assumed {usd(found['assumed_usd'])} usd for machines that a killed driver left",
+        f"refunded {usd(found['refunded_usd'])} usd for machines interrupted in their first hour"
+        if found["refunded_usd"]
+        else "",
+        f"lost {usd(found['lost_usd'])} usd of work that was repeated" if found["lost_usd"] else "",
+        f"on demand, the same machine hours would cost {usd(found['on_demand_usd'])} usd"
+        if found["on_demand_usd"] is not None
+        else "",
+        f"no more training: {found['closed']}" if found["closed"] else "",
+        found["estimate"].get("verdict", ""),
+        NOT_COUNTED,
+    ):
+        if line and not line.startswith("assumed 0.00"):
+            results.print(line, soft_wrap=True)
+
+
+def _quote_values(one: Quote) -> dict[str, Any]:
+    """Return a quote as JSON has it."""
+    return {
+        "instance_type": one.instance_type,
+        "region": one.region,
+        "on_demand_usd_per_hour": one.on_demand.usd_per_hour,
+        "source": one.on_demand.source,
+        "spot": {
+            zone: {"usd_per_hour": price.usd_per_hour, "source": price.source} for zone, price in one.spot.items()
+        },
+        "note": one.note,
+    }
+
+
+def _spot(one: Quote) -> str:
+    """Return the range of a type's spot prices."""
+    prices = [price.usd_per_hour for price in one.spot.values()]
+    return f"{usd(min(prices), 4)} to {usd(max(prices), 4)}" if prices else DASH

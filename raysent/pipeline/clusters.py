@@ -1,0 +1,407 @@
+"""Clusters on AWS, and sweeps on a cluster that is launched for them: submitted, followed and stopped; prices."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from raysent.cluster import (
+    Account,
+    Launcher,
+    Machine,
+    Quote,
+    Submission,
+    SubmittedSweep,
+    find_run,
+    follow_run,
+    head_policy,
+    prepare_resumption,
+    prepare_submission,
+    quote,
+    read_cluster,
+    run_submission,
+    sbatch_file,
+    stop_run,
+    worker_policy,
+)
+from raysent.cost import parse_duration, price_list
+from raysent.errors import ConfigError, did_you_mean
+from raysent.live import SweepView
+from raysent.pipeline.arguments import SpaceScale, default_run_folder, overrides_of, space_overrides
+from raysent.progress import messages
+from raysent.sweeps.space import SearchSpace, find_space
+
+_CLUSTER = "cluster.yaml"
+
+
+@dataclass(frozen=True)
+class FollowedSweep:
+    """A sweep on a cluster, as far as it was followed.
+
+    Attributes:
+        address: Its run folder in a bucket, which `attach` and `stop` take.
+        folder: The local folder of its results.
+        ended: How it ended, or that it goes on without this process.
+    """
+
+    address: str
+    folder: Path
+    ended: SubmittedSweep
+
+
+@dataclass(frozen=True)
+class StoppedSweep:
+    """What became of a sweep that was asked to stop.
+
+    Attributes:
+        address: Its run folder in a bucket.
+        cluster: Its cluster.
+        had_ended: Whether it had ended before.
+        code: Its exit code; None if it has not stopped after five minutes.
+    """
+
+    address: str
+    cluster: str
+    had_ended: bool
+    code: int | None
+
+
+def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
+    space: str | Path,
+    cluster: str | Path,
+    *,
+    corpus: str | Path | None = None,
+    set: dict[str, Any] | None = None,
+    scale: SpaceScale = "auto",
+    metric: str | None = None,
+    run: str | Path | None = None,
+    seed: int | None = None,
+    data: str | Path | None = None,
+    tasks: Sequence[str] | None = None,
+    labels: Sequence[int | str] | None = None,
+    keep_cluster: bool = False,
+    as_json: bool = False,
+    **limits: Any,
+) -> FollowedSweep:
+    """Search a space on an AWS cluster that is launched for the sweep and terminated after it.
+
+    Ctrl-C detaches: the sweep goes on, `attach` shows it again, and `stop` stops it.
+
+    Args:
+        space: A search-space file or the bare name of a shipped one.
+        cluster: The cluster file.
+        corpus: As for `sweep`.
+        set: As for `sweep`.
+        scale: As for `sweep`.
+        metric: As for `sweep`.
+        run: The local folder of the results; ``runs/NAME-DATE`` by default.
+        seed: As for `sweep`.
+        data: As for `sweep`.
+        tasks: As for `sweep`, by name or file.
+        labels: As for `sweep`.
+        keep_cluster: Do not terminate the cluster afterwards.
+        as_json: Return the sweep's results as plain values, not as lines of text.
+        limits: As for `sweep`.
+
+    Raises:
+        RaysentError: If an argument or a file is wrong, or the cluster cannot be launched.
+    """
+    place = find_space(str(space))
+    launcher, submission, notes = prepare_submission(
+        str(space),
+        Path(cluster),
+        space_overrides(place, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits),
+        run=default_run_folder(place.stem) if run is None else Path(run),
+        seed=seed,
+        data=None if data is None else Path(data),
+        tasks=tasks,
+        labels=labels,
+        as_json=as_json,
+    )
+    for note in notes:
+        messages.print(note, soft_wrap=True)
+    return _submitted(launcher, submission, keep=keep_cluster, as_json=as_json)
+
+
+def resume_on_cluster(
+    run: str | Path,
+    cluster: str | Path,
+    *,
+    budget: str | None = None,
+    deadline: str | None = None,
+    keep_cluster: bool = False,
+    as_json: bool = False,
+) -> FollowedSweep:
+    """Resume a sweep that a cluster ran, on a cluster that is launched for it.
+
+    Args:
+        run: The run: its local folder or its address.
+        cluster: The cluster file.
+        budget: As for `resume`.
+        deadline: As for `resume`.
+        keep_cluster: As for `sweep_on_cluster`.
+        as_json: As for `sweep_on_cluster`.
+
+    Raises:
+        RaysentError: As for `sweep_on_cluster`.
+    """
+    limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
+    launcher, submission = prepare_resumption(
+        Path(run), Path(cluster), limits, new_run=default_run_folder(Path(run).name), as_json=as_json
+    )
+    return _submitted(launcher, submission, keep=keep_cluster, as_json=as_json)
+
+
+def attach(run: str | Path, *, as_json: bool = False) -> FollowedSweep:
+    """Show a sweep that runs on a cluster, from its start to its end; then download its results. Ctrl-C detaches.
+
+    Args:
+        run: The run: its address, or the local folder of its results; from any computer that may read it.
+        as_json: Show no progress.
+
+    Raises:
+        RaysentError: If no sweep was submitted there, or its cluster ended before it did.
+    """
+    found = find_run(str(run), new_run=default_run_folder(Path(run).name))
+    return _show(partial(follow_run, found), found.record.search_space(), found.remote, found.folder, is_quiet=as_json)
+
+
+def stop(run: str | Path, *, progress: bool = True) -> StoppedSweep:
+    """Stop a sweep that runs on a cluster, after it saved its trials; a second call stops it at once.
+
+    Args:
+        run: As for `attach`.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        Whether it has stopped.
+
+    Raises:
+        RaysentError: If no sweep was submitted there.
+    """
+    found = find_run(str(run), new_run=Path(run))
+    code = stop_run(found, say=_say if progress else _silent)
+    return StoppedSweep(found.remote, found.record.cluster, had_ended=found.record.code is not None, code=code)
+
+
+def _submitted(launcher: Any, submission: Submission, *, keep: bool, as_json: bool) -> FollowedSweep:
+    """Submit a sweep and show it while it runs."""
+    run = partial(run_submission, launcher, submission, keep=keep)
+    return _show(run, submission.space, submission.remote, submission.run, is_quiet=as_json)
+
+
+def _show(
+    follow: Callable[..., SubmittedSweep], space: SearchSpace, address: str, folder: Path, *, is_quiet: bool
+) -> FollowedSweep:
+    """Show a submitted sweep as one on this machine is shown."""
+    with SweepView(messages, space, is_quiet=is_quiet) as view:
+        return FollowedSweep(address, folder, follow(on_event=view.on_event, say=_silent if is_quiet else _say))
+
+
+def cluster_up(
+    file: str | Path = _CLUSTER, *, update: bool = False, keep: str | None = None, progress: bool = True
+) -> str:
+    """Launch a cluster on AWS, with its security group, roles and token; a running head is left as it is.
+
+    Every machine terminates itself at the end of its time to live, and the head an hour after its last sweep.
+
+    Args:
+        file: The cluster file.
+        update: Apply changes to a running head, and restart Ray there.
+        keep: How long the head lives without a sweep, such as ``4h``, instead of an hour; its time to live stays its
+            limit.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The cluster's name.
+
+    Raises:
+        RaysentError: With what mends it, if something keeps the cluster from being launched.
+    """
+    launcher = Launcher(read_cluster(Path(file)))
+    launcher.up(update=update, on_line=_say if progress else _silent)
+    if keep is not None:
+        until, expires = launcher.keep(parse_duration(keep))
+        if progress:
+            limit = f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}" if expires and expires < until else ""
+            messages.print(f"the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True)
+    return launcher.cluster.name
+
+
+def cluster_down(file: str | Path = _CLUSTER, *, orphans: bool = False, progress: bool = True) -> str:
+    """Terminate every machine with a cluster's tag; files on S3 stay.
+
+    Args:
+        file: The cluster file.
+        orphans: Terminate instead the machines of any cluster in its region that outlived their time to live.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The cluster's name.
+
+    Raises:
+        RaysentError: If AWS refuses.
+    """
+    cluster = read_cluster(Path(file))
+    if orphans:
+        Account(cluster.region).terminate([one for one in cluster_status(file).machines if one.is_orphan(_now())])
+    else:
+        Launcher(cluster).down(on_line=_say if progress else _silent)
+    return cluster.name
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """Machines of a cluster, and orphans of others.
+
+    Attributes:
+        cluster: The cluster's name.
+        region: Its region.
+        machines: Its machines, and machines of any cluster in the region that outlived their time to live.
+        usd_per_hour: Instance type -> its list price, the most that a machine costs an hour; None where unknown.
+    """
+
+    cluster: str
+    region: str
+    machines: tuple[Machine, ...]
+    usd_per_hour: dict[str, float | None]
+
+    def values(self) -> list[dict[str, Any]]:
+        """Return the machines as plain values."""
+        return [
+            {
+                **vars(one),
+                "launched": one.launched.isoformat(),
+                "expires": one.expires and one.expires.isoformat(),
+                "is_orphan": one.is_orphan(_now()),
+            }
+            for one in self.machines
+        ]
+
+
+def cluster_status(file: str | Path = _CLUSTER) -> ClusterStatus:
+    """Return a cluster's machines and what they cost an hour, and machines in its region that should have ended.
+
+    Args:
+        file: The cluster file.
+
+    Raises:
+        RaysentError: If the file is wrong or AWS refuses.
+    """
+    cluster = read_cluster(Path(file))
+    machines = [
+        one for one in Account(cluster.region).machines() if one.cluster == cluster.name or one.is_orphan(_now())
+    ]
+    prices = {one.instance_type: _list_price(one.instance_type, cluster.region) for one in machines}
+    return ClusterStatus(cluster.name, cluster.region, tuple(machines), prices)
+
+
+def cluster_policies(file: str | Path = _CLUSTER) -> dict[str, Any]:
+    """Return the IAM policies that a cluster's head and workers need.
+
+    Args:
+        file: The cluster file.
+
+    Raises:
+        RaysentError: If the file is wrong or AWS refuses.
+    """
+    cluster = read_cluster(Path(file))
+    account = Account(cluster.region).account_id()
+    return {"head": head_policy(cluster, account=account), "worker": worker_policy(cluster)}
+
+
+def head_price(file: str | Path = _CLUSTER) -> float | None:
+    """Return what a cluster's head costs an hour by AWS's list; None if that is unknown."""
+    cluster = read_cluster(Path(file))
+    return _list_price(cluster.head["node_config"]["InstanceType"], cluster.region)
+
+
+def slurm_file(
+    space: str | Path,
+    *,
+    nodes: int = 1,
+    gpus: int = 1,
+    time: str = "24:00:00",
+    budget: str | None = None,
+    run: str | Path | None = None,
+    set: dict[str, Any] | None = None,
+) -> Path:
+    """Write a file for sbatch that runs a sweep on the nodes of a Slurm cluster, and resumes it in later allocations.
+
+    Args:
+        space: A search-space file or the bare name of a shipped one.
+        nodes: Nodes of the allocation.
+        gpus: GPUs of each node.
+        time: Limit of one allocation.
+        budget: Limit on GPU-hours, such as ``40gpuh``.
+        run: Run folder that all nodes share.
+        set: As for `sweep`.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: If the file exists, or an argument is wrong.
+    """
+    folder = Path("runs") / Path(space).stem if run is None else Path(run)
+    options = [word for name, value in (set or {}).items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    text = sbatch_file(
+        str(space), run=str(folder), num_nodes=nodes, gpus=gpus, time=time, budget=budget, options=options
+    )
+    path = Path(f"{folder.name}.sbatch")
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path}: exists; remove it, or name another run folder") from None
+    return path
+
+
+def prices(types: Sequence[str] = (), *, region: str | None = None, live: bool = False) -> list[Quote]:
+    """Return what machines cost an hour: the list that is shipped with raysent, or current prices.
+
+    Args:
+        types: Instance types; all in the list by default.
+        region: An AWS region; by default all that have the types.
+        live: Ask AWS, for spot prices too, with the credentials of boto3.
+
+    Raises:
+        RaysentError: If no price is known, or AWS refuses.
+    """
+    listed = price_list()
+    found: list[Quote] = []
+    for place in [region] if region else list(listed.regions):
+        for name in types or listed.regions.get(place, {}):
+            if live:
+                found.append(quote(name, place))
+            elif region or name in listed.regions[place]:
+                found.append(Quote(name, place, listed.on_demand(name, place), {}))
+    if not found:
+        known = {name for place in listed.regions.values() for name in place}
+        what = types[0] if types else region or ""
+        raise ConfigError(f"{what}: no list price is known{did_you_mean(what, known if types else listed.regions)}")
+    return found
+
+
+def _list_price(instance_type: str, region: str) -> float | None:
+    try:
+        return price_list().on_demand(instance_type, region).usd_per_hour
+    except ConfigError:
+        return None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _say(line: str) -> None:
+    messages.print(line, style="dim", soft_wrap=True)
+
+
+def _silent(_: str) -> None:
+    pass

@@ -1,0 +1,188 @@
+"""Models made from a model or from word vectors, without training: expanded, averaged; and codes of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raysent.config import Document, validate
+from raysent.data import read_counts, read_lines
+from raysent.data.vocabulary import read_word_vectors
+from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.members import is_model
+from raysent.models import (
+    SentenceModel,
+    VectorCodeConfig,
+    average_of_words,
+    bag_of_words,
+    check_weighting,
+    load_code,
+    make_code,
+    read_vectors,
+)
+from raysent.models import expand as expand_model
+from raysent.models import load as load_model
+from raysent.models.vector_codes import VectorCode
+from raysent.pipeline.arguments import overrides_of
+from raysent.progress import ProgressLines
+from raysent.storage import atomic_write, open_folder, storage_errors
+
+
+def expand(
+    model: str | Path | SentenceModel,
+    vectors: str | Path,
+    *,
+    output: str | Path | None = None,
+    intercept: bool = True,
+) -> SentenceModel:
+    """Give a trained model the words of pretrained vectors; its own words keep their vectors.
+
+    Args:
+        model: Folder of a training or a trial, or its model.
+        vectors: GloVe, word2vec or fastText vectors, text or ``.bin``, also ``.gz``.
+        output: Folder of the new model; None does not save it.
+        intercept: Whether the linear map, fitted on the words that both have, has an intercept.
+
+    Raises:
+        RaysentError: If it is no single trained model, the vectors cannot be read, or the folder holds a model.
+    """
+    given = trained_model(model, output)
+    return saved(expand_model(given, read_word_vectors(Path(vectors)), has_intercept=intercept), output)
+
+
+def bag(model: str | Path | SentenceModel, *, output: str | Path | None = None) -> SentenceModel:
+    """Return the mean of a trained model's word vectors as a model: what the encoder adds to its words is the rest.
+
+    Args:
+        model: As for `expand`.
+        output: As for `expand`.
+
+    Raises:
+        RaysentError: As `expand`.
+    """
+    return saved(bag_of_words(trained_model(model, output)), output)
+
+
+def average(
+    vectors: str | Path,
+    *,
+    output: str | Path | None = None,
+    weighting: str = "uniform",
+    counts: str | Path | None = None,
+    remove_component: str | Path | None = None,
+    lowercase: bool = False,
+) -> SentenceModel:
+    """Return the mean of a file's word vectors as a model: plain, with SIF weights, or without the first component.
+
+    Args:
+        vectors: As for `expand`.
+        output: As for `expand`.
+        weighting: ``uniform``; or ``sif``: a / (a + p(word)) with a = 0.001.
+        counts: Lines of a word and its count, for ``sif``.
+        remove_component: Text; the first component of its sentences' vectors is removed.
+        lowercase: Whether text is lower-cased before words are looked up.
+
+    Raises:
+        RaysentError: If a file cannot be read, the weighting is unknown, or the folder holds a model.
+    """
+    check_free(output)
+    model = average_of_words(
+        read_word_vectors(Path(vectors)),
+        weighting=check_weighting(weighting),
+        counts=None if counts is None else read_counts(Path(counts)),
+        lowercase=lowercase,
+        remove_component=remove_component is not None,
+    )
+    if remove_component is not None:
+        sample = read_lines(Path(remove_component))[: model.postprocessing.num_sentences]
+        model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
+    return saved(model, output)
+
+
+@dataclass(frozen=True)
+class Binarized:
+    """Packed binary codes of vectors.
+
+    Attributes:
+        codes: Eight bits per byte, uint8 [rows, ceil(bits / 8)].
+        code: The code, for other vectors.
+        preserved: What it preserves of held-out vectors, by name; empty for a code that was given.
+    """
+
+    codes: np.ndarray
+    code: VectorCode
+    preserved: Mapping[str, float] = field(default_factory=dict)
+
+
+def binarize(
+    vectors: str | Path,
+    *,
+    output: str | Path | None = None,
+    method: str | None = None,
+    bits: int | None = None,
+    set: Mapping[str, Any] | None = None,
+    keep: str | Path | None = None,
+    use: str | Path | None = None,
+    progress: bool = True,
+) -> Binarized:
+    """Turn a file of vectors into packed binary codes, the form of sentence-transformers' ubinary, FAISS and usearch.
+
+    Args:
+        vectors: A ``.npy`` file, floats [rows, dim], from any encoder.
+        output: The ``.npy`` file of codes to write; None writes none.
+        method: ``threshold``, ``random_projection``, ``principal_components`` or ``autoencoder``, the default.
+        bits: Bits of a code; by default the method's.
+        set: Dotted name -> value, such as ``objective.lambda_sp``, ``learning_rate`` or ``seed``.
+        keep: Folder to save the code in.
+        use: Folder of a saved code, which is used instead of learning one.
+        progress: Whether to show progress on standard error.
+
+    Raises:
+        RaysentError: If a file cannot be read or written, or a setting is wrong.
+    """
+    given, found = read_vectors(Path(vectors)), dict[str, float]()
+    if use is not None:
+        code = load_code(Path(use))
+    else:
+        overrides = overrides_of({"method": ("code.type", method), "bits": ("code.bits", bits)}, set)
+        document = Document(values={"code": {"type": "autoencoder"}}).with_overrides(overrides)
+        with ProgressLines(is_quiet=not progress) as bar:
+            code, found = make_code(given, validate(VectorCodeConfig, document), progress=bar)
+    codes = code.encode_packed(given)
+    if output is not None:
+        with storage_errors(Path(output)), atomic_write(Path(output)) as temporary, temporary.open("wb") as stream:
+            np.save(stream, codes)
+    if keep is not None:
+        code.save(Path(keep))
+    return Binarized(codes, code, found)
+
+
+def trained_model(model: str | Path | SentenceModel, output: str | Path | None) -> SentenceModel:
+    """Return a single trained model, for a new one in another folder.
+
+    Raises:
+        ConfigError: If it is a model of another kind.
+        ArtifactError: If the new folder holds a model already.
+    """
+    loaded = load_model(model) if isinstance(model, (str, Path)) else model
+    if not isinstance(loaded, SentenceModel):
+        raise ConfigError(f"{model}: must be a trained model with words of its own; name the folder of a training")
+    check_free(output)
+    return loaded
+
+
+def check_free(output: str | Path | None) -> None:
+    """Refuse a folder that holds a model."""
+    if output is not None and is_model(str(output)):
+        raise ArtifactError(f"{output}: holds a model already; name another folder")
+
+
+def saved(model: SentenceModel, output: str | Path | None) -> SentenceModel:
+    """Return a model after it was saved, if a folder is named."""
+    if output is not None:
+        model.save(open_folder(output))
+    return model

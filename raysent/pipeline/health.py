@@ -1,0 +1,77 @@
+"""`doctor`: whether the files of a sweep, a folder of task files or a search space are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from raysent.evaluation.tasks import check_data
+from raysent.storage import address_of, is_remote, open_folder
+from raysent.storage.layout import SWEEP_FILE
+from raysent.sweeps import load_record
+from raysent.sweeps.integrity import check_run
+from raysent.sweeps.preparation import check_task_names
+from raysent.sweeps.space import find_space, read_space
+
+
+@dataclass(frozen=True)
+class Health:
+    """What `doctor` found.
+
+    Attributes:
+        lines: What there is, in words.
+        problems: What is damaged, one line each; empty if all is well.
+        facts: The same as plain values.
+    """
+
+    lines: tuple[str, ...]
+    problems: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+    def values(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {"problems": list(self.problems), **self.facts}
+
+
+def doctor(path: str | Path) -> Health:
+    """Check a sweep's journal and ledger, a folder of task files, or a search space; nothing is changed.
+
+    Args:
+        path: A sweep's folder; a folder in SentEval's layout, whose files are counted; or a search-space file or the
+            bare name of a shipped one, which is checked at every edge of its search.
+
+    Raises:
+        RaysentError: If there is no such file or folder, or the search space is wrong.
+    """
+    if not is_remote(str(path)) and not Path(path).is_dir():
+        return _of_space(path)
+    folder = open_folder(path)
+    if (folder / SWEEP_FILE).exists() or is_remote(str(path)):
+        return _of_sweep(folder)
+    return _of_tasks(folder)
+
+
+def _of_sweep(folder: Path) -> Health:
+    load_record(folder)
+    found = check_run(folder)
+    spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
+    facts = {"num_events": found.num_events, "num_entries": found.num_entries, "spent_usd": found.spent_usd}
+    line = f"{found.num_events} events, {found.num_entries} ledger entries, spent {spent}"
+    return Health((line,), tuple(map(str, found.problems)), {"run": address_of(folder), **facts})
+
+
+def _of_tasks(folder: Path) -> Health:
+    found = check_data(folder)
+    lines = [f"{one.task}: complete, {one.num_rows:,} rows" for one in found if one.status == "complete"]
+    lines += [f"{one.task}: {one.problem}; published at {one.source}" for one in found if one.status == "missing"]
+    problems = tuple(one.problem for one in found if one.status == "wrong")
+    return Health(tuple(lines), problems, {"folder": str(folder), "tasks": [asdict(one) for one in found]})
+
+
+def _of_space(path: str | Path) -> Health:
+    space = read_space(find_space(str(path)))
+    check_task_names(space)
+    facts = {"file": str(path), "names": len(space.domains), "trials": space.limits.trials}
+    return Health((f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",), (), facts)
