@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import boto3
 import pytest
 import torch
+from object_store import BUCKET, CREDENTIALS, moto_server
 from safetensors.torch import load_file
 from tiny_run import write_corpus
 
@@ -189,3 +191,20 @@ def test_two_machines_train_as_one_process(cluster: StartedCluster, tmp_path: Pa
     assert len(metrics[0]) == len(metrics[1]) == 3
     for alone, shared in zip(*metrics, strict=True):
         assert shared == pytest.approx(alone, rel=1e-4)
+
+
+def test_a_bucket_that_nodes_cannot_read_is_found_before_training(cluster: StartedCluster, tmp_path: Path) -> None:
+    """The command has the endpoint and the keys, its nodes have not: one line, and no trial has started."""
+    cluster.fill(NUM_WORKERS)
+    write_corpus(tmp_path)
+    (tmp_path / "space.yaml").write_text(PAIR)
+    with moto_server() as url:
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=url, **keys).create_bucket(Bucket=BUCKET)
+        env = {**os.environ, **ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": url}
+        run = ["--run", f"s3://{BUCKET}/mine", "--address", cluster.address, "--yes"]
+        command = [sys.executable, "-m", "raysent", "sweep", "space.yaml", *run]
+        ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2, ran.stderr
+    assert "cannot read the run folder" in ran.stderr.splitlines()[-1]
+    assert "started" not in ran.stderr
