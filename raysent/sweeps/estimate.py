@@ -103,7 +103,7 @@ def estimate(
             f"a whole trial takes {format_duration(trial.seconds)} ({trial.source}), within a factor of "
             f"{math.exp(trial.sigma):.2g}; trials differ by a factor of {math.exp(_TRIAL_SIGMA):.2g}",
             f"{at_once} trials at once, on machines of {usd_per_hour:g} usd an hour together",
-            f"not included: evaluation (it has the reserve), a head node, interruptions; {NOT_COUNTED}",
+            f"not included: evaluation (it has the reserve), Ray starting, a head node, interruptions; {NOT_COUNTED}",
         ),
     )
 
