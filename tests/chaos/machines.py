@@ -31,6 +31,7 @@ from raysent.errors import ArtifactError
 from raysent.pipeline import evaluation, sweeps
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweeps import driver, ray_tune, trainables
+from raysent.sweeps import fleet as sweeps_fleet
 from raysent.sweeps import machines as fleet
 from raysent.training import interruptions
 from raysent.training.outcome import Report
@@ -206,7 +207,7 @@ def install(stage: Path, watch: Watch) -> None:
     cluster = Cluster(stage, watch)
     fleet.ray = SimpleNamespace(nodes=cluster.nodes, cluster_resources=lambda: {"CPU": 1.0})
     driver.check_files = lambda *_: None
-    driver.ray_session = lambda *_, **__: contextlib.nullcontext()
+    driver.ray_session = sweeps_fleet.ray_session = lambda *_, **__: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
     sweeps._map_of = lambda _: evaluation.LocalMap(1)
