@@ -97,7 +97,7 @@ class LexicalSolution(NamedTuple):
     probes: list[Probe]
 
     def start(self, problems: Tensor) -> None:
-        """Return nothing: these fits start anew."""
+        """Return nothing: these fits start from zero."""
         del problems
 
 
