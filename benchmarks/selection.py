@@ -162,7 +162,7 @@ def choices(
         test = score_methods(_by_task(chosen)[0], [method])[method].tested
         yield name, test.value, test.interval
     _, [greedy] = _select_greedily(ranked, TOP, ["validation"])
-    yield f"--top {TOP} --select greedy", greedy["validation"].test.value, greedy["validation"].test.interval
+    yield f"--top {TOP} --select greedy", greedy["validation"].tested.value, greedy["validation"].tested.interval
     if has_curves:
         curve = label_curve(data, list(six), [Member("tfidf", "tfidf", "tfidf", load_model("tfidf"))], sizes=SIZES)
         for one in curve.comparisons:

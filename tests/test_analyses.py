@@ -144,9 +144,9 @@ def test_efficiency_refuses_runs_without_a_metric_in_common(tmp_path):
         write_run(tmp_path / "a", series={"nll": [3.0]}),
         write_run(tmp_path / "b", series={"context_accuracy": [0.1]}),
     ]
-    with pytest.raises(ConfigError, match=r"--metric: the runs have none in common; train them with --set validation"):
+    with pytest.raises(ConfigError, match=r"metric: the runs have none in common; train them with --set validation"):
         analyses.compare_efficiency(runs)
-    with pytest.raises(ConfigError, match=r"--metric nll: .*b does not report it; the runs report none in common"):
+    with pytest.raises(ConfigError, match=r"metric nll: .*b does not report it; the runs report none in common"):
         analyses.compare_efficiency(runs, metric="nll")
 
 

@@ -199,12 +199,12 @@ WORD_VECTORS = [
 ]  # fmt: skip
 
 FOLDERS = [
-    Case("run folder taken", SWEEP, r"out: holds a sweep already; continue with 'raysent resume out' or name another --run", files={"out/sweep.json": "{}"}),
-    Case("run folder of a training", SWEEP, r"out: holds a training; name another --run", files={"out/run.json": "{}"}),
+    Case("run folder taken", SWEEP, r"out: holds a sweep already; continue with 'raysent resume out' or name another run folder", files={"out/sweep.json": "{}"}),
+    Case("run folder of a training", SWEEP, r"out: holds a training; name another run folder", files={"out/run.json": "{}"}),
     Case("training into a sweep's folder", TRAIN, r"out: holds a sweep; name another run folder", files={"out/sweep.json": "{}"}),
-    Case("file for a run folder", SWEEP, r"out: a file stands where the run folder is needed; name another --run", files={"out": "x"}),
-    Case("resume of nothing", "resume out", r"out: not a sweep's folder, there is no sweep.json in it; name what --run named"),
-    Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name what --run named", files={"out/sweep.json": "[1]"}),
+    Case("file for a run folder", SWEEP, r"out: a file stands where the run folder is needed; name another run folder", files={"out": "x"}),
+    Case("resume of nothing", "resume out", r"out: not a sweep's folder, there is no sweep.json in it; name the folder of a sweep"),
+    Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "[1]"}),
     Case("resume of a truncated record", "resume out", r"out/sweep.json: truncated or not JSON \(.*\); restore it or run again", files={"out/sweep.json": '{"kind": "swe'}),
     Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or start the sweep again", files={"out/sweep.json": '{"kind": "sweep"}'}),
     Case("report on no run", "report out", r"out: must hold sweep.json, run.json, evaluation/, analyses/ or neighbours.json; found none; .* of evaluated models", files={"out/x": ""}),

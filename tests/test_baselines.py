@@ -79,7 +79,7 @@ def test_tfidf_is_a_member_that_predicts_and_cannot_encode(tmp_path):
     assert both.predict("own", ["a red tall thing", "a blue short thing"]) == ["c0", "c1"]
     with pytest.raises(ConfigError, match=r"cannot encode, as its member tfidf has no vectors of a fixed size"):
         both.encode(["a red thing"])
-    with pytest.raises(ConfigError, match=r"^--protocol senteval: must be fast for tfidf"):
+    with pytest.raises(ConfigError, match=r"^protocol senteval: must be fast for tfidf"):
         Evaluator(tmp_path / "out", protocol="senteval").evaluate(["tfidf"], [str(path)])
     with pytest.raises(ConfigError, match=r"^tfidf:word: unknown form of tfidf; did you mean 'words'\?$"):
         load("tfidf:word")

@@ -309,4 +309,4 @@ def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path
     ran = raysent("encode", source / "run", *arguments)
     assert (ran.code, "has no code; train one with 'raysent train binary'" in ran.err) == (2, True)
     ran = raysent("encode", source / "run", *arguments[:-1], "int8")
-    assert (ran.code, "--precision: must be float32 or ubinary; given 'int8'" in ran.err) == (2, True)
+    assert (ran.code, "precision: must be float32 or ubinary; given 'int8'" in ran.err) == (2, True)

@@ -250,7 +250,7 @@ def test_choosing_under_a_published_protocol_without_test_rows_is_refused(tmp_pa
     """Every row of nested cross-validation tests and chooses; the members as given can be combined."""
     task = Made(pd.DataFrame(labelled(120)), name="MADE")
     options = {"tasks": [task], "protocol": "senteval", "config": "prototyping", "progress": False, "baselines": False}
-    with pytest.raises(ConfigError, match=r"^--protocol senteval/prototyping: MADE has no test rows under it"):
+    with pytest.raises(ConfigError, match=r"^protocol senteval/prototyping: MADE has no test rows under it"):
         raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "a", top=1, **options)
     made = raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "b", **options)
     assert made.result.protocol == "senteval/prototyping"

@@ -279,7 +279,7 @@ def test_encode_corpus_uses_the_gpus_of_a_cluster(texts, model, tmp_path, monkey
     cluster.has_gpus = False
     with pytest.raises(ConfigError, match="gpu: was begun on GPUs; the cluster has no GPU"):
         encode_corpus(model, texts, tmp_path / "gpu", **options)
-    with pytest.raises(ConfigError, match="--device cuda: the cluster has no GPU"):
+    with pytest.raises(ConfigError, match="device cuda: the cluster has no GPU"):
         encode_corpus(model, texts, tmp_path / "new", encoding=module.Encoding(device="cuda"), **options)
 
 
@@ -293,7 +293,7 @@ def test_encode_corpus_is_billed_by_the_types_of_machines(texts, tmp_path, monke
     )
     stopped = encode_corpus("hash:8", texts, tmp_path / "out", address="head:6379", workers=1, limits=limits)
     assert stopped.stopped.startswith("encoding: must stay within 5.00 usd; 18.")
-    with pytest.raises(ConfigError, match="--max-hourly 10usd: the machines cost 66.00 usd an hour together"):
+    with pytest.raises(ConfigError, match="max_hourly 10usd: the machines cost 66.00 usd an hour together"):
         limits = replace(limits, budget=None, max_hourly="10usd")
         encode_corpus("hash:8", texts, tmp_path / "dear", address="head:6379", workers=1, limits=limits)
 
@@ -324,21 +324,21 @@ def test_encode_corpus_stays_within_its_budget(texts, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "hash:9"}, "--output .*out: holds vectors of the model hash:8, not of hash:9; name another folder"),
-        ({"keeps_text": False}, "--output .*out: holds vectors with has_text = True, not False; name another folder"),
-        ({"input": "none/*.txt"}, "--input: none/.*: no file matches"),
+        ({"model": "hash:9"}, "output .*out: holds vectors of the model hash:8, not of hash:9; name another folder"),
+        ({"keeps_text": False}, "output .*out: holds vectors with has_text = True, not False; name another folder"),
+        ({"input": "none/*.txt"}, "input: none/.*: no file matches"),
         (
             {"limits": Limits(budget="5usd")},
-            "--budget 5usd: needs the price of a machine; add --usd-per-hour or --cluster",
+            "budget 5usd: needs the price of a machine; name usd_per_hour or a cluster",
         ),
-        ({"limits": Limits(time="soon")}, "--time soon: a duration must look like"),
-        ({"limits": Limits(max_hourly="1usd", usd_per_hour=2)}, "--max-hourly 1usd: the machines cost 2.00 usd"),
-        ({"encoding": module.Encoding("int8")}, "--precision: must be float32 or ubinary; given 'int8'"),
-        ({"encoding": module.Encoding(bfloat16=True)}, "--bfloat16: must be used with a trained model; given hash:8"),
-        ({"limits": Limits(machines={"m5.xlarge": 1.0})}, "--cluster: must be used with --address; add it"),
-        ({"encoding": module.Encoding(device="cuda")}, "--device cuda: must be used with --address; add it"),
-        ({"encoding": module.Encoding(device="tpu")}, "--device: must be cpu or cuda; given 'tpu'"),
-        ({"column": "body"}, "--output .*out: holds vectors with column = '', not 'body'; name another folder"),
+        ({"limits": Limits(time="soon")}, "time soon: a duration must look like"),
+        ({"limits": Limits(max_hourly="1usd", usd_per_hour=2)}, "max_hourly 1usd: the machines cost 2.00 usd"),
+        ({"encoding": module.Encoding("int8")}, "precision: must be float32 or ubinary; given 'int8'"),
+        ({"encoding": module.Encoding(bfloat16=True)}, "bfloat16: must be used with a trained model; given hash:8"),
+        ({"limits": Limits(machines={"m5.xlarge": 1.0})}, "cluster: must be used with an address; name one"),
+        ({"encoding": module.Encoding(device="cuda")}, "device cuda: must be used with an address; name one"),
+        ({"encoding": module.Encoding(device="tpu")}, "device: must be cpu or cuda; given 'tpu'"),
+        ({"column": "body"}, "output .*out: holds vectors with column = '', not 'body'; name another folder"),
     ],
 )
 def test_encode_corpus_refuses_in_one_line(texts, tmp_path, changes, message) -> None:

@@ -212,11 +212,11 @@ def test_combine_selects_the_members_that_add_most(run, monkeypatch):
 
 def test_combine_selects_greedily_with_a_number_of_members_alone(tmp_path):
     """Without a number there is nothing to select; a limit on cost selects already."""
-    with pytest.raises(ConfigError, match=r"^--select greedy: must be used with --top .* given no --top$"):
+    with pytest.raises(ConfigError, match=r"^select greedy: must be used with top .* given no top$"):
         combine(MEMBERS, output=tmp_path, select="greedy")
     with pytest.raises(ConfigError, match=r"given a limit on cost$"):
         combine(MEMBERS, output=tmp_path, select="greedy", top=2, limits=CostLimits(1.0))
-    with pytest.raises(ConfigError, match=r"^--select worst: must be best or greedy$"):
+    with pytest.raises(ConfigError, match=r"^select worst: must be best or greedy$"):
         combine(MEMBERS, output=tmp_path, select="worst", top=2)
 
 
@@ -232,7 +232,7 @@ def test_combine_keeps_the_members_within_the_limits(run, monkeypatch):
             path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": {"encode_s": seconds}}))
     options = {"output": output, "tasks": ["CR", "TREC"], "data_dir": folder / "data"}
     assert combine(result.members, limits=CostLimits(1000.0), **options).members == (fast,)
-    message = rf"^--max-ms 999: at least one member must be within it; '{fast}' has the least, 1,000; raise it$"
+    message = rf"^max_ms 999: at least one member must be within it; '{fast}' has the least, 1,000; raise it$"
     with pytest.raises(ConfigError, match=message):
         combine(result.members, limits=CostLimits(999), **options)
 
@@ -457,7 +457,7 @@ def test_load_ensemble_refuses_what_changed(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top": 0}, r"^--top 0: must be at least 1$"),
+        ({"top": 0}, r"^top 0: must be at least 1$"),
         ({"method": "bets"}, r"^--method bets: unknown ensemble method; did you mean 'best'\?$"),
     ],
 )

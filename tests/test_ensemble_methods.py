@@ -202,9 +202,7 @@ def test_stack_learns_from_a_member_that_is_always_wrong():
 
 def test_stack_refuses_more_coefficients_than_it_can_fit():
     """Many classes are for the pools."""
-    with pytest.raises(
-        ConfigError, match=r"^--method stack: must fit members x classes x classes .* use --method pool$"
-    ):
+    with pytest.raises(ConfigError, match=r"^method stack: must fit members x classes x classes .* use method pool$"):
         fit(np.full((1, 2, 100), -np.log(100)), np.array([0, 1]), method="stack")
 
 
@@ -268,7 +266,7 @@ def test_cross_fit_selects_members_again_on_the_rows_of_each_fit():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: fit(np.zeros((1, 1, 2)), np.zeros(1), method="validaton"), ConfigError, "--method validaton: unknown ensemble method; did you mean 'validation'"),
+        (lambda: fit(np.zeros((1, 1, 2)), np.zeros(1), method="validaton"), ConfigError, "method validaton: unknown ensemble method; did you mean 'validation'"),
         (lambda: fit(np.zeros((1, 2, 2)), np.zeros(1)), DataError, "must be one per row"),
         (lambda: fit(np.zeros((1, 2, 2)), np.array([0, 2])), DataError, "from 0 to 1; given 0 to 2"),
         (lambda: pool(np.full((1, 1, 2), np.nan), [1]), DataError, "given NaN or"),
@@ -299,9 +297,7 @@ def test_registry_takes_methods_of_another_package(monkeypatch):
     try:
         predictions, labels = drawn(np.random.default_rng(10))
         assert fit(predictions, labels, method="first").weights.tolist() == [1, 0, 0, 0]
-        with pytest.raises(
-            ConfigError, match=r"^--method wrong: must return one of LogarithmicPool, .* given NoneType$"
-        ):
+        with pytest.raises(ConfigError, match=r"^method wrong: must return one of LogarithmicPool, .* given NoneType$"):
             fit(predictions, labels, method="wrong")
     finally:
         monkeypatch.undo()

@@ -188,10 +188,10 @@ def test_best_within_keeps_to_the_limits():
     _, found = some_subsets()
     assert best_within(found, CostLimits(encode_ms=5.0)).members == ("cheap",)
     assert best_within(found, CostLimits(encode_ms=10.0, num_bytes=20)).members == ("expensive",)
-    message = r"^--max-ms 0.5: at least one member must be within it; 'cheap' has the least, 1; raise it$"
+    message = r"^max_ms 0.5: at least one member must be within it; 'cheap' has the least, 1; raise it$"
     with pytest.raises(ConfigError, match=message):
         best_within(found, CostLimits(encode_ms=0.5))
-    with pytest.raises(ConfigError, match=r"^--max-bytes -1: must be at least 0$"):
+    with pytest.raises(ConfigError, match=r"^max_bytes -1: must be at least 0$"):
         CostLimits(num_bytes=-1)
 
 
@@ -280,12 +280,12 @@ def test_best_within_names_the_cheapest_member_for_each_limit():
         subset("small", "fast", encode_ms=1.0, num_bytes=1),
     ]
     message = (
-        r"^--max-ms 0.25 --max-bytes 5: at least one member must be within it; 'fast' has the least, 1,234.5; "
+        r"^max_ms 0.25 max_bytes 5: at least one member must be within it; 'fast' has the least, 1,234.5; "
         r"'small' has the least, 200,000; raise it$"
     )
     with pytest.raises(ConfigError, match=message):
         best_within(found, CostLimits(encode_ms=0.25, num_bytes=5))
-    with pytest.raises(ConfigError, match=r"^--max-ms nan: must be at least 0$"):
+    with pytest.raises(ConfigError, match=r"^max_ms nan: must be at least 0$"):
         CostLimits(encode_ms=float("nan"))
 
 

@@ -246,7 +246,7 @@ def test_evaluate_names_a_model_that_returns_nan(data_dir, tmp_path):
 def test_evaluate_rejects_unknown_tasks_before_loading(data_dir, tmp_path):
     """No model is loaded."""
     load = Counting()
-    with pytest.raises(ConfigError, match=r"^--tasks CRR: unknown task; did you mean 'CR'\?$"):
+    with pytest.raises(ConfigError, match=r"^tasks CRR: unknown task; did you mean 'CR'\?$"):
         Evaluator(tmp_path, data_dir, load=load).evaluate(["hash:8"], ["CRR"])
     assert load.loads == 0
 
@@ -310,7 +310,7 @@ def test_evaluate_takes_encoders_in_memory(data_dir, tmp_path):
 
 def test_records_rejects_a_task_without_a_probe(data_dir, tmp_path):
     """There are no log-probabilities to combine."""
-    with pytest.raises(ConfigError, match=r"^--tasks pairs: must be scored by accuracy or correlation"):
+    with pytest.raises(ConfigError, match=r"^tasks pairs: must be scored by accuracy or correlation"):
         Evaluator(tmp_path, data_dir).records(expand(["hash:8"]), [pairs_task()])
 
 

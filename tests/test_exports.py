@@ -250,7 +250,7 @@ def test_license_of_a_card_is_an_identifier_of_the_hub(tmp_path) -> None:
         ("other:", "must be an identifier of the hub"),
         ("other: a\nb: c", "must be an identifier of the hub"),
     ):
-        with pytest.raises(ConfigError, match=f"^--license .*{message}"):
+        with pytest.raises(ConfigError, match=f"^license .*{message}"):
             export(build(BAG), tmp_path / "no", license=license)
     assert not (tmp_path / "no").exists()
     name = "my: 'licence' [\"x"
@@ -273,7 +273,7 @@ def test_static_export_equals_a_bag_of_one_tower(tmp_path) -> None:
         assert "but text without any word one of zeros" in (tmp_path / pooling / "README.md").read_text()
         np.testing.assert_allclose(load(f"st:{tmp_path / pooling}").encode(TEXT), model.encode(TEXT), atol=1e-6)
     for other in (build(BAG), build(GRU, **one), build(BAG, **one, postprocessing={"whitening": 2})):
-        with pytest.raises(ConfigError, match=r"^--to static: must be a bag of words of one tower"):
+        with pytest.raises(ConfigError, match=r"^to static: must be a bag of words of one tower"):
             export(other, tmp_path / "other", to="static")
 
 
@@ -351,12 +351,12 @@ def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatc
     assert f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence" in card
     with pytest.raises(ArtifactError, match=r"out: exists; name a new folder$"):
         export(model, tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"^--to onx: unknown format; did you mean 'onnx'\?$"):
+    with pytest.raises(ConfigError, match=r"^to onx: unknown format; did you mean 'onnx'\?$"):
         export(model, tmp_path / "new", to="onx")
     with pytest.raises(ConfigError, match=r"^HashEncoder: cannot be exported"):
         export(HashEncoder(4), tmp_path / "new")
     monkeypatch.setattr(checks, "MAX_DIFFERENCE", -1.0)
-    with pytest.raises(ArtifactError, match=r"^--to sentence-transformers: the export must equal the model; given 200"):
+    with pytest.raises(ArtifactError, match=r"^to sentence-transformers: the export must equal the model; given 200"):
         export(model, tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -159,6 +159,6 @@ def test_label_curve_encodes_only_the_rows_that_it_needs():
 @pytest.mark.parametrize("text", ["", "32,x", "4"])
 def test_parse_sizes_refuses_what_is_no_number_of_labels(text):
     """One line names the option."""
-    with pytest.raises(ConfigError, match="^--labels"):
+    with pytest.raises(ConfigError, match="^labels"):
         parse_sizes(text)
     assert parse_sizes("32, 100,all") == [32, 100, "all"]

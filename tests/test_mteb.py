@@ -95,7 +95,7 @@ def test_report_shows_scores_in_a_table_of_their_own(tmp_path):
 def test_evaluate_without_mteb_names_the_extra(tmp_path, monkeypatch):
     """Before a model is loaded."""
     monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"^--mteb: needs mteb; install raysent\[mteb\]$"):
+    with pytest.raises(ConfigError, match=r"^mteb: needs mteb; install raysent\[mteb\]$"):
         raysent.evaluate("hash:8", mteb=["SciFact"], output=tmp_path, progress=False)
 
 

@@ -23,7 +23,7 @@ TINY = [
     "--tasks=docs-neighbours",
     "--set",
     "evaluation.baselines=false",
-    "--labels=32",
+    "--set=labels=[32]",
     "--set=corpus.max_sentences=3000",
     "--set=vocabulary.size=500",
     "--set=encoder={type: gru, hidden_size: 8, embedding: {dim: 8}}",

@@ -292,7 +292,7 @@ def test_row_count_is_checked():
 def test_fit_probe_names_the_nearest_protocol():
     """The error names the nearest protocol."""
     features, labels = random_task(50, 4, 2)
-    with pytest.raises(ConfigError, match=r"^--protocol fats: unknown protocol; did you mean 'fast'\?$"):
+    with pytest.raises(ConfigError, match=r"^protocol fats: unknown protocol; did you mean 'fast'\?$"):
         fit_probe(features, task_data(labels), protocol="fats")
 
 

@@ -237,9 +237,9 @@ def test_naive_bayes_features():
 @pytest.mark.parametrize(
     ("protocol", "configuration", "message"),
     [
-        ("sentevl", None, r"--protocol sentevl: unknown protocol; did you mean 'senteval'\?"),
-        ("senteval", "proto", "--config proto: must be a configuration of senteval: default, prototyping"),
-        ("fast", "features", "--config features: must be a configuration of fast: default, divided"),
+        ("sentevl", None, r"protocol sentevl: unknown protocol; did you mean 'senteval'\?"),
+        ("senteval", "proto", "config proto: must be a configuration of senteval: default, prototyping"),
+        ("fast", "features", "config features: must be a configuration of fast: default, divided"),
     ],
 )
 def test_protocol_name_rejects_unknown_names(protocol, configuration, message):

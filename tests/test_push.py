@@ -99,12 +99,12 @@ def test_push_is_refused_in_one_line(hub, folder, monkeypatch):
     found, address = hub
     found.status = 401
     complete = r".*export is complete, 'hf upload me/model .*export' pushes it$"
-    with pytest.raises(ArtifactError, match=rf"^--push me/model: \w+: [^\n]*401[^\n]*; {complete}"):
+    with pytest.raises(ArtifactError, match=rf"^push me/model: \w+: [^\n]*401[^\n]*; {complete}"):
         push(folder, "me/model", endpoint=address)
-    with pytest.raises(ArtifactError, match=rf"^--push me/model: Connect\w+: [^\n]*; {complete}"):
+    with pytest.raises(ArtifactError, match=rf"^push me/model: Connect\w+: [^\n]*; {complete}"):
         push(folder, "me/model", endpoint="http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"^--push: must push the folder of an export; found no README\.md in "):
+    with pytest.raises(ConfigError, match=r"^push: must push the folder of an export; found no README\.md in "):
         push(folder.parent, "me/model", endpoint=address)
     monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"^--push: needs huggingface_hub; install raysent\[sentence-transformers\]$"):
+    with pytest.raises(ConfigError, match=r"^push: needs huggingface_hub; install raysent\[sentence-transformers\]$"):
         push(folder, "me/model", endpoint=address)

@@ -186,7 +186,7 @@ def test_token_is_required_where_there_is_one() -> None:
         for path in ("/", "/docs", "/health", "/openapi.json"):
             assert get(address, path)[0] == 200
         assert len(client(address, "secret").embeddings.create(model="m", input="a").data) == 1
-    with pytest.raises(ConfigError, match=r"^--host 0\.0\.0\.0: needs a token where others can reach it"):
+    with pytest.raises(ConfigError, match=r"^host 0\.0\.0\.0: needs a token where others can reach it"):
         serve("hash:8", host="0.0.0.0")
 
 
@@ -362,7 +362,7 @@ def test_port_in_use_is_refused_in_one_line() -> None:
     """And a library that is missing."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"^--port {port}: cannot be listened on: Address already in use"):
+        with pytest.raises(ConfigError, match=rf"^port {port}: cannot be listened on: Address already in use"):
             serve("hash:8", port=port)
 
 

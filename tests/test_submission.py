@@ -199,7 +199,7 @@ def test_ship_keeps_values_that_are_no_local_files(tmp_path, monkeypatch):
     (tmp_path / "big.txt").write_text("x" * 100)
     monkeypatch.setattr("raysent.cluster.jobs.MAX_SHIPPED_BYTES", 50)
     for named in ({"path": "big.txt"}, [str(tmp_path)], "big.txt:text=a"):
-        with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
+        with pytest.raises(ConfigError, match="cluster: local files must be at most 0 MiB together"):
             check_shipped_size(named)
 
 

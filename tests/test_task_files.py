@@ -224,7 +224,7 @@ def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
     # The rare class has F1 0, and the common one 2 * 30 / 63.
     assert result.test == pytest.approx(100 * 0.5 * 60 / 63)
     with pytest.raises(
-        ConfigError, match=r"^--protocol senteval: must be fast for own, which has macro_f1; leave it out$"
+        ConfigError, match=r"^protocol senteval: must be fast for own, which has macro_f1; leave it out$"
     ):
         fit_probe(np.zeros((100, 2), dtype=np.float32), data, protocol="senteval")
 

@@ -59,9 +59,9 @@ def test_find_task_ignores_case_and_hyphens(name, expected):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("TERC", r"^--tasks TERC: unknown task; did you mean 'TREC'\?$"),
-        ("sts-17", r"^--tasks sts-17: unknown task; did you mean 'STS1\d'\?$"),
-        ("xyzzy", r"^--tasks xyzzy: unknown task; known: docs-library, docs-neighbours, MR, CR.*STS-B, STS12, STS13"),
+        ("TERC", r"^tasks TERC: unknown task; did you mean 'TREC'\?$"),
+        ("sts-17", r"^tasks sts-17: unknown task; did you mean 'STS1\d'\?$"),
+        ("xyzzy", r"^tasks xyzzy: unknown task; known: docs-library, docs-neighbours, MR, CR.*STS-B, STS12, STS13"),
     ],
 )
 def test_find_task_names_the_nearest_or_all(name, message):
@@ -106,7 +106,7 @@ def test_resolve_tasks_takes_tasks_beside_names():
     found = tasks.resolve_tasks(["docs-neighbours", own, "DOCS_NEIGHBOURS"])
     assert [task.name for task in found] == ["docs-neighbours", "reviews"]
     assert found[1].load().task == "reviews"
-    with pytest.raises(ConfigError, match="^--tasks docs-neighbours: two different tasks have this name; rename one$"):
+    with pytest.raises(ConfigError, match="^tasks docs-neighbours: two different tasks have this name; rename one$"):
         tasks.resolve_tasks(["docs-neighbours", replace(own, name="docs-neighbours")])
 
 

@@ -178,9 +178,9 @@ def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording,
 def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
     """The speed of the machine takes a minute to measure."""
     monkeypatch.setattr("raysent.pipeline.sweeps.fit_to_machine", None)
-    with pytest.raises(ConfigError, match="--track foo:bar: unknown tracker"):
+    with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):
         raysent.sweep("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
-    with pytest.raises(ConfigError, match="--track foo:bar: unknown tracker"):
+    with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):
         raysent.plan("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
     monkeypatch.setattr("raysent.sweeps.trackers.mlflow_runs.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="mlflow needs the package"):
@@ -203,7 +203,7 @@ def test_tracking_thread_waits_for_no_tracker(recording, tmp_path, monkeypatch):
 )
 def test_targets_refuse_a_wrong_one_before_the_sweep(target, message, tmp_path):
     """In one line that names the option."""
-    with pytest.raises(ConfigError, match=f"--track {target}: .*{message}"):
+    with pytest.raises(ConfigError, match=f"track {target}: .*{message}"):
         check_targets([target], SPACE, tmp_path)
 
 
@@ -437,9 +437,9 @@ def test_tracker_without_its_package_names_the_extra(name, run, monkeypatch):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("tensorbord:x", r"^--to tensorbord:x: unknown tracker; did you mean 'tensorboard'\?$"),
-        ("tensorboard", r"^--to tensorboard: must be a tracker and where it writes; such as tensorboard:DIR$"),
-        ("optuna:nowhere://x", r"^--to optuna:nowhere://x: \w+: [^\n]*$"),
+        ("tensorbord:x", r"^to tensorbord:x: unknown tracker; did you mean 'tensorboard'\?$"),
+        ("tensorboard", r"^to tensorboard: must be a tracker and where it writes; such as tensorboard:DIR$"),
+        ("optuna:nowhere://x", r"^to optuna:nowhere://x: \w+: [^\n]*$"),
     ],
 )
 def test_track_refuses_a_wrong_target(run, target, message):

@@ -87,7 +87,7 @@ def test_search_folder_with_cells_finds_what_is_near(texts, tmp_path, monkeypatc
     """An index of which all cells are read finds the same; too few rows are refused."""
     pytest.importorskip("faiss")
     encode_corpus("hash:16", tmp_path / "in", tmp_path / "out")
-    with pytest.raises(ConfigError, match="--ivf: needs at least 10,000 vectors; given 150; leave it out"):
+    with pytest.raises(ConfigError, match="ivf: needs at least 10,000 vectors; given 150; leave it out"):
         build_index(tmp_path / "out", tmp_path / "index", ivf=True)
     monkeypatch.setattr(module, "MIN_IVF_ROWS", 100)
     assert build_index(tmp_path / "out", tmp_path / "index", ivf=True).num_cells == 3

@@ -178,7 +178,7 @@ def test_whiten_refuses_what_cannot_be_whitened_or_chosen(trained, tmp_path):
         raysent.whiten(plain, dimension=5, set={"validation": 3, "validation.downstream.tasks": "x"}, **options)
     with pytest.raises(ConfigError, match="dimension auto: must have validation scores to choose by"):
         raysent.whiten(plain, **options)
-    with pytest.raises(ConfigError, match="--metric context_accuracy: must be pearson or a task"):
+    with pytest.raises(ConfigError, match="metric context_accuracy: must be pearson or a task"):
         raysent.whiten(plain, metric="context_accuracy", **options)
     with pytest.raises(ConfigError, match=r"corpus: must name text, because the model's folder has no run.json"):
         raysent.whiten(plain, dimension=4, progress=False)

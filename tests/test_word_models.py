@@ -55,7 +55,7 @@ def test_average_command_removes_the_first_singular_vector(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--weighting", "sif"), "--counts: must name a file of 'word count' lines for --weighting sif; given none"),
+        (("--weighting", "sif"), "counts: must name a file of 'word count' lines for weighting sif; given none"),
         (("--weighting", "tfidf"), "--weighting: must be uniform or sif; given 'tfidf'"),
         (
             ("--weighting", "sif", "--set", "counts=text.txt"),

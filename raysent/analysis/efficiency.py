@@ -76,7 +76,7 @@ class TrainedRun:
         series = [(s, value) for s, value in found if isinstance(s, int | float) and isinstance(value, int | float)]
         if not series:
             raise ConfigError(
-                f"--metric {metric}: {address_of(self.path)} reports no number for it; name another metric or run"
+                f"metric {metric}: {address_of(self.path)} reports no number for it; name another metric or run"
             )
         return series
 
@@ -102,14 +102,14 @@ def choose_metric(runs: Sequence[TrainedRun], metric: str | None = None) -> str:
     if metric is None:
         if not shared:
             raise ConfigError(
-                "--metric: the runs have none in common; train them with --set validation.downstream.data=DIR, "
+                "metric: the runs have none in common; train them with --set validation.downstream.data=DIR, "
                 f"then all report '{DOWNSTREAM}'"
             )
         return DOWNSTREAM if DOWNSTREAM in shared else shared[0]
     without = next((run for run, names in zip(runs, reported, strict=True) if metric not in names), None)
     if without is not None:
         known = f"all runs report {', '.join(shared)}" if shared else "the runs report none in common"
-        raise ConfigError(f"--metric {metric}: {address_of(without.path)} does not report it; {known}")
+        raise ConfigError(f"metric {metric}: {address_of(without.path)} does not report it; {known}")
     return metric
 
 

@@ -91,7 +91,7 @@ def project(
         DataError: If the task's files are missing or malformed, or a vector is not finite.
     """
     if num_points <= PERPLEXITY:
-        raise ConfigError(f"--points: must be more than {PERPLEXITY:.0f}, the perplexity; given {num_points}")
+        raise ConfigError(f"points: must be more than {PERPLEXITY:.0f}, the perplexity; given {num_points}")
     rows = {task.name: _rows(task, evaluator.data_dir) for task in map(find_task, tasks)}
     members = expand(models)
     report = evaluator.progress or (lambda *_: None)

@@ -329,7 +329,7 @@ def _num_cells(num_rows: int) -> int:
         ConfigError: If there are too few rows.
     """
     if num_rows < MIN_IVF_ROWS:
-        raise ConfigError(f"--ivf: needs at least {MIN_IVF_ROWS:,} vectors; given {num_rows:,}; leave it out")
+        raise ConfigError(f"ivf: needs at least {MIN_IVF_ROWS:,} vectors; given {num_rows:,}; leave it out")
     return min(int(4 * math.sqrt(num_rows)), num_rows // _LEAST_PER_CELL)
 
 
@@ -359,7 +359,7 @@ def _open_index(path: Path, vectors: _Vectors) -> Any:
         ConfigError: If FAISS is not installed.
         ArtifactError: If it is missing or damaged, or of other vectors.
     """
-    faiss = load_faiss("--index")
+    faiss = load_faiss("index")
     about = read_json(path.with_name(f"{path.name}.json"))
     if not isinstance(about, dict) or about.get("kind") != _KIND or about.get("version") != _FORMAT_VERSION:
         raise ArtifactError(f"{path}: not an index of this version; run 'raysent index' again")

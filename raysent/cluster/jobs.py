@@ -115,7 +115,7 @@ class Jobs:
             from ray.exceptions import AuthenticationError  # noqa: PLC0415 - needs the extra `cluster`
             from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
         except ImportError as error:
-            raise ConfigError(f"--cluster: needs 'pip install raysent[cluster]' ({error})") from None
+            raise ConfigError(f"cluster: needs 'pip install raysent[cluster]' ({error})") from None
         for module in _VERBOSE:
             logging.getLogger(module).setLevel(logging.ERROR)
         headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -260,7 +260,7 @@ def check_shipped_size(values: Any) -> None:
     num_bytes = sum(file.stat().st_size for file in files if file.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
-            f"--cluster: local files must be at most {MAX_SHIPPED_BYTES / 2**20:.0f} MiB together; given "
+            f"cluster: local files must be at most {MAX_SHIPPED_BYTES / 2**20:.0f} MiB together; given "
             f"{num_bytes / 2**20:.0f}; put them on S3 as s3://…"
         )
 

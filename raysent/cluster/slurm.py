@@ -80,7 +80,7 @@ def gpu_hours(text: str) -> float:
     found = _GPU_HOURS.fullmatch(text.strip())
     hours = float(found["number"]) if found else 0.0
     if not hours > 0:
-        raise ConfigError(f"--budget {text}: must look like 40gpuh and be above 0")
+        raise ConfigError(f"budget {text}: must look like 40gpuh and be above 0")
     return hours
 
 
@@ -113,7 +113,7 @@ def sbatch_file(
     if budget is not None:
         hours = gpu_hours(budget)
         if not gpus:
-            raise ConfigError(f"--budget {budget}: must be given with GPUs, which are what it counts; see --gpus")
+            raise ConfigError(f"budget {budget}: must be given with GPUs, which are what it counts; name gpus")
         words += ["--budget", f"{hours:g}usd", "--set", f"cost.usd_per_hour={gpus}"]
         unit = "The price of a GPU-hour is 1: where raysent prints usd for this sweep, read GPU-hours."
     name = run.rstrip("/").rpartition("/")[2]

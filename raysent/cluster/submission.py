@@ -191,7 +191,7 @@ def _with_checked_tasks(
         try:
             set_dotted(values, place, checked(names))
         except RaysentError as error:
-            raise space.document.error(tuple(place.split(".")), str(error).removeprefix("--tasks ")) from None
+            raise space.document.error(tuple(place.split(".")), str(error).removeprefix("tasks ")) from None
     document = replace(space.document, values=values)
     return parse_space(document, name=space.name, is_recorded=space.is_recorded), tasks
 

@@ -81,7 +81,7 @@ def open_texts(
         ConfigError: If a column is named of a file without columns.
         DataError: If the file cannot be opened, or has no such column; while reading also for a malformed row.
     """
-    wanted, where = column or TEXT_COLUMNS[0], f"--column: {source.path}"
+    wanted, where = column or TEXT_COLUMNS[0], f"column: {source.path}"
     if source.kind in ("text", "markdown", "html"):
         _check_no_column(column, source.path)
     if splits_sentences or source.kind in ("markdown", "html"):
@@ -100,18 +100,18 @@ def open_texts(
 
 def _check_no_column(column: str | None, name: str) -> None:
     if column is not None:
-        raise ConfigError(f"--column {column}: must be left out for {name}, which has no columns")
+        raise ConfigError(f"column {column}: must be left out for {name}, which has no columns")
 
 
 def _checked(blocks: Iterable[list[Any]], name: str, column: str) -> Iterator[list[str]]:
     num_rows = 0
     for block in blocks:
-        check_texts(block, source=name, column=f"--column '{column}'", first_row=num_rows + 1)
+        check_texts(block, source=name, column=f"column '{column}'", first_row=num_rows + 1)
         yield block
         num_rows += len(block)
 
 
 def _from_splits(table: Table, wanted: str) -> Texts:
     """Return the texts of a folder that `datasets` saved, of all its splits."""
-    column = find_text_column(list(table.columns), wanted=wanted, where=f"--column: {table.source}")
-    return Texts(table.texts(column, key="--column"), column)
+    column = find_text_column(list(table.columns), wanted=wanted, where=f"column: {table.source}")
+    return Texts(table.texts(column, key="column"), column)

@@ -101,12 +101,12 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     """
     check_method(method, others=[ALL])
     if top is not None and top < 1:
-        raise ConfigError(f"--top {top}: must be at least 1")
+        raise ConfigError(f"top {top}: must be at least 1")
     if select not in get_args(Selection):
-        raise ConfigError(f"--select {select}: must be {' or '.join(get_args(Selection))}")
+        raise ConfigError(f"select {select}: must be {' or '.join(get_args(Selection))}")
     if select == "greedy" and (top is None or (limits is not None and limits.given)):
-        given = "no --top" if top is None else "a limit on cost"
-        raise ConfigError(f"--select greedy: must be used with --top and without limits on cost; given {given}")
+        given = "no top" if top is None else "a limit on cost"
+        raise ConfigError(f"select greedy: must be used with top and without limits on cost; given {given}")
     check_folder(output)
     members = [_saved(member, output) for member in expand(models)]
     evaluator = Evaluator(
@@ -164,7 +164,7 @@ def check_folder(folder: Path) -> None:
     """
     if model_folder(folder) is not None or (folder / RUN_FILE).is_file():
         raise ConfigError(
-            f"--output {address_of(folder)}: must be a folder without a model; given the folder of one; name another"
+            f"output {address_of(folder)}: must be a folder without a model; given the folder of one; name another"
         )
 
 
@@ -204,8 +204,8 @@ def _check_choice(records: Sequence[Sequence[Record]]) -> None:
     for first, *_ in records:
         if len(first.folds) > 1:
             raise ConfigError(
-                f"--protocol {first.protocol}: {first.task} has no test rows under it, so nothing can be chosen by "
-                "other rows; use protocol fast, or leave out --top, --max-ms, --max-bytes and --method all"
+                f"protocol {first.protocol}: {first.task} has no test rows under it, so nothing can be chosen by "
+                "other rows; use protocol fast, or leave out top, max_ms, max_bytes and method all"
             )
 
 

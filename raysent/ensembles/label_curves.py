@@ -128,10 +128,10 @@ def parse_sizes(text: str) -> list[int | str]:
     found: list[int | str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if part != ALL and not (part.isdigit() and int(part) >= 8):
-            raise ConfigError(f"--labels {text}: must be numbers of at least 8, or all; given '{part}'")
+            raise ConfigError(f"labels {text}: must be numbers of at least 8, or all; given '{part}'")
         found.append(part if part == ALL else int(part))
     if not found:
-        raise ConfigError("--labels: must name at least one number; as 32,100,300,1000,all")
+        raise ConfigError("labels: must name at least one number; as 32,100,300,1000,all")
     return found
 
 
@@ -382,12 +382,12 @@ class LabelScores:
     ) -> None:
         """Fit every model on every draw; arguments as for `label_curve`."""
         if data.is_scored:
-            raise ConfigError(f"--labels: {data.task} has scores; it must have classes; leave it out")
+            raise ConfigError(f"labels: {data.task} has scores; it must have classes; leave it out")
         pool, test = _pool_and_test(data)
         counts = sorted({len(pool) if size == ALL else int(size) for size in sizes})
         counts = [count for count in counts if count <= len(pool)]
         if not counts:
-            raise ConfigError(f"--labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
+            raise ConfigError(f"labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
         self.draws = {count: _draws(data.labels, pool, count) for count in counts}
         self._data, self._test, self._targets = data, test, Targets.of(data)
         models = [*members, *baselines]

@@ -39,7 +39,7 @@ from raysent.models.schemes import find_scheme, split_path
 # The method that scores subsets.
 RULE = "validation"
 # The costs of using an ensemble: attribute of `MemberCost` -> the option that limits it.
-OPTIONS: Mapping[str, str] = {"encode_ms": "--max-ms", "num_bytes": "--max-bytes"}
+OPTIONS: Mapping[str, str] = {"encode_ms": "max_ms", "num_bytes": "max_bytes"}
 _SMALLEST_COST = 1e-9
 _SECONDS_PER_HOUR = 3600.0
 

@@ -103,7 +103,7 @@ def check_license(license: str | None) -> None:
     if license is None or license in _LICENSES or re.fullmatch(r"other: *\S[^\n\r]{0,200}", license):
         return
     raise ConfigError(
-        f"--license {license!r:.60}: must be an identifier of the hub, such as apache-2.0, or 'other: NAME'"
+        f"license {license!r:.60}: must be an identifier of the hub, such as apache-2.0, or 'other: NAME'"
         f"{did_you_mean(license, _LICENSES)}"
     )
 

@@ -128,4 +128,4 @@ def refuse(check: Check, *, target: str) -> None:
         ArtifactError: With the difference.
     """
     if not check.holds:
-        raise ArtifactError(f"--to {target}: the export must equal the model; given {check}; please report this")
+        raise ArtifactError(f"to {target}: the export must equal the model; given {check}; please report this")

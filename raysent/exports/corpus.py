@@ -86,13 +86,13 @@ class Encoding:
             ConfigError: If it cannot.
         """
         if self.precision not in PRECISIONS:
-            raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{self.precision}'")
+            raise ConfigError(f"precision: must be {' or '.join(PRECISIONS)}; given '{self.precision}'")
         if self.precision == "ubinary" and encoder.similarity_measure != "hamming":
-            raise ConfigError(f"--precision ubinary: {name} has no code; train one with 'raysent train binary'")
+            raise ConfigError(f"precision ubinary: {name} has no code; train one with 'raysent train binary'")
         if self.device not in (None, *DEVICES):
-            raise ConfigError(f"--device: must be {' or '.join(DEVICES)}; given '{self.device}'")
+            raise ConfigError(f"device: must be {' or '.join(DEVICES)}; given '{self.device}'")
         if self.bfloat16 and not isinstance(encoder, SentenceModel):
-            raise ConfigError(f"--bfloat16: must be used with a trained model; given {name}; leave it out")
+            raise ConfigError(f"bfloat16: must be used with a trained model; given {name}; leave it out")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -141,13 +141,11 @@ class Limits:
             "boot": self.boot,
         }
         values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        flags: dict[tuple[str, ...], str] = {
-            (name,): f"--{name.replace('_', '-')} {value}" for name, value in values.items()
-        }
-        config = validate(CostConfig, Document(values=values, options=flags))
-        named = next((flags[name,] for name in ("budget", "max_hourly") if name in values), None)
+        names: dict[tuple[str, ...], str] = {(name,): f"{name} {value}" for name, value in values.items()}
+        config = validate(CostConfig, Document(values=values, options=names))
+        named = next((names[name,] for name in ("budget", "max_hourly") if name in values), None)
         if named is not None and not config.is_priced:
-            raise ConfigError(f"{named}: needs the price of a machine; add --usd-per-hour or --cluster")
+            raise ConfigError(f"{named}: needs the price of a machine; name usd_per_hour or a cluster")
         return config
 
 
@@ -342,7 +340,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
     if address is None and (chosen.device == "cuda" or allowed.machines):
-        raise ConfigError(f"{'--device cuda' if chosen.device else '--cluster'}: must be used with --address; add it")
+        raise ConfigError(f"{'device cuda' if chosen.device else 'cluster'}: must be used with an address; name one")
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
@@ -407,7 +405,7 @@ def _choose_device(encoding: Encoding, encoder: SentenceEncoder, folder: VectorF
     found = folder.find_format()
     wanted = encoding.device or (None if found is None else str(found.options.get("device", "cpu")))
     if wanted == "cuda" and not has_any:
-        asked = "--device cuda: " if encoding.device else f"--output {folder.name}: was begun on GPUs; "
+        asked = "device cuda: " if encoding.device else f"output {folder.name}: was begun on GPUs; "
         raise ConfigError(f"{asked}the cluster has no GPU; name another folder or other machines")
     return wanted or ("cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu")
 
@@ -614,14 +612,14 @@ def _check_hourly(config: CostConfig, prices: Prices, labels: Iterable[Any]) -> 
     """Refuse machines that together cost more an hour than they may."""
     hourly_usd = sum(prices.of(one).worst_usd_per_hour for one in labels)
     if not Budget(max_hourly_usd=config.max_hourly_usd).fits_hourly(hourly_usd):
-        raise ConfigError(f"--max-hourly {config.max_hourly}: the machines cost {hourly_usd:.2f} usd an hour together")
+        raise ConfigError(f"max_hourly {config.max_hourly}: the machines cost {hourly_usd:.2f} usd an hour together")
 
 
 def _duration(text: str) -> float:
     try:
         return parse_duration(text)
     except ConfigError as error:
-        raise ConfigError(f"--time {text}: {error}") from None
+        raise ConfigError(f"time {text}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -667,17 +665,17 @@ def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None,
         try:
             sources = find_sources(path)
         except DataError as error:
-            raise DataError(str(error).replace("corpus.path", "--input", 1)) from None
+            raise DataError(str(error).replace("corpus.path", "input", 1)) from None
         for source in sources:
             name = _place(source.path, path)
             if name in files and files[name].source.path != source.path:
                 raise DataError(
-                    f"--input {path}: {source.path} and {files[name].source.path} would both become {name}; "
+                    f"input {path}: {source.path} and {files[name].source.path} would both become {name}; "
                     "encode them into different folders"
                 )
             files[name] = _File(source, name, source.version(), column, splits_sentences)
     if not files:
-        raise DataError("--input: must name at least one file; given none")
+        raise DataError("input: must name at least one file; given none")
     return [files[name] for name in sorted(files)]
 
 

@@ -63,11 +63,11 @@ def export(
             the model.
         ArtifactError: If the folder exists, cannot be written, or does not equal the model.
     """
-    target = FORMATS.find(to, where=f"--to {to}")
+    target = FORMATS.find(to, where=f"to {to}")
     check_license(license)
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"--to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
+        raise ConfigError(f"to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
     encoder = load(model) if isinstance(model, str | Path) else model
     models = trained_models(encoder)
     target.check_model(models)
@@ -109,10 +109,10 @@ def push(folder: str | Path, name: str, *, is_public: bool = False, endpoint: st
         ArtifactError: If the hub refuses or does not answer.
     """
     if find_spec("huggingface_hub") is None:
-        raise ConfigError("--push: needs huggingface_hub; install raysent[sentence-transformers]")
+        raise ConfigError("push: needs huggingface_hub; install raysent[sentence-transformers]")
     path = Path(folder)
     if not (path / CARD_FILE).is_file():
-        raise ConfigError(f"--push: must push the folder of an export; found no {CARD_FILE} in {path}")
+        raise ConfigError(f"push: must push the folder of an export; found no {CARD_FILE} in {path}")
     hub = import_module("huggingface_hub").HfApi(endpoint=endpoint)
     try:
         hub.create_repo(name, private=not is_public, exist_ok=True)
@@ -120,6 +120,6 @@ def push(folder: str | Path, name: str, *, is_public: bool = False, endpoint: st
     except Exception as error:  # the client's errors, and those of its HTTP library
         reason = " ".join(str(error).split())
         raise ArtifactError(
-            f"--push {name}: {type(error).__name__}: {reason}; {path} is complete, 'hf upload {name} {path}' pushes it"
+            f"push {name}: {type(error).__name__}: {reason}; {path} is complete, 'hf upload {name} {path}' pushes it"
         ) from None
     return str(getattr(done, "repo_url", "") or done)

@@ -99,7 +99,7 @@ def evaluate_on_mteb(
         ConfigError: If mteb is not installed, or a task is unknown.
         DataError: If a task's data cannot be loaded.
     """
-    _check_installed("--mteb")
+    _check_installed("mteb")
     tasks = find_mteb_tasks(names)
     scores = []
     for number, member in enumerate(members):
@@ -139,7 +139,7 @@ def _published_task(name: str) -> Any:
     try:
         return known.get_task(name)
     except KeyError:
-        raise ConfigError(f"--mteb {name}: unknown task of mteb{did_you_mean(name, _known_tasks())}") from None
+        raise ConfigError(f"mteb {name}: unknown task of mteb{did_you_mean(name, _known_tasks())}") from None
 
 
 def _known_tasks() -> list[str]:
@@ -149,7 +149,7 @@ def _known_tasks() -> list[str]:
 def _own_tasks(path: Path) -> list[Any]:
     """Return the tasks that a Python file defines."""
     if not path.is_file():
-        raise ConfigError(f"--mteb {path}: no such file; name a file that defines tasks, or a task of mteb")
+        raise ConfigError(f"mteb {path}: no such file; name a file that defines tasks, or a task of mteb")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -159,7 +159,7 @@ def _own_tasks(path: Path) -> list[Any]:
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)]
     own = [kind for kind in kinds if kind.__module__ == module.__name__ and "metadata" in vars(kind)]
     if not own:
-        raise ConfigError(f"--mteb {path}: must define a task; no class of mteb.AbsTask with `metadata` found")
+        raise ConfigError(f"mteb {path}: must define a task; no class of mteb.AbsTask with `metadata` found")
     return [kind() for kind in own]
 
 
@@ -177,7 +177,7 @@ def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) 
         task.load_data()
     except Exception as error:  # whatever a task's own loading and the hub's client raise
         reason = " ".join(str(error).split())
-        raise DataError(f"--mteb {name}: its data cannot be loaded: {type(error).__name__}: {reason}") from None
+        raise DataError(f"mteb {name}: its data cannot be loaded: {type(error).__name__}: {reason}") from None
     model = MtebModel(encoder, name=member.folder, revision=member.key[:_KEY_DIGITS])
     options = {"cache": library.ResultCache(cache), "overwrite_strategy": "always", "co2_tracker": False}
     [result] = library.evaluate(model, task, show_progress_bar=False, **options).task_results

@@ -89,7 +89,7 @@ def check_host(host: str, config: ServerConfig) -> None:
         ConfigError: In that case.
     """
     if host not in _LOOPBACK and not config.token:
-        raise ConfigError(f"--host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
+        raise ConfigError(f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
 
 
 def serve(
@@ -121,7 +121,7 @@ def serve(
     try:
         listening = socket.create_server((host, port), family=family, backlog=server.config.backlog)
     except OSError as error:
-        raise ConfigError(f"--port {port}: cannot be listened on: {error.strerror}; name another port") from None
+        raise ConfigError(f"port {port}: cannot be listened on: {error.strerror}; name another port") from None
     with listening:
         on_ready()
         server.run(sockets=[listening])

@@ -107,7 +107,7 @@ def check_weighting(name: str) -> Weighting:
     """
     if name in _WEIGHTINGS:
         return _WEIGHTINGS[name]
-    raise ConfigError(f"--weighting: must be uniform or sif; given '{name}'")
+    raise ConfigError(f"weighting: must be uniform or sif; given '{name}'")
 
 
 def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] | None, sif_weight: float) -> np.ndarray:
@@ -115,7 +115,7 @@ def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] |
     if weighting == "uniform":
         return np.ones(len(words), dtype=np.float32)
     if not counts:
-        raise DataError("--counts: must name a file of 'word count' lines for --weighting sif; given none")
+        raise DataError("counts: must name a file of 'word count' lines for weighting sif; given none")
     total = sum(counts.values())
     frequencies = np.array([counts.get(word, counts.get(word.lower(), 0)) / total for word in words])
     return (sif_weight / (sif_weight + frequencies)).astype(np.float32)
@@ -318,7 +318,7 @@ def check_new(output: Path) -> None:
         ConfigError: If it does.
     """
     if output.exists() and any(output.iterdir()):
-        raise ConfigError(f"--output {address_of(output)}: must be a new or an empty folder; name another")
+        raise ConfigError(f"output {address_of(output)}: must be a new or an empty folder; name another")
 
 
 def _save_composition(models: Mapping[str, Path], output: Path) -> None:

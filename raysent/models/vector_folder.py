@@ -202,7 +202,7 @@ class VectorFolder:
             with whole_file(f"{self.name}/{VECTORS_FILE}") as temporary:
                 temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         elif difference := found.difference(format):
-            raise ArtifactError(f"--output {self.name}: holds vectors {difference}; name another folder")
+            raise ArtifactError(f"output {self.name}: holds vectors {difference}; name another folder")
 
     def files(self) -> list[VectorFile]:
         """Return the files, sorted by name, from their footers alone.

@@ -141,7 +141,7 @@ def tasks_of(
     except RaysentError as error:
         if tasks is not None or space.evaluation.tasks is None:
             raise
-        raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("--tasks ")) from None
+        raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("tasks ")) from None
     if progress:
         print_remarks(chosen)
     return chosen

@@ -69,9 +69,9 @@ def reproduce(
         ConfigError: If the paper, a table or a claim is unknown, or the paper's file is wrong.
     """
     paper = read_paper(name)
-    chosen = _chosen(paper.tables, tables, what="table", option="--table")
+    chosen = _chosen(paper.tables, tables, what="table", option="tables")
     named = None if "all" in claims else claims
-    wanted = _chosen(paper.claims, named, what="claim", option="--claim") if claims else []
+    wanted = _chosen(paper.claims, named, what="claim", option="claims") if claims else []
     runner = _Runner(Graph(paper, scale, data, output), max_hours=max_hours, progress=progress or (lambda _: None))
     runner.graph.derive()
     found_tables: list[TableResult] = []
@@ -95,9 +95,9 @@ def wanted_models(paper: PaperFile, *, tables: Sequence[str] | None, claims: Seq
     Raises:
         ConfigError: If a table or a claim is unknown.
     """
-    numbers = _chosen(paper.tables, tables, what="table", option="--table")
+    numbers = _chosen(paper.tables, tables, what="table", option="tables")
     named = None if "all" in claims else claims
-    chosen = _chosen(paper.claims, named, what="claim", option="--claim") if claims else []
+    chosen = _chosen(paper.claims, named, what="claim", option="claims") if claims else []
     of_tables = [row.model for number in numbers for row in paper.tables[number].models().values()]
     arms = [arm for name in chosen for arm in (paper.claims[name].better, paper.claims[name].worse)]
     return list(dict.fromkeys([*of_tables, *(arm for arm in arms if arm is not None)]))

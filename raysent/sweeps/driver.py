@@ -150,7 +150,7 @@ def resume(  # noqa: PLR0913 - what a session may change
     record = check_versions(folder, record, is_accepted=accept_versions)
     if address is not None and address != record.address:
         if record.address is None:
-            raise ConfigError(f"--address {address}: must be given for a sweep on a cluster; this one ran on a machine")
+            raise ConfigError(f"address {address}: must be given for a sweep on a cluster; this one ran on a machine")
         record = replace(record, address=address)
         save_record(folder, record)
     _check_rows(record, _prepared(record, folder, progress), folder)
@@ -190,13 +190,13 @@ def check_free(folder: Path) -> None:
     """
     where = address_of(folder)
     if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another --run")
+        raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another run folder")
     if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
         raise ArtifactError(
-            f"{where}: holds a sweep already; continue with 'raysent resume {where}' or name another --run"
+            f"{where}: holds a sweep already; continue with 'raysent resume {where}' or name another run folder"
         )
     if (folder / RUN_FILE).exists():
-        raise ArtifactError(f"{where}: holds a training; name another --run")
+        raise ArtifactError(f"{where}: holds a training; name another run folder")
 
 
 def _remove_unbegun(folder: Path) -> None:

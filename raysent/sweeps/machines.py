@@ -100,7 +100,7 @@ def check_files(space: SearchSpace, folder: Path) -> None:
         for path in paths or ():
             what = "the run folder" if needed[path] == "--run" else str(path)
             fix = "put it on storage that all nodes share, or on S3 and name it s3://…"
-            raise ConfigError(f"--address: node {node} does not find {what}; {fix}")
+            raise ConfigError(f"address: node {node} does not find {what}; {fix}")
 
 
 def _on_each_node(function: Callable[[Any], Any], argument: Any) -> Iterator[tuple[str, Any]]:
@@ -139,7 +139,7 @@ def _check_access(address: str) -> None:
         reason = f"no answer of the storage in {_LOOK_S:.0f} s" if found is None else found
         if reason:
             raise ConfigError(
-                f"--address: node {node} cannot read the run folder ({reason}); AWS_* variables of this "
+                f"address: node {node} cannot read the run folder ({reason}); AWS_* variables of this "
                 "command are not passed on to nodes: set them where 'ray start' runs, or give the machines a role"
             )
 

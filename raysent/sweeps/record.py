@@ -119,11 +119,11 @@ def load_record(folder: Path) -> SweepRecord:
     path = folder / SWEEP_FILE
     if not path.is_file():
         raise ArtifactError(
-            f"{address_of(folder)}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named"
+            f"{address_of(folder)}: not a sweep's folder, there is no {SWEEP_FILE} in it; name the folder of a sweep"
         )
     values = read_json(path)
     if not isinstance(values, dict) or values.get("kind") != "sweep":
-        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
+        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name the folder of a sweep")
     if "judging" in values:
         again = shlex.join(values.get("command") or ["raysent", "sweep"])
         raise ArtifactError(f"{address_of(path)}: raysent 0.1 wrote it; make the sweep again: {again}")

@@ -85,14 +85,14 @@ def ray_session(
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(
-                    f"--address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token, "
+                    f"address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token, "
                     "and RAY_AUTH_TOKEN_PATH to the token's file unless that is ~/.ray/auth_token, with which Ray "
                     "requires tokens without being asked to"
                 ) from None
             if address is None:
                 raise _not_started(error) from None
             reason = " ".join(str(error).split())
-            raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+            raise ConfigError(f"address {address}: no Ray cluster answers there ({reason})") from None
     if address is not None:
         _say_whose(address)
     with watching_ray(how_to_continue) if address is None else contextlib.nullcontext(lambda: None) as end_watch:
@@ -242,11 +242,11 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
     have: dict[str, float] = ray.cluster_resources()
     num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
     if num_workers > num_cpus:
-        raise ConfigError(f"--workers {num_workers}: must be at most {num_cpus}, the cluster's CPUs")
+        raise ConfigError(f"workers {num_workers}: must be at most {num_cpus}, the cluster's CPUs")
     gpus = gpus_per_worker if gpus_per_worker is not None else float(num_gpus >= num_workers)
     if gpus * num_workers > num_gpus:
         raise ConfigError(
-            f"--gpus-per-worker {gpus:g}: {num_workers} workers need {gpus * num_workers:g} GPUs; "
+            f"gpus_per_worker {gpus:g}: {num_workers} workers need {gpus * num_workers:g} GPUs; "
             f"the cluster has {num_gpus:g}"
         )
     return min(num_cpus // num_workers, cpus_of_largest_node()), gpus
@@ -326,7 +326,7 @@ def _result_of(job: Any) -> Any:
         raise
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
         raise WorkerError(
-            f"--address: a job has ended {_MAX_RETRIES + 1} processes, perhaps for lack of memory; run fewer at a time"
+            f"address: a job has ended {_MAX_RETRIES + 1} processes, perhaps for lack of memory; run fewer at a time"
         ) from None
 
 

@@ -64,7 +64,7 @@ def student_config(
     if "corpus" not in document.values:
         raise ConfigError(
             f"corpus.path: must be set; no member of {teacher} records the text that it was trained on; "
-            "name one with --corpus"
+            "name one as corpus"
         )
     return configuration.validate(RunConfig, document)
 

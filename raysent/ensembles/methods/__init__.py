@@ -126,11 +126,11 @@ def fit(
         ConfigError: If the method is unknown, or returns a combination that cannot be saved.
         DataError: If the shapes do not fit, there is no member or no row, or a value is NaN.
     """
-    rule = METHODS.find(method, where=f"--method {method}")
+    rule = METHODS.find(method, where=f"method {method}")
     predictions = as_predictions(log_probabilities)
     targets = as_targets(labels, predictions)
     combination, diagnostics = rule(predictions, targets)
     if type(combination) not in COMBINATIONS.values():
         known = ", ".join(kind.__name__ for kind in COMBINATIONS.values())
-        raise ConfigError(f"--method {method}: must return one of {known}; given {type(combination).__name__}")
+        raise ConfigError(f"method {method}: must return one of {known}; given {type(combination).__name__}")
     return FittedMethod(combination, method, predictions.member_scores(targets), diagnostics)

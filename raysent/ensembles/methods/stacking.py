@@ -32,8 +32,8 @@ def stack(predictions: MemberPredictions, targets: Targets) -> tuple[Regression,
     members, rows, classes = predictions.shape
     if members * classes**2 > MAX_COEFFICIENTS:
         raise ConfigError(
-            f"--method stack: must fit members x classes x classes coefficients, at most {MAX_COEFFICIENTS:,}; given "
-            f"{members} x {classes} x {classes}; use --method pool"
+            f"method stack: must fit members x classes x classes coefficients, at most {MAX_COEFFICIENTS:,}; given "
+            f"{members} x {classes} x {classes}; use method pool"
         )
     features = np.stack([np.maximum(member, LOWEST_FEATURE) for member in predictions.members()], axis=1)
     flat = features.reshape(rows, members * classes)

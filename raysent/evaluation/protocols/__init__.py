@@ -63,7 +63,7 @@ def protocol_name(protocol: str, configuration: str | None = None) -> str:
         ConfigError: If there is no such protocol, or it has no such configuration.
     """
     family, _, written = protocol.partition("/")
-    PROTOCOLS.find(family, where=f"--protocol {family}")
+    PROTOCOLS.find(family, where=f"protocol {family}")
     configuration = configuration or written or "default"
     if configuration == "default":
         return family
@@ -71,7 +71,7 @@ def protocol_name(protocol: str, configuration: str | None = None) -> str:
     if name not in PROTOCOLS:
         others = [other.partition("/")[2] for other in PROTOCOLS if other.startswith(f"{family}/")]
         raise ConfigError(
-            f"--config {configuration}: must be a configuration of {family}: {', '.join(['default', *others])}"
+            f"config {configuration}: must be a configuration of {family}: {', '.join(['default', *others])}"
         )
     return name
 
@@ -107,7 +107,7 @@ def check_rows(data: TaskData, *, protocol: str, model: str) -> None:
         DataError: If the training rows are all of one class.
     """
     if protocol.partition("/")[0] != "fast":
-        raise ConfigError(f"--protocol {protocol}: must be fast for {model}, which has no vectors; leave {model} out")
+        raise ConfigError(f"protocol {protocol}: must be fast for {model}, which has no vectors; leave {model} out")
     _check_classes(data)
 
 
@@ -121,7 +121,7 @@ def _check_supported(protocol: str, data: TaskData) -> None:
     if not data.is_scored and np.bincount(labels).max() < NUM_FOLDS:
         given.append(f"fewer than {NUM_FOLDS} training rows of every class")
     if given:
-        raise ConfigError(f"--protocol {protocol}: must be fast for {data.task}, which has {given[0]}; leave it out")
+        raise ConfigError(f"protocol {protocol}: must be fast for {data.task}, which has {given[0]}; leave it out")
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:

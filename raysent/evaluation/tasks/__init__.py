@@ -39,7 +39,7 @@ def resolve_tasks(
     *,
     scorings: Collection[Scoring] = SCORINGS,
     default: Collection[Scoring] | None = None,
-    option: str = "--tasks ",
+    option: str = "tasks ",
 ) -> list[Task]:
     """Return the tasks to evaluate on, each once.
 
@@ -66,7 +66,7 @@ def resolve_tasks(
     return list(tasks.values())
 
 
-def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, option: str = "--tasks ") -> Task:
+def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, option: str = "tasks ") -> Task:
     """Return the task that a user names, whether its files exist or not; a task is returned as it is.
 
     Names become tasks here and nowhere else. Case, hyphens and underscores do not matter.

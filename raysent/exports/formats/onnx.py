@@ -74,7 +74,7 @@ _BATCH_SIZE = 128
 def check_model(models: Sequence[SentenceModel]) -> None:
     """Refuse ensembles, and encoders and codes that the exported code does not have."""
     if len(models) > 1:
-        raise ConfigError("--to onnx: must be a single model, because an ensemble's members differ in their words")
+        raise ConfigError("to onnx: must be a single model, because an ensemble's members differ in their words")
     check_parts(models)
 
 

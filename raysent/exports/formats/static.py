@@ -38,8 +38,8 @@ def check_model(models: Sequence[SentenceModel]) -> None:
     is_bag = len(models) == 1 and model.config.encoder.type == "bag" and len(model.towers) == 1
     if not is_bag or model.code is not None or model.postprocessing.is_fitted_to_text:
         raise ConfigError(
-            "--to static: must be a bag of words of one tower without code, remove_component and whitening; "
-            "use --to sentence-transformers"
+            "to static: must be a bag of words of one tower without code, remove_component and whitening; "
+            "use sentence-transformers"
         )
 
 

@@ -95,7 +95,7 @@ class TrackingThread:
             at = f"trackers.{place}"
             self._trackers[f"{at}: {choice.type}"] = build(TRACKERS, space, choice, at=at, folder=folder)
         for target in targets:
-            self._trackers[f"--track {target}"] = _of_target(target, space, folder, option="--track")
+            self._trackers[f"--track {target}"] = _of_target(target, space, folder, option="track")
         self._folder, self._warn = folder, warn
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -248,7 +248,7 @@ def track(
         ConfigError: If there is no such tracker, or it refuses an event.
         ArtifactError: If the folder is no sweep's, or its journal is damaged.
     """
-    tracker = _of_target(target, load_record(folder).space, folder, option="--to")
+    tracker = _of_target(target, load_record(folder).space, folder, option="to")
     num_events = 0
     try:
         for event in _recorded(folder, follow=follow, poll_s=poll_s):
@@ -260,7 +260,7 @@ def track(
         raise
     except Exception as error:  # whatever the tracker's library raises
         reason = " ".join(str(error).split())
-        raise ConfigError(f"--to {target}: {type(error).__name__}: {reason}") from None
+        raise ConfigError(f"to {target}: {type(error).__name__}: {reason}") from None
     finally:
         tracker.close()
     return num_events
@@ -273,7 +273,7 @@ def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> N
         ConfigError: If there is no such tracker, where it writes is not named, or it is not installed.
     """
     for target in targets:
-        _of_target(target, space, folder, option="--track")
+        _of_target(target, space, folder, option="track")
 
 
 def _of_target(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
