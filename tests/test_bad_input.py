@@ -298,7 +298,7 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         (["b.jsonl", "-o", "x.npy", "--set", "header=false"], b"", r"b.jsonl: only .csv and .tsv may be read without a line of names"),
         (["b.csv", "--column", "bdy", "-o", "x.npy"], b"", r"--column: b.csv: must name a column; given 'bdy'; did you mean 'body'\?"),
         (["b.csv", "--column", "id", "-o", "x.csv"], b"", r"x.csv: must end in .npy, .npz, .parquet; given .csv"),
-        (["b.jsonl", "-o", "x.npz"], b"", r"b.jsonl: row 1: --column 'text' must be text; given int"),
+        (["b.jsonl", "-o", "x.npz"], b"", r"b.jsonl: row 1: column 'text' must be text; given int"),
         (["no.parquet", "-o", "x.npz"], b"", r"no.parquet: no such file"),
         (["text.txt", "--column", "body", "-o", "x.npy"], b"", r"--column body: must be left out for text.txt, which has no columns"),
         (["--column", "body", "-o", "x.npy"], b"", r"--column body: must be left out for standard input, which has no columns"),

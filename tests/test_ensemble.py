@@ -472,7 +472,7 @@ def test_combine_refuses_the_folder_of_a_model(tmp_path, file):
     """Loading such a folder would give the model, not the ensemble."""
     (tmp_path / "a" / file).parent.mkdir(parents=True)
     (tmp_path / "a" / file).write_text("{}")
-    message = r"^--output .*a: must be a folder without a model; given the folder of one; name another$"
+    message = r"^output .*a: must be a folder without a model; given the folder of one; name another$"
     with pytest.raises(ConfigError, match=message):
         combine(["hash:4"], output=tmp_path / "a")
     assert not (tmp_path / "a/ensemble.json").exists()
