@@ -380,4 +380,4 @@ def distillation(student, targets, probabilities=(), *, weights=(), lambda_simil
 
 def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return how many bits differ of packed codes, uint8 [rows, bytes] and [columns, bytes]: [rows, columns]."""
-    return np.unpackbits(first[:, None] ^ second[None], axis=2).sum(axis=2)
+    return np.unpackbits(first[:, None] ^ second[None], axis=2).sum(axis=2, dtype=np.int64)

@@ -209,7 +209,9 @@ def test_target_that_loses_variance_is_refused(folder):
 def test_target_that_loses_score_is_refused(folder, monkeypatch):
     """With tasks, the loss is that of the probes' validation score."""
     scores = iter([{"downstream": 90.0}, {"downstream": 88.5}])
-    monkeypatch.setattr("raysent.training.validation.metrics.Downstream.scores", lambda self, model: next(scores))
+    monkeypatch.setattr(
+        "raysent.training.validation.metrics.Downstream.downstream_metrics", lambda self, model: next(scores)
+    )
     config = student(folder, objective__dim=3, objective__tasks=[str(folder / "halves.csv")], objective__max_loss=1.0)
     with pytest.raises(ConfigError, match=r"all but 1 points of the teacher's score .* lose 1\.50"):
         open_training_data(config)

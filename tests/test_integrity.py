@@ -234,7 +234,7 @@ def test_resume_with_other_numerics_is_refused_until_they_are_accepted(tmp_path)
     assert check_versions(tmp_path, record, is_accepted=False) is record
     old = replace(record, versions={**record.versions, "torch": "1.0.0"})
     with pytest.raises(
-        ArtifactError, match=r"torch 1.0.0 then, .* now: .*; install those versions, or resume with --acc"
+        ArtifactError, match=r"torch 1.0.0 then, .* now: .*; install those versions, or resume with acc"
     ):
         check_versions(tmp_path, old, is_accepted=False)
     accepted = check_versions(tmp_path, old, is_accepted=True)

@@ -147,9 +147,10 @@ def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(cluster: Any, t
         if busy[-1] >= 3 and len(cluster.worker_nodes) == 3:
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
-    with ray_session(cluster.address):
+    with ray_session(cluster.address), pytest.MonkeyPatch.context() as patched:
         mapped = ClusterMap(cluster.address, check=look)
-        evaluate_models(models, tasks=[str(table)], output=there, baselines=False, map_jobs=mapped, progress=False)
+        patched.setattr("raysent.pipeline.evaluation.map_jobs", lambda *_: mapped)
+        evaluate_models(models, tasks=[str(table)], output=there, baselines=False, progress=False)
     # A process of its own with one thread, as the nodes' are: threads and what was trained before change the last bits.
     script = (
         "import sys; from pathlib import Path; from raysent.pipeline.evaluation import evaluate_models; "

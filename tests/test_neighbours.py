@@ -282,10 +282,10 @@ def test_command_neighbours_prints_one_json_object(command, corpus) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("hash:5", "docs"), "--query: must be given at least once, or --queries FILE; given neither"),
+        (("hash:5", "docs"), "--query: must be given at least once, or a file of queries; given neither"),
         (
             ("hash:5", "hash:6", "--query", "a"),
-            "CORPUS: the last name must be a text to search; given the model hash:6",
+            "corpus: must be a text to search; given the model hash:6",
         ),
         (("hash:5", "no-such.txt", "--query", "a"), "corpus.path: no-such.txt: no such file or folder"),
         (("hash:5", "docs", "--query", "a", "-k", "0"), "-k"),

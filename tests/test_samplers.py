@@ -182,10 +182,6 @@ def test_sampler_by_name_takes_conditions():
         ),
         ("{type: optuna, name: pathlib.Path}", r"limits.sampler: pathlib.Path: must be a sampler of Optuna's"),
         ("3", r"^s.yaml:8: limits.sampler: must be a mapping of names to values; given 3$"),
-        (
-            "ei_per_usd",
-            r"^s.yaml:8: limits.sampler: ei_per_usd is gone since version 0.2; use tpe with limits.rung_unit",
-        ),
     ],
 )
 def test_a_wrong_sampler_is_one_line_before_anything_starts(choice, message):

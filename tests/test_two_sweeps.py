@@ -13,7 +13,6 @@ from command import SPACE, CommandLine
 from object_store import CREDENTIALS, empty_bucket, moto_server
 
 import raysent.cluster.launcher as launcher_module
-from raysent import cluster
 from raysent.cluster import Account, ConnectionLostError, SubmittedSweep, following, submission
 from raysent.cluster.policies import input_policy
 from raysent.cluster.stored import JobRecord, write_record
@@ -235,7 +234,7 @@ def test_tasks_are_kept_apart_and_their_tables_shipped(raysent, monkeypatch):
         command.extend(submission._pack(submitted, packed, is_kept=False))
         return SubmittedSweep(0)
 
-    monkeypatch.setattr(cluster, "run_submission", pack)
+    monkeypatch.setattr("raysent.pipeline.clusters.run_submission", pack)
     given = ["--tasks", "docs-library", "--tasks", "reviews.csv:text=body,label=stars"]
     ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", *given)
     assert ran.code == 0, ran.err

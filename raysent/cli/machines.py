@@ -106,6 +106,9 @@ def cluster_slurm(
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the allocation.")] = 1,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of each node.")] = 1,
     time: Annotated[str, typer.Option("--time", metavar="24:00:00", help="Limit of one allocation.")] = "24:00:00",
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="40gpuh", help="Most GPU-hours, over all allocations.")
+    ] = None,
     run: Annotated[
         Path | None, typer.Option("--run", metavar="FOLDER", help="Run folder that all nodes share.")
     ] = None,
@@ -114,10 +117,10 @@ def cluster_slurm(
     """Write a file for sbatch that runs a sweep on the nodes of a Slurm cluster.
 
     It starts Ray on all nodes. At the end of an allocation the trials are saved and the job is queued again; it then
-    resumes the sweep. --set takes what it takes of sweep, and budget=40gpuh, a limit on GPU-hours.
+    resumes the sweep. --set takes what it takes of sweep.
     """
     given = arguments_of(raysent.slurm_file, overrides)
-    path = raysent.slurm_file(space, nodes=nodes, gpus=gpus, time=time, run=run, **given)
+    path = raysent.slurm_file(space, nodes=nodes, gpus=gpus, time=time, budget=budget, run=run, **given)
     results.print(f"sbatch {path}", soft_wrap=True)
 
 

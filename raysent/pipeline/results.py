@@ -22,7 +22,7 @@ from raysent.models.objectives import CONTEXT_METRICS
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE, RETRAINED_SUFFIX
-from raysent.sweeps import RecordedSweep, load_record, read_events, read_ledger, read_sweep, spent_usd, trial_folder
+from raysent.sweeps import RecordedSweep, read_ledger, read_sweep, spent_usd, trial_folder
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.journal_replay import not_replayable
@@ -373,14 +373,14 @@ def bill(run: str | Path) -> dict[str, Any]:
         ArtifactError: If the folder is no sweep's, or nothing was spent.
     """
     folder = open_folder(run)
-    record, entries = load_record(folder), read_ledger(folder)
+    sweep, entries = read_sweep(folder), read_ledger(folder)
     if not entries:
         raise ArtifactError(f"{address_of(folder)}: holds no {LEDGER_FILE}; nothing was spent")
-    closings = [event for event in read_events(folder) if event["event"] in ("refused", "halted")]
+    closings = [event for event in sweep.events if event["event"] in ("refused", "halted")]
     found = bill_values(entries)
     return {
         **found,
-        "budget_usd": record.space.cost.budget_usd,
+        "budget_usd": sweep.record.space.cost.budget_usd,
         "closed": closings[-1]["reason"] if closings else "",
         "estimate": compare_estimate(folder, spent_usd=found["spent_usd"]),
     }

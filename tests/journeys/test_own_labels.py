@@ -18,7 +18,7 @@ SMALL = [
     "--set=encoder.hidden_size=16",
     "--set=encoder.embedding.dim=16",
     "--set=training.batch_size=50",
-    "--set=training.epochs=2",
+    "--set=epochs=2",
     "--set=vocabulary.size=200",
     "--set=validation={num_candidates: 20, num_sentences: 60}",
 ]
@@ -67,6 +67,6 @@ def test_own_table_becomes_a_served_classifier(user, until):
     )
     assert user.python(exported).split()[-1] == "1"
     distill = ["distill", "runs/both", "--into", "bag", "--corpus", "books/", "-o", "runs/small", "--set", "dim=64"]
-    user(*distill, "--epochs=2", "--set=validation={num_sentences: 60}")
+    user(*distill, "--set=epochs=2", "--set=validation={num_sentences: 60}")
     user("encode", "runs/small", "sentences.txt", "-o", "vectors.npy")
     assert user.python("import numpy; print(len(numpy.load('vectors.npy')))").strip() == "50"
