@@ -308,5 +308,5 @@ def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path
     assert np.array_equal(codes, load(tmp_path / "run").encode_packed(["w1 w2", "w3"]))
     ran = raysent("encode", source / "run", *arguments)
     assert (ran.code, "has no code; train one with 'raysent train binary'" in ran.err) == (2, True)
-    ran = raysent("encode", source / "run", *arguments[:-1], "int8")
+    ran = raysent("encode", source / "run", *arguments[:-1], "precision=int8")
     assert (ran.code, "precision: must be float32 or ubinary; given 'int8'" in ran.err) == (2, True)
