@@ -18,7 +18,7 @@ SMALL = [
     "--set=encoder.hidden_size=16",
     "--set=encoder.embedding.dim=16",
     "--set=training.batch_size=50",
-    "--set=epochs=2",
+    "--set=training.epochs=2",
     "--set=vocabulary.size=200",
     "--set=validation={num_candidates: 20, num_sentences: 60}",
 ]
