@@ -479,7 +479,7 @@ def test_encode_in_bfloat16_is_of_trained_models(raysent_, place):
     ran = raysent_("encode", "hash:16", "-o", "a.npy", "--set", "bfloat16=true", stdin=b"one\n")
     assert (ran.code, ran.err) == (
         2,
-        "error: --bfloat16: must be used with a trained model; given hash:16; leave it out\n",
+        "error: bfloat16: must be used with a trained model; given hash:16; leave it out\n",
     )
 
 
