@@ -176,7 +176,7 @@ def test_two_machines_train_as_one_process(cluster: StartedCluster, tmp_path: Pa
     (tmp_path / "space.yaml").write_text(PAIR)
     weights, metrics = [], []
     for workers in ("1", "2"):
-        run = ["--run", workers, "--address", cluster.address, "--workers-per-trial", workers, "--yes"]
+        run = ["--run", workers, "--address", cluster.address, "--set", f"limits.workers_per_trial={workers}", "--yes"]
         command = [sys.executable, "-m", "raysent", "sweep", "space.yaml", *run]
         ran = subprocess.run(
             command, cwd=tmp_path, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False
