@@ -165,14 +165,14 @@ class _Play:
         name, index, took_s = trial.name, trial.index + 1, self._report_s[trial.name]
         rise = self._quality[name] - 1.5 / math.sqrt(index) + self._drawn.gauss(0, 0.1)
         values: dict[str, Any] = {"metrics": {self._space.metric: rise if self._space.mode == "max" else -rise}}
-        goes_on = self._controller.report(
+        should_continue = self._controller.report(
             name, index=index, num_reports=self._num_reports, seconds=index * took_s, funds=self._funds, **values
         )
         self._reports[index] = (self._reports.get(index, (0, 0.0))[0] + 1, self._now_s / 3600)
-        if goes_on and index < self._num_reports:
+        if should_continue and index < self._num_reports:
             heapq.heappush(self._queue, (self._now_s + took_s, name))
         else:
-            self._controller.end(name, status="finished" if goes_on else "stopped")
+            self._controller.end(name, status="finished" if should_continue else "stopped")
             self._start()
 
 
