@@ -150,6 +150,8 @@ OPTIONS = [
     Case("--trials none", f"{SWEEP} --trials 0", r"--trials: must be greater than or equal to 1; see 'raysent sweep --help'"),
     Case("unknown option", f"{SWEEP} --trails 3", r"--trails: no such option; did you mean .*--trials.*\?; see 'raysent sweep --help'"),
     Case("option that is gone", "sweep space.yaml --memory 1GiB", r"--memory: is gone; use --set limits.memory=4GiB; see 'raysent sweep --help'"),
+    Case("options that are arguments now", "sweep space.yaml --labels 32", r"--labels: is gone; use --set 'labels=\[32,100\]'; see 'raysent sweep --help'"),
+    Case("option of a command that is an argument now", "encode hash:8 --bfloat16", r"--bfloat16: is gone; use --set bfloat16=VALUE; see 'raysent encode --help'"),
     Case("unknown command", "swep space.yaml", r"swep: no such command; did you mean 'sweep'\?; see 'raysent --help'"),
     Case("missing argument", "sweep", r"SPACE: is required and is not given; see 'raysent sweep --help'"),
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),

@@ -74,7 +74,18 @@ _RETIRED = {
     "data": "'raysent doctor DIR'",
     "space": "'raysent doctor FILE' or 'raysent schema'",
     "compose": "raysent.compose of Python, or 'raysent ensemble'",
-}
+    "--labels": "--set 'labels=[32,100]'",
+    "--scale": "--set scale=paper",
+    "--no-header": "--set header=false",
+    **{
+        f"--{name.replace('_', '-')}": f"--set {name}=VALUE"
+        for name in (
+            "accept_versions", "batch_size", "bfloat16", "counts", "device", "dim", "join_vectors", "keep_cluster",
+            "lowercase", "max_bytes", "max_sentences", "num_sentences", "pool", "precision", "processes",
+            "remove_component", "select", "usd_per_hour", "workers",
+        )
+    },
+}  # fmt: skip
 
 
 class _StoppedError(Exception):
