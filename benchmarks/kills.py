@@ -109,10 +109,10 @@ class Command:
     def name(self) -> str:
         """What the table calls it."""
         words = self.typed.split()
-        marks = [
-            word for word in words if word in ("--input", "--budget", "--deadline", "--workers", "--seeds", "--into")
-        ]
-        return " ".join([words[0], *marks])
+        return " ".join([words[0], *(word for word in words if word.startswith(_MARKS))])
+
+
+_MARKS = ("--budget", "--deadline", "--seeds", "--into", "workers=")
 
 
 ENSEMBLE = "ensemble model other --task reviews.csv --method pool --set baselines=false -o {}"
@@ -314,7 +314,11 @@ class Run:
                 os.dup2(os.open(self._folder.with_suffix(f".{name}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             sys.argv = ["raysent", *arguments]
-            raysent.cli.main()
+            if arguments[0] == "compose":  # a function alone
+                raysent.compose(arguments[1:-2], output=arguments[-1])
+                code = 0
+            else:
+                raysent.cli.main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         except BaseException:

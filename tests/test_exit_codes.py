@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -116,6 +117,21 @@ def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeyp
     dead.pop()
     with ray_processes.watching_ray("raysent resume one"):
         pass
+
+
+def test_a_head_that_no_longer_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would end the process with a paragraph and exit code 1; a head that comes back in time is no error."""
+    monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        look = ray_processes.head_of(address)
+        time.sleep(1)
+        assert look() is None
+    assert look() is None
+    line = rf"^address {address}: the head of the Ray cluster has not answered for \d+ seconds; to continue: resume it$"
+    with pytest.raises(TrainingError, match=line), ray_processes.watching_ray("resume it", look):
+        signal.pause()
 
 
 def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

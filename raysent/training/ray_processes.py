@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from raysent.errors import ExitCode, TrainingError
 
@@ -16,6 +19,10 @@ _NEEDED = ("gcs_server", "raylet")
 _POLL_S = 1.0
 # Between the interrupt that asks a sweep to stop and the one that ends it; then until this process ends in any case.
 _ASK_S, _END_S = 3.0, 20.0
+# Ray ends a process whose cluster's head has been gone for so long, in words of its own; a head that comes back within
+# the first part of it is waited for.
+_GIVES_UP_S, _WAITED_FOR = 60.0, 0.4
+_GIVES_UP_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 
 
 @contextlib.contextmanager
@@ -60,8 +67,10 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching_ray(how_to_continue: str) -> Iterator[Callable[[], None]]:
+def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = None) -> Iterator[Callable[[], None]]:
     """End the block with one line when one of the processes that Ray needs has ended.
+
+    `look` returns what is lost, in words; by default it looks at the processes that this one has started.
 
     Yields a function that ends the watch: to be called before Ray is shut down, which ends them too.
 
@@ -73,6 +82,7 @@ def watching_ray(how_to_continue: str) -> Iterator[Callable[[], None]]:
         TrainingError: In that case.
     """
     lost: list[str] = []
+    look = look or _ended
     caller = threading.get_ident()
     is_main = threading.current_thread() is threading.main_thread()
     is_over, is_unwatched, looking = threading.Event(), threading.Event(), threading.Lock()
@@ -82,7 +92,7 @@ def watching_ray(how_to_continue: str) -> Iterator[Callable[[], None]]:
             is_unwatched.set()
 
     def line() -> str:
-        return f"Ray's process {lost[0]} has ended, perhaps for lack of memory; to continue: {how_to_continue}"
+        return f"{lost[0]}; to continue: {how_to_continue}"
 
     def watch() -> None:
         while not lost:
@@ -90,12 +100,12 @@ def watching_ray(how_to_continue: str) -> Iterator[Callable[[], None]]:
             with looking:
                 if is_unwatched.is_set():
                     return
-                lost.extend(_ended())
+                lost.extend(filter(None, [look()]))
         for _ in range(2 if is_main else 0):
             signal.pthread_kill(caller, signal.SIGINT)
             if is_over.wait(_ASK_S):
                 return
-        if not is_over.wait(_END_S):
+        if not is_over.wait(min(_END_S, 0.2 * _gives_up_s())):
             os.write(2, f"error: {line()}\n".encode())
             os._exit(ExitCode.MISTAKE)
 
@@ -114,8 +124,37 @@ def watching_ray(how_to_continue: str) -> Iterator[Callable[[], None]]:
         raise TrainingError(line())
 
 
-def _ended() -> list[str]:
-    """Return which of the needed processes of this session have ended."""
+def head_of(address: str) -> Callable[[], str | None]:
+    """Return what looks whether a cluster's head answers: a function that says that it has been gone for too long."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    is_known, seen = bool(host) and port.isdigit(), time.monotonic()
+
+    def look() -> str | None:
+        nonlocal seen
+        with contextlib.suppress(OSError):
+            if is_known:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_POLL_S).close()
+            seen = time.monotonic()
+        gone_s = time.monotonic() - seen
+        if gone_s < _WAITED_FOR * _gives_up_s():
+            return None
+        return f"address {address}: the head of the Ray cluster has not answered for {gone_s:.0f} seconds"
+
+    return look
+
+
+def _gives_up_s() -> float:
+    """Return the seconds after which Ray ends a process whose head has gone."""
+    try:
+        return float(os.environ.get(_GIVES_UP_VARIABLE, _GIVES_UP_S))
+    except ValueError:
+        return _GIVES_UP_S
+
+
+def _ended() -> str | None:
+    """Return that one of the needed processes of this session has ended."""
     from ray._private.worker import _global_node  # noqa: PLC0415 - as above
 
-    return [] if _global_node is None else [name for name, _ in _global_node.dead_processes() if name in _NEEDED]
+    ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()
+    dead = next((name for name, _ in ended if name in _NEEDED), None)
+    return dead and f"Ray's process {dead} has ended, perhaps for lack of memory"

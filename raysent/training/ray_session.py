@@ -18,7 +18,7 @@ from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_folder import ray_folder, whose_folder
-from raysent.training.ray_processes import in_groups_of_their_own, sigterm_interrupts, watching_ray
+from raysent.training.ray_processes import head_of, in_groups_of_their_own, sigterm_interrupts, watching_ray
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -43,6 +43,8 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray starts an idle process for each core ahead, but trials need processes with an environment of their own.
     "RAY_prestart_worker_first_driver": "0",
+    # A node of this machine that does not answer for 15 s is busy; Ray would call it dead and end what trains.
+    "RAY_health_check_failure_threshold": "1000",
 }
 
 
@@ -95,7 +97,7 @@ def ray_session(
             raise ConfigError(f"address {address}: no Ray cluster answers there ({reason})") from None
     if address is not None:
         _say_whose(address)
-    with watching_ray(how_to_continue) if address is None else contextlib.nullcontext(lambda: None) as end_watch:
+    with watching_ray(how_to_continue, None if address is None else head_of(address)) as end_watch:
         try:
             yield
         finally:
