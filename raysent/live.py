@@ -189,7 +189,6 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | No
 
 
 def _num_at_once(space: SearchSpace) -> int:
-    """Return how many trials run at the same time on this machine."""
     fitting = max(1, (os.cpu_count() or 1) // space.limits.workers_per_trial)
     return min(space.limits.concurrent or fitting, fitting, space.limits.trials)
 
@@ -263,7 +262,6 @@ class PaceReader:
 
 @contextlib.contextmanager
 def _repeatedly(show: Callable[[], object], *, interval_s: float) -> Iterator[None]:
-    """Call a function at intervals, in a thread, while the block runs."""
     is_over = threading.Event()
 
     def run() -> None:
@@ -387,7 +385,6 @@ class SweepView:
         self._print("; ".join([*texts, *more]) + f"  [{summary}]" if texts else summary)
 
     def _add(self, event: Mapping[str, Any]) -> None:
-        """Update the state with an event."""
         match event["event"]:
             case "retrain" if event["decision"] == "train":
                 trial = replace(self._trials[event["trial"]], status="running", index=0)
@@ -448,11 +445,9 @@ class SweepView:
         return None if score is None else float(score)
 
     def _ranked(self) -> list[Trial]:
-        """Return the trials that have reported, best first."""
         return rank_trials(self._space, (one for one in self._trials.values() if self._score(one) is not None))
 
     def _pace(self, name: str) -> Pace | None:
-        """Return how fast a running trial trains; None if it is not known."""
         trial = self._trials.get(name) or self._retrained[name]
         if self._folder is None or trial.status != "running":
             return None
@@ -467,7 +462,6 @@ class SweepView:
         return is_silent and self._folder is not None and self._pace(name) is None
 
     def _summary(self) -> str:
-        """Return the best value so far, counts and time, in one line."""
         counts = dict.fromkeys(("starting", "running", "finished", "stopped", "failed", "nan"), 0)
         for name, trial in self._trials.items():
             status = "starting" if self._is_starting(name) else trial.status
@@ -507,7 +501,6 @@ class SweepView:
         return max(seconds / done * to_do / self._concurrent, longest)
 
     def _render(self) -> Group:
-        """Return the live table: running trials first, then the best of those that have ended."""
         with self._lock:
             names = sorted({name for trial in self._trials.values() for name in trial.params})
             # In a narrow window, searched values are left out before progress is.
@@ -519,7 +512,6 @@ class SweepView:
             return Group(Text(f"{self._title}  {self._summary()}", style="bold"), *waiting, table)
 
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
-        """Return the table with columns for the given searched names, and for the speed where it is known."""
         shown = [*self._trials.items(), *self._retrained.items()]
         running = [(name, trial) for name, trial in shown if trial.status == "running"]
         ended = [(trial.name, trial) for trial in self._ranked() if trial.status in ENDED]
@@ -541,7 +533,6 @@ class SweepView:
 
 
 def _done(trial: Trial, pace: Pace | None) -> str:
-    """Return how much of a run is done; before its first step, that it starts."""
     part = trial.index / trial.num_reports if trial.num_reports else 0.0
     if trial.status == "running":
         part = part if pace is None else max(part, pace.part)
@@ -550,7 +541,6 @@ def _done(trial: Trial, pace: Pace | None) -> str:
 
 
 def _speed(pace: Pace | None) -> list[str]:
-    """Return loss, sentences per second, time left and memory as cells of a table."""
     if pace is None:
         return [""] * 4
     return [

@@ -215,7 +215,6 @@ class Admission:
         return sorted(self.types.values(), key=lambda kind: (is_urgent and kind.market == "spot", -kind.priority))
 
     def _refusal(self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]) -> str:
-        """Return why one more machine of a type is not admitted; empty if it is."""
         counts = self._counts[kind.name]
         if counts.is_skipped(now_s):
             return counts.reason

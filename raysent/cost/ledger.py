@@ -366,7 +366,6 @@ _TEXTS = {"node": ("node", "market", "why"), "trial": ("trial",)}
 
 
 def _bad_amount(entry: Any) -> str:
-    """Return what must hold for the keys of an entry and does not; empty if all do."""
     kind = entry.get("entry") if isinstance(entry, dict) else None
     if kind not in _AMOUNTS:
         return f"must be an entry of kind node or trial; it is {kind!r}"
@@ -384,7 +383,6 @@ def _bad_amount(entry: Any) -> str:
 
 
 def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
-    """Return what is wrong with a machine's amount, given what machines were charged; adds the amount to that."""
     node, usd = entry["node"], entry["usd"]
     attached = entry.get("attached_usd_per_hour", 0.0)
     if isinstance(attached, bool) or not isinstance(attached, (int, float)) or not 0 <= attached < math.inf:

@@ -90,7 +90,6 @@ class InstanceMetadata:
         return found
 
     def _get(self, name: str) -> str | None:
-        """Return a value, or None for status 404; an expired token is renewed once."""
         for is_last in (False, True):
             headers = {"X-aws-ec2-metadata-token": self._token or self._new_token()}
             try:

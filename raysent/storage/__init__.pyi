@@ -19,6 +19,7 @@ from .lease import Lease as Lease
 from .lease import is_locked as is_locked
 from .lines import Checked as Checked
 from .lines import Damage as Damage
+from .lines import Line as Line
 from .lines import Lines as Lines
 from .lines import append_json_line as append_json_line
 from .lines import check_lines as check_lines

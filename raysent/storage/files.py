@@ -125,7 +125,6 @@ def tensor_types(path: Path) -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def _tensor_errors(path: Path) -> Iterator[None]:
-    """Turn errors of reading a safetensors file inside the block into one line."""
     if not path.is_file():
         raise ArtifactError(f"{address_of(path)}: no such file")
     try:

@@ -76,7 +76,6 @@ class Lease:
         self._lock.release()
 
     def _acquire(self, address: str) -> None:
-        """Create the object, or replace one whose holder is gone."""
         held = get_content(address)
         if held is not None and not _is_expired(held):
             host, left_s = _holder(held).get("host"), max(1, round(EXPIRY_S - held.age_s))

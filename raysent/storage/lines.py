@@ -23,7 +23,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,12 +43,7 @@ _HAS_END = re.compile(rb'"hash": "[0-9a-f]{16}"')
 
 @dataclass(frozen=True)
 class Line:
-    """A verified line.
-
-    Attributes:
-        entries: Its entries, one unless it is a batch.
-        seen: What `seen` of the line says; empty for a line without a hash.
-    """
+    """A verified line: its entries, one unless it is a batch, and what `seen` of it says; empty without a hash."""
 
     entries: tuple[Any, ...]
     seen: Mapping[str, Any]
@@ -56,12 +51,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Damage:
-    """The first line of a file that is not as it was written.
-
-    Attributes:
-        line: Its number in the file, counted from 1.
-        reason: What is wrong with it.
-    """
+    """The first line of a file that is not as it was written: its number, counted from 1, and what is wrong."""
 
     line: int
     reason: str
@@ -72,14 +62,12 @@ class Checked:
     """What a file of lines holds.
 
     Attributes:
-        lines: The lines before the first damage.
+        lines: The lines before the first damage, without an incomplete last one, which is no damage.
         damage: The first damage; None if there is none.
-        num_torn: Bytes of an incomplete last line, left by a killed writer, which is no damage.
     """
 
     lines: tuple[Line, ...]
     damage: Damage | None = None
-    num_torn: int = 0
 
     @property
     def entries(self) -> list[Any]:
@@ -87,34 +75,33 @@ class Checked:
         return [entry for line in self.lines for entry in line.entries]
 
 
-@dataclass
-class _Reader:
-    """Verifies the lines of a file one after another.
+def check_lines(data: bytes) -> Checked:
+    """Return the lines of a file's content, up to the first damage.
 
-    Attributes:
-        digest: Of all bytes so far.
-        lines: The lines so far.
-        is_hashed: Whether a line so far had a hash.
+    An incomplete last line is dropped. In a file without hashes, a last line that is not JSON is too.
     """
+    digest, found, is_hashed = hashlib.sha256(), list[Line](), False
+    *lines, rest = data.split(b"\n")
+    if _HAS_END.search(rest):  # all of the line was written: only its newline may be missing
+        lines.append(rest)
+    for line in lines:
+        try:
+            found.append(_read_line(line, digest, number=len(found), is_hashed=is_hashed))
+        except ValueError as error:
+            is_last = len(found) + 1 == len(lines) and not rest
+            if is_last and not is_hashed and _HAS_END.search(line) is None:
+                break
+            return Checked(tuple(found), Damage(len(found) + 1, str(error)))
+        digest.update(line + b"\n")
+        is_hashed = is_hashed or _END.search(line) is not None
+    return Checked(tuple(found))
 
-    digest: Any = field(default_factory=hashlib.sha256)
-    lines: list[Line] = field(default_factory=list)
-    is_hashed: bool = False
 
-    def take(self, data: bytes) -> None:
-        """Add a line, without its newline.
-
-        Raises:
-            ValueError: If it is not as it was written; the state is as before.
-        """
-        end = _END.search(data)
-        line = self._plain(data) if end is None else self._hashed(data, end)
-        self.digest.update(data + b"\n")
-        self.lines.append(line)
-        self.is_hashed = self.is_hashed or end is not None
-
-    def _plain(self, data: bytes) -> Line:
-        if self.is_hashed:
+def _read_line(data: bytes, digest: Any, *, number: int, is_hashed: bool) -> Line:
+    """Return a line, given the digest of all bytes before it, its number, and whether a line before it has a hash."""
+    end = _END.search(data)
+    if end is None:
+        if is_hashed:
             raise ValueError("has no hash, but earlier lines have")
         try:
             value = reading.parse_json(data.decode("utf-8", errors="replace"))
@@ -123,43 +110,16 @@ class _Reader:
         if isinstance(value, dict) and not _FRAME.isdisjoint(value):
             raise ValueError("its hash is not at its end")
         return Line((value,), {})
-
-    def _hashed(self, data: bytes, end: re.Match[bytes]) -> Line:
-        digest = self.digest.copy()
-        digest.update(data[: end.start()])
-        if digest.hexdigest()[:_HASH_DIGITS] != end[1].decode():
-            raise ValueError("its hash is not that of the file up to here")
-        values = reading.parse_json(data.decode("utf-8"))
-        number, seen = values.pop("line", None), values.pop("seen", {})
-        del values["hash"]
-        if number != len(self.lines):
-            raise ValueError(f"its number is {number}, not {len(self.lines)}")
-        entries = values["entries"] if values.keys() == {"entries"} else [values]
-        return Line(tuple(entries), seen)
-
-
-def check_lines(data: bytes) -> Checked:
-    """Return the lines of a file's content, up to the first damage.
-
-    An incomplete last line is dropped. In a file without hashes, a last line that is not JSON is too.
-    """
-    reader = _Reader()
-    *complete, last = data.split(b"\n")
-    for number, line in enumerate(complete, start=1):
-        try:
-            reader.take(line)
-        except ValueError as error:
-            if number == len(complete) and not last and not reader.is_hashed and _HAS_END.search(line) is None:
-                return Checked(tuple(reader.lines), num_torn=len(line) + 1)
-            return Checked(tuple(reader.lines), Damage(number, str(error)))
-    if _HAS_END.search(last) is None:
-        return Checked(tuple(reader.lines), num_torn=len(last))
-    # All of the line was written: only its newline may be missing.
-    try:
-        reader.take(last)
-    except ValueError as error:
-        return Checked(tuple(reader.lines), Damage(len(complete) + 1, str(error)))
-    return Checked(tuple(reader.lines))
+    digest = digest.copy()
+    digest.update(data[: end.start()])
+    if digest.hexdigest()[:_HASH_DIGITS] != end[1].decode():
+        raise ValueError("its hash is not that of the file up to here")
+    values = reading.parse_json(data.decode("utf-8"))
+    line, seen = values.pop("line", None), values.pop("seen", {})
+    del values["hash"]
+    if line != number:
+        raise ValueError(f"its number is {line}, not {number}")
+    return Line(tuple(values["entries"] if values.keys() == {"entries"} else [values]), seen)
 
 
 class Lines:
@@ -228,7 +188,6 @@ class Lines:
         self._behind = ""
 
     def _hashed(self, values: Mapping[str, Any]) -> tuple[str, Any]:
-        """Return values as a line with its hash, and the digest after that line."""
         body = json_line(values)[: -len("}\n")]
         digest = self._digest.copy()
         digest.update(body.encode())

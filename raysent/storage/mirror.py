@@ -188,14 +188,12 @@ def _is_in_checkpoint(path: Path, folder: Path) -> bool:
 
 
 def _local_folders(folder: Path) -> Iterator[Path]:
-    """Yield a folder and the folders below it, without hidden ones."""
     for path, names, _ in os.walk(folder):
         names[:] = [name for name in names if not name.startswith(".")]
         yield Path(path)
 
 
 def _download_folder(folder: Path, items: Iterable[RemoteObject], line_files: set[str]) -> None:
-    """Download the objects directly in a folder, and delete local files without an object."""
     with locked(folder):
         folder.mkdir(parents=True, exist_ok=True)
         names = {item.address.rpartition("/")[2]: item for item in items}

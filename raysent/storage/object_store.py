@@ -234,7 +234,6 @@ def s3_client() -> Any:
 
 @lru_cache(maxsize=4)
 def _client(endpoint_url: str, process: int) -> Any:
-    """Return a client, one per configured endpoint and per process, since sockets cannot be shared."""
     import boto3  # noqa: PLC0415 - a third of a second that only a remote path needs
     import botocore.config  # noqa: PLC0415 - as above
 
@@ -246,7 +245,6 @@ def _client(endpoint_url: str, process: int) -> Any:
 
 
 def _head(bucket: str, key: str) -> Any:
-    """Return the metadata of an object, or None if there is none."""
     import botocore.exceptions  # noqa: PLC0415 - as above
 
     try:

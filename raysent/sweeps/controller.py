@@ -251,7 +251,6 @@ class SweepController:
         return {"running": self._running.values(), "waiting": [self.trials[name] for name in self._waiting]}
 
     def _new_trial(self) -> Trial | None:
-        """Draw a trial; None where there are enough or the sampler has nothing left to try."""
         number = len(self.trials)
         if self.exhausted or number >= self.space.limits.trials:
             return None
@@ -306,16 +305,13 @@ class SweepController:
             self._sampler.complete(self._first(trial.number), status=worst, score=self.median(trial))
 
     def _configuration(self, trial: Trial) -> list[Trial]:
-        """Return the trials with this one's parameters that have been drawn, one for each seed."""
         first = self._first(trial.number)
         names = (trial_name(number) for number in range(first, first + self.space.limits.seeds))
         return [self.trials[name] for name in names if name in self.trials]
 
     def _first(self, number: int) -> int:
-        """Return the number of the first trial with the same parameters."""
         return first_number(number, num_seeds=self.space.limits.seeds)
 
 
 def _with_funds(funds: Funds | None) -> dict[str, Any]:
-    """Return the funds for the event of a decision that was based on them; nothing where there is no budget."""
     return {} if funds is None else {"funds": funds.values()}

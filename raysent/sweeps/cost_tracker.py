@@ -151,7 +151,6 @@ class CostTracker:
         )
 
     def _tick(self) -> None:
-        """Count up what is owed; machines go and come, so that one in another's place never stands beside it."""
         with self._one_line():
             self._charge()
 
@@ -195,7 +194,6 @@ class CostTracker:
             self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
 
     def _write_debt(self) -> None:
-        """Write what the last session could not write."""
         with contextlib.suppress(ArtifactError):  # none, or a torn one: the ledger assumes the worst
             for entry in read_json(self._owed_path):
                 self._lines.append(entry)
@@ -317,7 +315,6 @@ def _usd(entries: Iterable[Entry]) -> float:
 
 
 def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:
-    """Return a sum per trial over all of its entries in the ledger."""
     sums: dict[str, int] = {}
     for entry in entries:
         if entry["entry"] == "trial":

@@ -220,7 +220,6 @@ def _sweep(
     make_fleet: MakeFleet,
     callbacks: Sequence[Any],
 ) -> SweepResult:
-    """Rebuild the controller from the journal, and train until nothing is left."""
     workers = contextlib.ExitStack()
     journal = Journal(folder, listeners=[] if listener is None else [listener])
     try:
@@ -356,7 +355,6 @@ class _Session:
         return interrupted
 
     def _describe(self, trial: Trial) -> dict[str, Any]:
-        """Return what a trial's process needs to know."""
         space, budget = self.record.space, self.record.budget
         may_halt = budget.limit_usd is not None or budget.deadline_s is not None
         return {
@@ -384,7 +382,6 @@ class _Session:
 
 
 def _metrics_of_model(folder: Path, trial: Trial) -> Mapping[str, float | None] | None:
-    """Return the metrics of the report whose model a trial has, or None without a model."""
     place = trial_folder(folder, trial.number)
     if (place / MODEL_FILE).is_file() and not (place / MODEL_REPORT_FILE).exists():
         return trial.metrics  # of a version that saved the model of every report

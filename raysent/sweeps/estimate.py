@@ -161,7 +161,6 @@ class _Play:
             heapq.heappush(self._queue, (self._now_s + self._report_s[trial.name], trial.name))
 
     def _report(self, trial: Trial) -> None:
-        """Report, and continue or end the trial as the controller decides."""
         name, index, took_s = trial.name, trial.index + 1, self._report_s[trial.name]
         rise = self._quality[name] - 1.5 / math.sqrt(index) + self._drawn.gauss(0, 0.1)
         values: dict[str, Any] = {"metrics": {self._space.metric: rise if self._space.mode == "max" else -rise}}
@@ -181,7 +180,6 @@ def _drop(event: str, **values: Any) -> None:
 
 
 def _medians(played: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[int, float]]:
-    """Return the medians over sweeps of each report that most of them have."""
     found = {}
     for index in sorted({index for reports in played for index in reports}):
         known = [reports[index] for reports in played if index in reports]

@@ -1,4 +1,4 @@
-"""Whether a sweep's journal and ledger are as they were written, agree with each other.
+"""Whether a sweep's journal and ledger are as they were written and agree with each other.
 
 Each line has a hash of all before it, so damage is found where it is. Each also records how much of the other file
 existed, and `written.json` how much of both existed at the end of a session, so lines that are missing at an end are
@@ -12,8 +12,7 @@ both are damaged, it is unknown. A sweep with damage is not resumed before its o
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,7 @@ from typing import Any
 from raysent.cost import bad_entry
 from raysent.errors import ArtifactError
 from raysent.reading import read_bytes
-from raysent.storage import (
-    Checked,
-    Damage,
-    address_of,
-    check_lines,
-    num_lines,
-    read_json,
-    write_json,
-)
+from raysent.storage import Checked, Damage, Line, address_of, check_lines, num_lines, read_json, write_json
 from raysent.storage.layout import (
     JOURNAL_FILE,
     LEDGER_FILE,
@@ -39,8 +30,6 @@ from raysent.storage.layout import (
     WRITTEN_FILE,
 )
 
-# The reason of a ledger's line that earlier versions wrote for lines that were lost.
-RECOVERED = "recovered from the journal"
 # The rounding of amounts in the journal.
 _ROUNDING_USD = 1e-5
 
@@ -118,20 +107,20 @@ def check_contents(journal: bytes, ledger: bytes, *, written: Mapping[str, Any] 
     """
     written = written or {}
     events, entries = check_lines(journal), _check_ledger(ledger)
-    found = ((JOURNAL_FILE, events.damage), (LEDGER_FILE, entries.damage))
-    problems = [Problem(file, damage.line, damage.reason) for file, damage in found if damage is not None]
-    damaged = {problem.file for problem in problems}
-    if LEDGER_FILE not in damaged:
-        problems += itertools.islice(_ledger_short_of(events, entries, written), 1)
-    if JOURNAL_FILE not in damaged:
-        problems += _journal_short_of(entries, events, written)
-    damaged = {problem.file for problem in problems}
-    spent_usd: float | None = round(_sum(entries.entries), 6)
-    if LEDGER_FILE in damaged:
+    num_seen, usd_seen = next((one.seen["ledger"] for one in reversed(events.lines) if "ledger" in one.seen), (0, 0.0))
+    num_events = max((one.seen.get("journal", 0) for one in entries.lines), default=0)
+    found = {
+        JOURNAL_FILE: events.damage or _missing(events, max(num_events, written.get(JOURNAL_FILE, 0))),
+        LEDGER_FILE: entries.damage
+        or _missing(entries, max(num_seen, written.get(LEDGER_FILE, 0)))
+        or _other_sum(entries.lines[:num_seen], usd_seen),
+    }
+    problems = tuple(Problem(file, damage.line, damage.reason) for file, damage in found.items() if damage is not None)
+    spent_usd: float | None = round(_sum(entries.lines), 6)
+    if found[LEDGER_FILE] is not None:
         # `written.json` is later than the journal's last line, which is the last of a session.
-        recorded_usd = max(_recorded_usd(events), written.get("spent_usd") or 0.0)
-        spent_usd = None if JOURNAL_FILE in damaged else recorded_usd
-    return RunCheck(tuple(problems), len(events.entries), len(entries.entries), spent_usd)
+        spent_usd = None if found[JOURNAL_FILE] is not None else max(usd_seen, written.get("spent_usd") or 0.0)
+    return RunCheck(problems, len(events.entries), len(entries.entries), spent_usd)
 
 
 def verify_run(folder: Path) -> None:
@@ -191,47 +180,18 @@ def _check_ledger(data: bytes) -> Checked:
     return Checked(checked.lines[:place], Damage(place + 1, bad[1]))
 
 
-def _ledger_short_of(events: Checked, entries: Checked, written: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield where the ledger has less than the journal says, or than was written."""
-    sums = [0.0]
-    for line in entries.lines:
-        sums.append(sums[-1] + _sum(line.entries))
-    end = len(entries.lines) + 1
-    recovered = [line for line in entries.lines if any(entry.get("why") == RECOVERED for entry in line.entries)]
-    for line in events.lines[recovered[-1].seen.get("journal", 0) if recovered else 0 :]:
-        num, usd = line.seen.get("ledger", (0, 0.0))
-        if num >= len(sums):
-            yield Problem(LEDGER_FILE, end, f"missing: the journal has seen {num} lines and {usd:.6g} usd")
-        elif line.seen and abs(sums[num] - usd) > _ROUNDING_USD * max(1.0, abs(usd)):
-            reason = f"sums up to {sums[num]:.6g} usd; the journal says {usd:.6g}"
-            yield Problem(LEDGER_FILE, max(1, num), reason)
-    if written.get(LEDGER_FILE, 0) >= len(sums):
-        yield Problem(LEDGER_FILE, end, f"missing: {written[LEDGER_FILE]} lines were written")
-    gross = sum(max(0.0, entry["usd"]) for entry in entries.entries if entry["entry"] == "node")
-    recorded = _recorded_usd(events)
-    if gross < recorded - _ROUNDING_USD * max(1.0, recorded):
-        yield Problem(LEDGER_FILE, end, f"missing: it has {gross:.6g} usd, the journal {recorded:.6g}")
+def _missing(checked: Checked, num: int) -> Damage | None:
+    where, reason = len(checked.lines) + 1, f"missing: {num} lines were written"
+    return Damage(where, reason) if num >= where else None
 
 
-def _journal_short_of(entries: Checked, events: Checked, written: Mapping[str, Any]) -> list[Problem]:
-    """Return that the journal has fewer lines than the ledger says, or than were written, if it has."""
-    seen = max((line.seen.get("journal", 0) for line in entries.lines), default=0)
-    most = max(seen, written.get(JOURNAL_FILE, 0))
-    reason = f"missing: {most} lines were written"
-    return [Problem(JOURNAL_FILE, len(events.lines) + 1, reason)] if most > len(events.lines) else []
+def _other_sum(lines: Sequence[Line], usd: float) -> Damage | None:
+    """Return that lines sum up to other dollars than the journal has seen of them, if they do."""
+    total = _sum(lines)
+    if abs(total - usd) <= _ROUNDING_USD * max(1.0, abs(usd)):
+        return None
+    return Damage(max(1, len(lines)), f"sums up to {total:.6g} usd; the journal says {usd:.6g}")
 
 
-def _recorded_usd(events: Checked) -> float:
-    """Return the spending that a journal recorded last."""
-    spent_usd = 0.0
-    for line in events.lines:
-        for event in line.entries:
-            funds = event.get("funds") or {}
-            for value in (funds.get("spent_usd"), event.get("spent_usd")):
-                spent_usd = value if isinstance(value, (int, float)) else spent_usd
-        spent_usd = line.seen["ledger"][1] if "ledger" in line.seen else spent_usd
-    return spent_usd
-
-
-def _sum(entries: Sequence[Any]) -> float:
-    return float(sum(entry["usd"] for entry in entries if isinstance(entry, dict) and entry.get("entry") == "node"))
+def _sum(lines: Sequence[Line]) -> float:
+    return float(sum(entry["usd"] for line in lines for entry in line.entries if entry["entry"] == "node"))

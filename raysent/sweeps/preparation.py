@@ -57,7 +57,6 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
 
 
 def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator: Validator) -> dict[str, Any]:
-    """Return what is known of a run's text and of its validation set, with the metric's baselines if it has any."""
     pool = validator.as_json()
     if space.metric in BASELINES:
         sample = data.sample(_NUM_SAMPLED)
@@ -66,14 +65,12 @@ def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator:
 
 
 def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:
-    """Refuse a run that cannot fit into the memory of its process."""
     if space.limits.memory_bytes is not None:
         check_memory(config, space.limits.memory_bytes, source="limits.memory")
     check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
 
 
 def _opened(config: RunConfig, opened: dict[str, TrainingData], progress: Progress | None) -> TrainingData:
-    """Return the text of a run, prepared once for all that share it."""
     key = source_key(config)
     if key not in opened:
         opened[key] = open_training_data(config, progress=progress)
@@ -85,7 +82,6 @@ def _path(config: RunConfig) -> str | list[str]:
 
 
 def _check_metric(space: SearchSpace, config: RunConfig) -> None:
-    """Refuse a metric that a trial of this space does not report."""
     if space.metric in config.metrics:
         return
     known = ", ".join(config.metrics) or "none; set validation.sts or validation.similarity"

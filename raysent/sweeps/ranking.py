@@ -174,7 +174,6 @@ def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tu
 
 
 def _counts(result: TrialResult) -> bool:
-    """Return whether a trial's value counts for its configuration."""
     return result.has_value and result.status not in BROKEN
 
 

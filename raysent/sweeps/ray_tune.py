@@ -70,8 +70,6 @@ class StorageFailures:
 
 
 class _Search(Searcher):
-    """Requests trials from the controller."""
-
     def __init__(
         self,
         controller: SweepController,
@@ -112,8 +110,6 @@ class _Search(Searcher):
 
 
 class _Scheduler(FIFOScheduler):
-    """Passes reports to the controller and returns its decisions."""
-
     def __init__(
         self,
         controller: SweepController,
@@ -335,7 +331,6 @@ def retrain_trials(controller: SweepController, plan: Layout, *, describe: Descr
 
 
 def _retraining_task(plan: Layout) -> Any:
-    """Return the remote function that trains one trial on, with the resources that it reserves."""
     options: dict[str, Any] = {"num_cpus": plan.cpus_per_worker, "num_gpus": plan.gpus_per_worker}
     if plan.workers_per_trial > 1:
         # As for `nested_train`: it reserves nothing that its own workers need.
@@ -371,7 +366,6 @@ def _cancel(running: Mapping[Any, Trial]) -> None:
 
 
 def _trainable(plan: Layout, decisions: Any) -> Any:
-    """Return the trainable with the resources that Tune has to reserve for it."""
     if plan.is_nested:
         driver = nested_train(decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
         return tune.with_resources(driver, {"CPU": 0, **_lasting_place()})
@@ -379,7 +373,6 @@ def _trainable(plan: Layout, decisions: Any) -> Any:
 
 
 def _lasting_place() -> dict[str, float]:
-    """Return a resource that only on-demand machines have, or an empty mapping."""
     return _driver_place(ray.cluster_resources())
 
 

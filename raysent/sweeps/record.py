@@ -186,7 +186,6 @@ def check_versions(folder: Path, record: SweepRecord, *, is_accepted: bool) -> S
 
 
 def _core(version: str) -> tuple[list[str], str]:
-    """Return a version without its last number, and the build that it names, such as ``cpu``."""
     numbers, _, build = version.partition("+")
     return numbers.split(".")[:2], build
 

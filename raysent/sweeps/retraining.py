@@ -159,7 +159,6 @@ class Retraining:
         return self._budget.refusal(funds)
 
     def _refusal(self, trial: Trial, trials: Mapping[str, Trial], funds: Funds) -> str:
-        """Return why a trial is not trained on; empty if the budget and the deadline cover it."""
         ahead = [trial, *(trials[name] for name in sorted(self._running))]
         reason = self._budget.refusal(funds, need_usd=sum(MARGIN * one.usd * self._times(one) for one in ahead))
         left_s = None if self._budget.deadline_s is None else self._budget.deadline_s - funds.elapsed_s

@@ -148,7 +148,6 @@ class ReusedActor(tune.Trainable):
 
 
 def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], decisions: queue.Queue[bool]) -> None:
-    """Train; hand over each report and wait for the decision."""
     node = node_name()
 
     def on_report(report: Report) -> bool:
@@ -193,7 +192,6 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
 
 
 def _interruptions(config: dict[str, Any]) -> Interruptions:
-    """Return the interruptions that the trial of `config` must expect, without notices."""
     return Interruptions(per_hour=config["interruptions_per_hour"], models=config["models_at_reports"])
 
 
@@ -218,7 +216,6 @@ def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float)
 
 
 def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: Any) -> Any:
-    """Return what trains a trial on Ray Train workers; `options` as for `make_trainer`."""
     with shared_cache(config.get("prepared")):
         return make_trainer(
             run,

@@ -189,7 +189,6 @@ def steps_lost(folder: Path, progress: Progress) -> int:
 
 
 def _read_heartbeat(path: Path) -> tuple[int, int] | None:
-    """Return the step and the steps lost of a heartbeat, or None if there is none or it is incomplete."""
     try:
         heartbeat = read_json(path)
         return int(heartbeat["step"]), int(heartbeat["steps_lost"])
@@ -215,12 +214,10 @@ def _tensors_path(place: Path, step: int) -> Path:
 
 
 def _steps(place: Path) -> list[int]:
-    """Return the steps that have a record, ascending."""
     return sorted(int(path.stem) for path in place.glob("*.json") if path.stem.isdigit())
 
 
 def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
-    """Return a checkpoint's progress and the SHA-256 of its tensors' file."""
     record = read_json(path)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")

@@ -118,7 +118,6 @@ class SaveTimer:
         self._model_s = took_s
 
     def _update_deadline(self, now_s: float, left_s: float | None) -> None:
-        """Plan two saves for a new notice, and none once a notice is cancelled."""
         if left_s is None:
             self._deadline_s, self._saves_left = None, 0
         elif self._deadline_s is None or abs(now_s + left_s - self._deadline_s) > _SAME_DEADLINE_S:

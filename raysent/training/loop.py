@@ -242,7 +242,6 @@ class _Training:
         return outcome, True
 
     def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
-        """Step until the run is done, stopped or no longer finite."""
         num_reports = self._config.training.num_reports
         if self._progress.reports and not self._should_continue(Report(**self._progress.reports[-1]), report):
             return "stopped"
@@ -282,7 +281,6 @@ class _Training:
         return True
 
     def _live_progress(self, seconds: float) -> LiveProgress:
-        """Return what the live view shows after `seconds` of the run."""
         loss = float(self._loss_sum) / self._num_losses if self._num_losses else math.nan
         return LiveProgress(
             step=self._progress.step,
@@ -308,7 +306,6 @@ class _Training:
     # -- one step -----------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """Take one batch, one gradient and one step of Adam."""
         step = self._progress.step
         # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
         generator = dropout_generator(self._config.seed, step, self._workers.rank)
@@ -379,7 +376,6 @@ class _Training:
         return self._model_step == 0 or bool(self._workers.agree(int(monitor.is_model_due()), self._device))
 
     def _keep_model(self, now: Report, folder: Path) -> None:
-        """Save the model of a report, and which report it is of."""
         self._save_model(folder)
         if self._workers.is_first:
             save_model_report(now, folder)
@@ -397,7 +393,6 @@ class _Training:
         return bool(self._workers.agree(int(report(now)), self._device))
 
     def _metrics(self) -> dict[str, float]:
-        """Return the validation metrics, and the mean training loss since the last report."""
         self._optimizer.flush()
         self._model.eval()
         if not self._has_finite_weights():
@@ -416,7 +411,6 @@ class _Training:
         return all(bool(torch.isfinite(pair).all()) for pair in extremes)
 
     def _save_checkpoint(self, folder: Path, monitor: InterruptionMonitor) -> None:
-        """Save a checkpoint, on the first worker."""
         if not self._workers.is_first:
             return
         started = time.perf_counter()
@@ -430,14 +424,12 @@ class _Training:
         return tensors | {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
 
     def _save_model(self, folder: Path) -> None:
-        """Save the model, on the first worker."""
         if self._workers.is_first:
             self._model.save(folder)
 
     # -- start and end ------------------------------------------------------------------------------------------
 
     def _resume(self, folder: Path, *, max_step: int | None) -> None:
-        """Load the last complete checkpoint, of at most `max_step`, if there is one."""
         saved = load_checkpoint(folder, key=self._config.key, max_step=max_step)
         if saved is None:
             self._progress = Progress(steps_lost=steps_lost(folder, Progress()))
@@ -470,7 +462,6 @@ class _Training:
         write_text(folder / REPORTS_FILE, "".join(lines))
 
     def _outcome(self, status: Status) -> Outcome:
-        """Return how the run ended; its model is that of the last report."""
         last = self._progress.reports[-1] if self._progress.reports else {}
         step = last.get("step", 0)
         return Outcome(
@@ -485,7 +476,6 @@ class _Training:
         )
 
     def _save(self, outcome: Outcome, folder: Path) -> None:
-        """Write how the run ended, after its model."""
         save_outcome(outcome, folder, key=self._config.key)
         remove(folder / MODEL_REPORT_FILE)
         if outcome.status == "finished":

@@ -110,7 +110,6 @@ def _bytes_with(config: RunConfig, name: str, value: int) -> int:
 
 
 def _sizes(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers of the parts of a run that determine its memory."""
     for name, value in values.items():
         path = f"{prefix}{name}"
         if path.split(".", maxsplit=1)[0] not in _PARTS:

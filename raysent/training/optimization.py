@@ -132,7 +132,6 @@ class DenseAdam:
             self._update([one for one in found if self._factors[one[0]] == factor], rate * factor)
 
     def _update(self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float) -> None:
-        """Update weights that share a learning rate: their numbers, values and gradients."""
         torch_adam(
             [parameter for _, parameter, _ in moved],
             [gradient for _, _, gradient in moved],
@@ -197,7 +196,6 @@ def count_drops(values: list[float], *, mode: Literal["max", "min"]) -> int:
 
 
 def _number(value: float) -> Tensor:
-    """Return a number as a tensor without loss of precision."""
     return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
 
 

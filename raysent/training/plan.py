@@ -149,7 +149,6 @@ def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:
 
 
 def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | None:
-    """Return held-out batches for the objective's own metrics; None where it has none."""
     if set(config.objective.metrics) <= set(CONTEXT_METRICS):
         return None
     num_sentences, max_length = config.validation.num_sentences, training_data.max_length
@@ -197,7 +196,6 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
 
 
 def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: TrainingData) -> None:
-    """Refuse a file of word vectors that cannot be read, or whose vectors have another size."""
     if embedding.vectors is None:
         return
     if embedding.vectors == CORPUS_VECTORS:
@@ -227,5 +225,4 @@ def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: Trainin
 # The trials of a sweep often share their files, each of which may take minutes to read.
 @lru_cache(maxsize=16)
 def _dim_of_file(path: str, vocabulary: Vocabulary) -> int:
-    """Return the size of the vectors in a file; reads the whole file."""
     return int(read_word_vectors(path, words=vocabulary.words).vectors.shape[1])

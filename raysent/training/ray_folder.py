@@ -69,13 +69,11 @@ def _users_folder() -> Path:
 
 
 def _is_owned(folder: Path) -> bool:
-    """Return whether a folder is this user's, and no link."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _remove_ended(users: Path) -> None:
-    """Remove the folders of processes that have ended, except the newest."""
     ended = []
     for folder in sorted(users.iterdir(), key=lambda one: one.stat().st_mtime):
         lock = filelock.FileLock(folder / _LOCK)

@@ -220,7 +220,6 @@ def has_gpus() -> bool:
 
 
 def _of_nodes() -> list[dict[str, float]]:
-    """Return the resources of each node that is there."""
     import ray  # noqa: PLC0415 - late, as above
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -317,7 +316,6 @@ def map_on_ray(
 
 
 def _result_of(job: Any) -> Any:
-    """Return the result of a job that has ended, or raise its error."""
     import ray  # noqa: PLC0415 - late, as above
 
     try:

@@ -216,7 +216,6 @@ def make_trainer(
 
 
 def _report_callback(on_report: Callable[[dict[str, Any]], object]) -> Any:
-    """Return a callback of Ray Train that passes on the reports of the first worker."""
     from ray.train import UserCallback  # noqa: PLC0415 - late, as above
 
     class PassOn(UserCallback):

@@ -247,13 +247,11 @@ def describe(config: RunConfig) -> str:
 
 
 def _describe_part(part: Any) -> str:
-    """Return ``type(name value, ...)`` with the values that differ from the defaults."""
     inside = ", ".join(_differences(part))
     return f"{part.type}({inside})" if inside else str(part.type)
 
 
 def _differences(part: pydantic.BaseModel) -> Iterator[str]:
-    """Yield ``name value`` for the values that differ from the defaults."""
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if name == "type" or value == field.get_default(call_default_factory=True, validated_data={}):

@@ -78,7 +78,6 @@ def open_source_vectors(
 
 
 def _encoder_key(config: RunConfig, model: SentenceModel) -> str:
-    """Return what identifies the encoder: its settings, its weights, and where it computes."""
     weights = hashlib.sha256()
     for name, tensor in sorted(model.tensors().items()):
         if name.startswith(("f.", "g.")):

@@ -70,7 +70,6 @@ def student_config(
 
 
 def _recorded(teacher: str) -> Iterator[RunConfig]:
-    """Yield the runs of a teacher's members that were trained on running text."""
     for member in teacher_members(teacher):
         places = [] if is_scheme_name(member) else [Path(member), Path(member).parent]
         for place in places:

@@ -207,7 +207,6 @@ class Exchange:
         return id(parameter) in self._tables and not is_dense
 
     def _rows(self, table: nn.Parameter) -> Tensor:
-        """Return the gradient of the rows of the step's words [words, dim]."""
         values = table.new_zeros(len(self._words), table.shape[1])
         if table.grad is not None:
             rows = torch.searchsorted(self._words, table.grad._indices()[0])
@@ -215,7 +214,6 @@ class Exchange:
         return values
 
     def _assign(self, bucket: list[nn.Parameter], values: Tensor) -> None:
-        """Set the gradients of a bucket from their sums."""
         if self._holds_rows(bucket[0]):
             bucket[0].grad = torch.sparse_coo_tensor(
                 self._words[None], values, bucket[0].shape, is_coalesced=True, check_invariants=False
@@ -250,14 +248,12 @@ class Exchange:
         return own[: sizes[self._workers.rank]]
 
     def _sizes(self, count: int) -> list[int]:
-        """Return the number of sentences of each rank."""
         world_size = self._workers.world_size
         blocks = (block_of(count, rank=rank, world_size=world_size) for rank in range(world_size))
         return [block.stop - block.start for block in blocks]
 
 
 def _mark_complete(exchange: weakref.ref[Exchange], number: int, *_: object) -> None:
-    """Report a complete gradient to an exchange that still exists."""
     found = exchange()
     if found is not None:
         found.complete(number)
@@ -355,7 +351,6 @@ class SharedLoss:
         return self._of_part(batch, step, generator, self._exchange)
 
     def _of_one(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
-        """Return the loss of a batch that no other worker shares."""
         reader = self._model.step_reader(generator)
         if isinstance(batch, Batch) and not self._model.config.objective.trains_code:
             packed = self._model.pack(batch.sentences)
@@ -366,7 +361,6 @@ class SharedLoss:
         return self._model.loss(batch, generator=generator, reader=reader)
 
     def _of_part(self, batch: AnyBatch, step: int, generator: torch.Generator, exchange: Exchange) -> Tensor:
-        """Return this worker's part of the loss; the parts of all add up to it."""
         words, count = self._stream.words(step), self._stream.size(step)
         if not np.isin(distinct_words(*batch.parts), words, assume_unique=True).all():
             raise ConfigError("objective: prepare must add no words to a batch that several workers share; given some")

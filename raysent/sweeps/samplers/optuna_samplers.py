@@ -89,7 +89,6 @@ class Window(InMemoryStorage):
         return copy.deepcopy(trials) if deepcopy else trials
 
     def _show(self) -> None:
-        """Gather the trials that are shown of those that have ended."""
         shown = {*self._latest, *(-trial_id for _, trial_id in self._best)}
         self._ended = {trial_id: self._ended.get(trial_id) or self.get_trial(trial_id) for trial_id in sorted(shown)}
 
@@ -193,13 +192,11 @@ class OptunaSampler:
         return trial, params
 
     def _redraw(self, number: int, params: Params, *, attempt: int) -> optuna.trial.Trial:
-        """Return the study's trial for recorded parameters."""
         self._study.enqueue_trial({name: self._stored(name, value) for name, value in params.items()})
         trial, _ = self._draw(number, attempt)
         return trial
 
     def _stored(self, name: str, value: Any) -> Any:
-        """Return a value as Optuna sees it: a choice's label or position, or the number."""
         domain = self._space.domains[name]
         return list(domain.options).index(value) if isinstance(domain, Choice) and not self.has_labels else value
 
@@ -312,7 +309,6 @@ class AnyOptunaSampler(OptunaSampler):
         self._study, self._sampler = study, self._make()
 
     def _redraw(self, number: int, params: Params, *, attempt: int) -> optuna.trial.Trial:
-        """Draw again, which brings the sampler's own state along; where something else comes, enqueue the recorded."""
         trial, drawn = self._draw_stratified(number, attempt)
         if drawn == params:
             return trial

@@ -46,7 +46,6 @@ class _EveryReport:
 
     @contextlib.contextmanager
     def _seeded(self, trial: Trial) -> Iterator[None]:
-        """Seed the global generators for one call, and restore them after it."""
         seed = derived_seed(self._seed, "scheduler", trial.number, trial.index)
         python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the library's code draws from it
         random.seed(seed)
@@ -166,7 +165,6 @@ class TuneScheduler(_EveryReport):
                 self._scheduler.on_trial_error(self._tune, known)
 
     def _known(self, trial: Trial) -> _TuneTrial:
-        """Return the trial as Tune's schedulers see it, added at its first report."""
         if trial.name not in self._trials:
             self._trials[trial.name] = _TuneTrial(trial.name, trial.params)
             self._scheduler.on_trial_add(self._tune, self._trials[trial.name])

@@ -115,7 +115,6 @@ class ASHA:
         return rung
 
     def _by_place(self, trial: str, index: int) -> Decision:
-        """Return whether a trial is among the best of a rung."""
         rung = self._rungs[index]
         better = rung.better(trial)
         kept = math.ceil(len(rung) / self._factor)
@@ -124,7 +123,6 @@ class ASHA:
         return Decision(False, f"place {better + 1} of {len(rung)} after report {index}; the best {kept} continue")
 
     def _by_dollars(self, trial: str) -> Decision:
-        """Return whether a trial is within its part of the dollars of every rung that it has reached."""
         for index, rung in self._rungs.items():
             if trial in rung:
                 better_usd, all_usd = rung.weight(rung.better(trial)), rung.weight()

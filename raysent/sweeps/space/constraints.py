@@ -93,7 +93,6 @@ def evaluate_constraint(tree: ast.expr, values: Mapping[str, Any]) -> bool:
 
 
 def _check(node: ast.AST, *, depth: int) -> None:
-    """Refuse what is not in the grammar."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"must not be nested deeper than {MAX_DEPTH}")
     match node:
@@ -115,13 +114,11 @@ def _check(node: ast.AST, *, depth: int) -> None:
 
 
 def _words(node: ast.AST) -> str:
-    """Return what a part of an expression is called."""
     names = {ast.Call: "a call", ast.Lambda: "a function", ast.JoinedStr: "formatted text", ast.NamedExpr: "':='"}
     return names.get(type(node), f"'{ast.unparse(node)[:40]}'")
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """Return the value of a part of a constraint."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -157,7 +154,6 @@ def _combine(op: ast.boolop, parts: Sequence[ast.expr], values: Mapping[str, Any
 def _compare(
     left: ast.expr, ops: Sequence[ast.cmpop], comparators: Sequence[ast.expr], values: Mapping[str, Any]
 ) -> bool:
-    """Return whether a chain of comparisons holds."""
     first = _evaluate(left, values)
     for op, comparator in zip(ops, comparators, strict=True):
         second = _evaluate(comparator, values)
@@ -172,7 +168,6 @@ def _compare(
 
 
 def _calculate(op: ast.operator, left: Any, right: Any) -> Any:
-    """Return the result of an operation on two numbers."""
     if isinstance(op, ast.Pow) and abs(_number(right)) > MAX_EXPONENT:
         raise ConfigError(f"an exponent must be at most {MAX_EXPONENT}; it is {right!r}")
     try:
@@ -214,7 +209,6 @@ def _look_up(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def _part(values: Any, key: Any, name: str) -> Any:
-    """Return the value of a key, or raise an error that names it."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{name}: there is no such value; what is above it is {values!r}"[:200])
     if not isinstance(key, (str, int)) or key not in values:

@@ -140,7 +140,6 @@ def _domain(document: Document, name: str, written: Any) -> Domain:
 
 
 def _conditions(document: Document, sections: SpaceFile) -> dict[str, dict[str, list[Any]]]:
-    """Return the `when` section with every condition as a list of labels."""
     conditions: dict[str, dict[str, list[Any]]] = {}
     order = list(sections.search)
     for name, tests in sections.when.items():

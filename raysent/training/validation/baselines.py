@@ -55,7 +55,6 @@ def baseline_scores(metric: str, validator: Validator, sample: Sentences, *, num
 
 
 def _context_accuracies(pool: ValidationPool, baselines: dict[str, Similarity]) -> dict[str, float]:
-    """Return the fraction of source sentences whose most similar candidate is a neighbour."""
     correct = dict.fromkeys(baselines, 0.0)
     for sentences, in_context in pool.blocks():
         for name, similarity in baselines.items():
@@ -103,7 +102,6 @@ def _random_words(num_words: int) -> Similarity:
 
 
 def _counts(sentences: Sentences, num_words: int) -> csr_array:
-    """Return how often each known word occurs in each sentence, [sentences, words]."""
     from scipy.sparse import csr_array  # noqa: PLC0415 - as above
 
     bounds = np.concatenate([[0], np.cumsum(sentences.lengths)])

@@ -312,7 +312,6 @@ def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
 
 
 def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """Return at most `max_rows` of the rows, drawn with a fixed seed, in order."""
     if len(rows) <= max_rows:
         return rows
     return np.sort(np.random.default_rng(_SEED).permutation(rows)[:max_rows])

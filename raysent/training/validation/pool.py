@@ -92,7 +92,6 @@ class ValidationPool:
         )
 
     def _documents(self, start: int) -> npt.NDArray[np.int64]:
-        """Return the document of every sentence of one block, int64 [candidates]."""
         return np.asarray(self._split.documents(int(start), int(start) + self.num_candidates))
 
     def blocks(self) -> Iterator[tuple[Sentences, npt.NDArray[np.bool_]]]:
