@@ -283,8 +283,9 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "no such setting": ("x.csv", csv_of("text,label", *GOOD), ":lable=label", r"lable: unknown setting of a task; did you mean 'label'\?$"),
     "all labels different": ("x.csv", csv_of("text,label", *(f"a,{row}" for row in range(30))), "", r"must be classes that several rows share; given 30 different values in 30 rows"),
     "one class": ("x.csv", csv_of("text,label", *["a b,yes"] * 30), "", r"must have at least two classes; given only 'yes'$"),
-    "missing label": ("x.csv", csv_of("text,label", *GOOD, "more,"), "", r"row 31: label 'label' must not be missing; it is in 1 rows; leave them out$"),
-    "NaN label": ("x.csv", csv_of("text,label", *GOOD, "more,nan"), "", r"row 31: label 'label' must not be missing"),
+    "no labels": ("x.csv", csv_of("text,label", *["more,", "less,nan"] * 5), "", r"x.csv: label 'label': must hold labels; all 10 are missing$"),
+    "missing label of several": ("x.csv", csv_of("text,a,b", "x,1,0", "y,,1"), ":label=a+b", r"row 2: label 'a' must not be missing; it is in 1 rows; leave them out$"),
+    "unknown split after a row without a label": ("x.csv", csv_of("text,label,split", "a,,train", *(f"{row},train" for row in GOOD), "c,a,later"), "", r"row 32: split 'split' must be"),
     "all texts empty": ("x.csv", csv_of("text,label", *[",a", ",b"] * 10), "", r"text: must hold text; all 20 values are empty$"),
     "ragged rows": ("x.csv", csv_of("text,label", *GOOD, "one, two,a"), "", r"row 31: must have 2 values, as the header; given 3; put values with ',' in double quotes$"),
     "open quotes": ("x.csv", csv_of("text,label", *GOOD, '"open,a'), "", r"x.csv: line 32: must close the quotation mark of each value; write marks inside a value twice, as \"\"$"),
@@ -314,6 +315,15 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "task file without a path": ("x.yaml", b"text: body\n", "", r"path: must name a table; given nothing$"),
     "task file with an unknown key": ("x.yaml", b"path: a.csv\nlabl: b\n", "", r"x.yaml:2: labl: unknown name; did you mean 'label'\?$"),
 }  # fmt: skip
+
+
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path):
+    """A table that a person labels row by row is a task at any time: of the rows that have a label."""
+    path = tmp_path / "reviews.csv"
+    path.write_bytes(csv_of("text,label", "not yet,", *GOOD, "unknown,nan"))
+    task = find_task(str(path))
+    assert task.load().sentences[0] == [row.split(",")[0] for row in GOOD]
+    assert "reviews: 2 rows without a label left out" in task.remarks.warnings
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -71,6 +71,7 @@ class Table:
         parts: Name of a `datasets` split -> its rows, int64; empty for other formats.
         class_names: Column -> the names of its classes, for columns that hold numbers of classes.
         has_header: Whether the first line of a CSV or TSV file was taken for the names of the columns.
+        places: The row of the file that each row is, for messages, int64; None where all are here.
     """
 
     source: str
@@ -78,13 +79,20 @@ class Table:
     parts: Mapping[str, np.ndarray]
     class_names: Mapping[str, list[str]]
     has_header: bool = False
+    places: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
 
     def where(self, row: int) -> str:
         """Return the file and the row, as messages begin."""
-        return f"{self.source}: row {row + 1}"
+        return f"{self.source}: row {(row if self.places is None else self.places[row]) + 1}"
+
+    def take(self, rows: np.ndarray) -> Table:
+        """Return some of the rows, int64, in the order given."""
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        parts = {name: np.flatnonzero(np.isin(rows, part)) for name, part in self.parts.items()}
+        return replace(self, columns=columns, parts=parts, places=rows if self.places is None else self.places[rows])
 
     def column(self, name: str, *, key: str) -> list[Any]:
         """Return a column's values [rows].

@@ -34,7 +34,14 @@ from raysent.evaluation.task import (
     TaskData,
 )
 from raysent.evaluation.task import Task as AnyTask
-from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets, strata_of
+from raysent.evaluation.task_files.columns import (
+    Columns,
+    find_columns,
+    labelled_rows,
+    labels_of,
+    read_targets,
+    strata_of,
+)
 from raysent.evaluation.task_files.division import (
     SPLIT_NAMES,
     Division,
@@ -303,8 +310,9 @@ def _read_rows(task: OwnTask) -> Rows:
     columns = find_columns(settings, table)
     if len(table) == 0:
         raise DataError(f"{table.source}: must have rows; given only the names of columns")
+    table, unlabelled = labelled_rows(table, columns)
     texts = tuple(table.texts(name, key="text") for name in columns.texts)
-    warnings = _text_warnings(table, texts)
+    warnings = unlabelled + _text_warnings(table, texts)
     names, labels, scores, notes = read_targets(settings, table, columns, only=task.only)
     groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
     division = divide(

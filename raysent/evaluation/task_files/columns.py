@@ -239,6 +239,23 @@ def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -
     return found
 
 
+def labelled_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
+    """Return a table without the rows that have no class yet, and a warning of them; any other table as it is.
+
+    Raises:
+        DataError: If no row has a class.
+    """
+    if columns.label is None or columns.is_multilabel:
+        return table, []
+    labels = as_labels(table.column(columns.label, key="label"), table.class_names.get(columns.label))
+    kept = np.array([row for row, label in enumerate(labels) if label is not None], dtype=np.int64)
+    if len(kept) == len(labels):
+        return table, []
+    if not len(kept):
+        raise DataError(f"{table.source}: label '{columns.label}': must hold labels; all {len(labels)} are missing")
+    return table.take(kept), [f"{len(labels) - len(kept):,} rows without a label left out"]
+
+
 def read_targets(
     settings: TaskSettings, table: Table, columns: Columns, *, only: str = ""
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, list[str]]:

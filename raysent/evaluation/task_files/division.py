@@ -84,12 +84,9 @@ def known_splits(table: Table) -> tuple[Table, list[str]]:
     if not kept:
         raise DataError(f"{table.source}: splits must be train, validation or test; given {', '.join(unknown)}")
     places = np.concatenate(list(kept.values()))
-    ends = np.cumsum([len(rows) for rows in kept.values()])[:-1]
-    columns = {name: [values[row] for row in places] for name, values in table.columns.items()}
-    parts = dict(zip(kept, np.split(np.arange(len(places)), ends), strict=True))
     num_left_out = len(table) - len(places)
     line = f"{num_left_out:,} rows of {', '.join(unknown)} left out; splits are train, validation and test"
-    return replace(table, columns=columns, parts=parts), [line]
+    return replace(table, parts=kept).take(places), [line]
 
 
 def group_numbers(groups: Sequence[str | None] | None, num_rows: int) -> np.ndarray:
