@@ -9,18 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent.analysis import (
-    Disagreements,
-    Efficiency,
-    Examples,
-    ParameterEffect,
-    Projection,
-    efficiency,
-    write_analysis,
-)
 from raysent.analysis.neighbours import Comparison, ModelNeighbours, Neighbour, save_comparison
-from raysent.analysis.parameter_effect import Setting
-from raysent.analysis.predictions import Disagreement, Example
 from raysent.config import parse_yaml
 from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
 from raysent.ensembles.label_curves import Comparison as Gain
@@ -29,6 +18,12 @@ from raysent.ensembles.measures import CalibrationBin, Diversity, MeanScores, Ta
 from raysent.ensembles.result import MeanOverTasks, write_result
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.evaluation.bootstrap import BootstrapEstimate
+from raysent.report.analyses import write_analysis
+from raysent.report.analyses.efficiency import Curve as RunCurve
+from raysent.report.analyses.efficiency import Efficiency
+from raysent.report.analyses.parameter import ParameterEffect, Setting
+from raysent.report.analyses.predictions import Disagreement, Disagreements, Example, Examples
+from raysent.report.analyses.tsne import Projection
 from raysent.storage import write_json
 from raysent.storage.layout import EVALUATION_FOLDER, JOURNAL_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
@@ -204,7 +199,7 @@ def _scores(test: float, half: float) -> dict[str, Any]:
 def write_analyses(folder: Path, *, text: str = "He slept well.") -> None:
     """Write one analysis of each kind, and nearest sentences, all with a text."""
     curves = tuple(
-        efficiency.Curve(
+        RunCurve(
             run=f"{text} {place}",
             objective="context_prediction",
             hours=(0.5, 1.0, 2.0),

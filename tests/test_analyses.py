@@ -10,13 +10,15 @@ import pytest
 import torch
 from command import CommandLine, write_task
 
-from raysent import analysis as analyses
-from raysent.analysis.predictions import Predictions, disagreements, examples, rescale
-from raysent.analysis.projection import LabelledRows, project_rows, tsne
+from raysent.analysis import reported_for, reported_tables
 from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluation import Evaluator
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
 from raysent.report import write as write_report
+from raysent.report.analyses import ANALYSES, read_analyses, write_analysis
+from raysent.report.analyses.predictions import Predictions, disagreements, examples, rescale
+from raysent.report.analyses.tsne import LabelledRows, project_rows, tsne
 from raysent.storage import save_tensors, write_json, write_text
 
 
@@ -29,7 +31,13 @@ def write_run(folder: Path, *, config: dict | None = None, series: dict[str, lis
     num_reports = len(next(iter((series or {"downstream": [50.0]}).values())))
     lines = [
         {
-            "index": number + 1,
+            **{
+                "index": number + 1,
+                "num_reports": num_reports,
+                "step": number,
+                "num_steps": num_reports,
+                "sentences": 0,
+            },
             "seconds": 1800.0 * (number + 1),
             "metrics": {name: values[number] for name, values in (series or {"downstream": [50.0]}).items()},
         }
@@ -38,6 +46,12 @@ def write_run(folder: Path, *, config: dict | None = None, series: dict[str, lis
     write_text(folder / "reports.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     write_json(folder / "outcome.json", {"status": "finished", "seconds": 1800.0 * num_reports})
     return folder
+
+
+def analysed(name: str, runs: list[Path], **settings):
+    """Return the one result of an analysis of runs."""
+    (found,) = ANALYSES[name](**settings).compute(runs, None, Evaluator(Path()))
+    return found
 
 
 def rated(model: str, predicted: list[float], gold: list[float]) -> Predictions:
@@ -119,7 +133,7 @@ def test_efficiency_compares_the_time_to_the_best_common_score(tmp_path):
     """The slow run reaches 60 after two hours, the fast one after half an hour: four times faster."""
     slow = write_run(tmp_path / "slow", series={"downstream": [50.0, 52.0, 55.0, 60.0]})
     fast = write_run(tmp_path / "fast", series={"downstream": [61.0, 70.0]})
-    found = analyses.compare_efficiency([slow, fast])
+    found = analysed("efficiency", [slow, fast])
     assert (found.metric, found.mode, found.target) == ("downstream", "max", 60.0)
     assert [curve.hours_to_target for curve in found.curves] == [2.0, 0.5]
     assert [found.speed_up(curve) for curve in found.curves] == [1.0, 4.0]
@@ -132,8 +146,8 @@ def test_efficiency_of_a_loss_and_of_a_target_that_one_run_misses(tmp_path):
         write_run(tmp_path / "a", series={"nll": [3.0, 2.0]}),
         write_run(tmp_path / "b", series={"nll": [4.0, 3.5]}),
     ]
-    assert analyses.compare_efficiency(runs).target == 3.5
-    found = analyses.compare_efficiency(runs, target=2.5)
+    assert analysed("efficiency", runs).target == 3.5
+    found = analysed("efficiency", runs, target=2.5)
     assert [curve.hours_to_target for curve in found.curves] == [1.0, None]
     assert found.speed_up(found.curves[1]) is None
 
@@ -145,9 +159,9 @@ def test_efficiency_refuses_runs_without_a_metric_in_common(tmp_path):
         write_run(tmp_path / "b", series={"context_accuracy": [0.1]}),
     ]
     with pytest.raises(ConfigError, match=r"metric: the runs have none in common; train them with --set validation"):
-        analyses.compare_efficiency(runs)
+        analysed("efficiency", runs)
     with pytest.raises(ConfigError, match=r"metric nll: .*b does not report it; the runs report none in common"):
-        analyses.compare_efficiency(runs, metric="nll")
+        analysed("efficiency", runs, metric="nll")
 
 
 def test_compare_values_gives_mean_and_spread_over_seeds(tmp_path):
@@ -156,7 +170,7 @@ def test_compare_values_gives_mean_and_spread_over_seeds(tmp_path):
         write_run(tmp_path / f"{bits}-{seed}", config={"seed": seed, "code": {"bits": bits}}, series={"pearson": [r]})
         for bits, seed, r in ((512, 0, 0.6), (512, 1, 0.8), (64, 0, 0.5))
     ]
-    found = analyses.compare_values(runs, "code.bits")
+    found = analysed("parameter", runs, setting="code.bits")
     groups = found.groups()
     assert [(group.value, group.num_runs, group.mean) for group in groups] == [(64, 1, 0.5), (512, 2, 0.7)]
     assert [group.spread for group in groups] == [None, pytest.approx(np.std([0.6, 0.8], ddof=1))]
@@ -169,34 +183,34 @@ def test_compare_values_lists_other_differences_and_refuses_unknown_names(tmp_pa
         write_run(tmp_path / "a", config={"code": {"bits": 64}, "lambda_sp": 0.2}),
         write_run(tmp_path / "b", config={"code": {"bits": 128}, "lambda_sp": 0.8}),
     ]
-    assert analyses.compare_values(runs, "code.bits").also_varied == ("lambda_sp",)
-    series = analyses.compare_values(runs, "code.bits", by="lambda_sp").groups()
+    assert analysed("parameter", runs, setting="code.bits").also_varied == ("lambda_sp",)
+    series = analysed("parameter", runs, setting="code.bits", by="lambda_sp").groups()
     assert [(group.series, group.value) for group in series] == [("0.2", 64), ("0.8", 128)]
     with pytest.raises(ConfigError, match=r"code\.bit: none of the runs has such a setting; did you mean 'code\.bits'"):
-        analyses.compare_values(runs, "code.bit")
+        analysed("parameter", runs, setting="code.bit")
     with pytest.raises(ConfigError, match=r"code: must be a single setting; given a section; name one inside"):
-        analyses.compare_values(runs, "code")
+        analysed("parameter", runs, setting="code")
 
 
 def test_read_analyses_returns_what_was_written(tmp_path):
     """An analysis survives its file; a file of another version is an error that says what to do."""
     found = disagreements(rated("a/1", [1.0], [2.0]), rated("b", [3.0], [2.5]), num_rows=1)
-    path = analyses.write_analysis(tmp_path, found)
+    path = write_analysis(tmp_path, found)
     assert path.name == "disagreements-pairs-a-1-b.json"
-    assert analyses.read_analyses(tmp_path) == (found,)
+    assert read_analyses(tmp_path) == (found,)
     values = json.loads(path.read_text())
     del values["models"]
     path.write_text(json.dumps(values))
     with pytest.raises(ArtifactError, match="models is not as this version writes it; analyse again"):
-        analyses.read_analyses(tmp_path)
+        read_analyses(tmp_path)
     path.write_text("[]")
     with pytest.raises(ArtifactError, match="not an analysis; remove it"):
-        analyses.read_analyses(tmp_path)
+        read_analyses(tmp_path)
 
 
 def test_reported_tables_are_complete():
     """All papers are read, every row has a number, and percentages are in a plausible range."""
-    tables = analyses.reported_tables()
+    tables = reported_tables()
     assert len({table.paper for table in tables}) == 5
     for table in tables:
         for row in table.rows.values():
@@ -208,7 +222,7 @@ def test_reported_tables_are_complete():
 
 def test_reported_for_joins_a_papers_tables_but_never_protocols():
     """MC-QT is in two tables of one paper; its row in another paper, of another protocol, is a separate entry."""
-    models = [model for model in analyses.reported_for(["MR", "SST-2", "SICK-R"]) if model.model.startswith("MC-QT")]
+    models = [model for model in reported_for(["MR", "SST-2", "SICK-R"]) if model.model.startswith("MC-QT")]
     by_paper = {model.where: model for model in models}
     joined = by_paper["Logeswaran and Lee, 2018, tables 1 and 2"]
     assert (joined.protocol, joined.figures) == (
@@ -216,7 +230,7 @@ def test_reported_for_joins_a_papers_tables_but_never_protocols():
         {"dim": 4800, "hours": 28, "MR": 82.4, "SST-2": 87.6, "SICK-R": 87.4},
     )
     assert by_paper["Tang and de Sa, 2018, table 5"].protocol == "senteval"
-    assert analyses.reported_for(["no-such-task"]) == []
+    assert reported_for(["no-such-task"]) == []
 
 
 def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, capsys):
@@ -228,11 +242,14 @@ def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, cap
     write_task(tmp_path / "data")
     monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 40))
     task = ("--tasks", "MR", "--set", "data=data", "--set", "into=home")
-    assert "2.0 x" in raysent("analyse", "efficiency", run, other, "--set", "into=home").out
+    assert "2.0 ×" in raysent("analyse", "efficiency", run, other, "--set", "into=home").out
     assert "size" in raysent("analyse", "parameter", run, other, "--set", "setting=size", "--set", "into=home").out
     assert raysent("analyse", "examples", "hash:8", "--set", "rows=3", *task).code == 0
     assert raysent("analyse", "errors", "hash:8", "hash:16", "--set", "rows=3", *task).code == 0
     assert raysent("analyse", "tsne", "hash:8", "--set", "points=40", *task).code == 0
+    refused = raysent("analyse", "errors", "hash:8", "hash:16", "--set", "row=3", *task)
+    assert (refused.code, refused.err) == (2, "error: row: unknown name; did you mean 'rows'?\n")
+    assert "unknown analysis" in raysent("analyse", "error", "hash:8").err
     page = write_report(tmp_path / "home").read_text(encoding="utf-8")
     for heading in (
         "Score against training time",

@@ -1,4 +1,4 @@
-"""A new encoder, objective, sampler, scheduler or tracker is one new file: a copy of the package with toy files uses them."""
+"""A new encoder, objective, sampler, scheduler, tracker or analysis is one file: a copy of the package uses toy files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import raysent
 
 ENCODER = Path(__file__).resolve().parent.parent / "examples" / "own_encoder" / "first_word.py"
 
-SEARCH = Path(__file__).parent / "toy_package" / "toy_components" / "search.py"
+TOYS = Path(__file__).parent / "toy_package" / "toy_components"
 
 OBJECTIVE = '''
 """Labels of pairs from the difference of their vectors; its layer stays within a limit and with the model."""
@@ -117,7 +117,7 @@ assert Path("toy_events.txt").read_text() == "session\\n"
 """
 
 
-def _run_in_copy(folder: Path, script: str, files: dict[str, str]) -> None:
+def _run_in_copy(folder: Path, script: str, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a script with a copy of the package that has more files."""
     package = Path(raysent.__file__).parent
     shutil.copytree(package, folder / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
@@ -127,6 +127,7 @@ def _run_in_copy(folder: Path, script: str, files: dict[str, str]) -> None:
     command = [sys.executable, "-c", script, str(folder)]
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+    return ran
 
 
 def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) -> None:
@@ -137,6 +138,23 @@ def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) ->
 
 def test_a_sampler_a_scheduler_and_a_tracker_dropped_into_their_folders_are_found(tmp_path: Path) -> None:
     """Nothing else is touched; a space names them."""
-    text = SEARCH.read_text()
+    text = (TOYS / "search.py").read_text()
     files = {f"sweeps/{kind}/toy.py": text for kind in ("samplers", "schedulers", "trackers")}
     _run_in_copy(tmp_path, SEARCH_SCRIPT, files)
+
+
+ANALYSIS_SCRIPT = """
+from pathlib import Path
+import raysent
+from raysent.cli.app import app
+app(["analyse", "toy_count", "hash:5", "hash:6", "--set", "more=3", "--set", "into=home"], standalone_mode=False)
+page = raysent.write_report("home").read_text()
+assert "<h2>Number of models</h2>" in page and "there are 5 models" in page
+assert "toy_count" in list(raysent.components("analyses")["name"])
+"""
+
+
+def test_an_analysis_dropped_into_its_folder_is_a_command_and_a_section(tmp_path: Path) -> None:
+    """Nothing else is touched; its settings are checked, its result is stored, printed and shown."""
+    ran = _run_in_copy(tmp_path, ANALYSIS_SCRIPT, {"report/analyses/count.py": (TOYS / "counting.py").read_text()})
+    assert "there are 5 models" in ran.stdout

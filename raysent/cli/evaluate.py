@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
@@ -26,9 +26,9 @@ from raysent.cli.options import (
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
-    from raysent.analysis import Disagreements, Efficiency, Examples, ParameterEffect
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
     from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
+    from raysent.report import Block
 
 ProtocolOption = Annotated[
     str,
@@ -38,7 +38,7 @@ ProtocolOption = Annotated[
         help="Evaluation protocol: fast, fast/divided, senteval, senteval/prototyping, kiros or kiros/features.",
     ),
 ]
-# Characters of sentences in a table; the file and the report hold them whole.
+# Characters of a sentence in a table; the file and the report hold it whole.
 _MAX_TEXT = 90
 
 
@@ -240,10 +240,9 @@ def analyse(
     if as_json:
         print_json({"results": [one.model_dump(mode="json") for one in done.results], "paths": list(done.paths)})
         return
-    if name == "tsne":
-        _print_projections(done.results)
-    for one in done.results if name in _PRINTERS else ():
-        _PRINTERS[name](one)
+    for one in done.results:
+        for block in one.blocks():
+            _print_block(block)
     results.print()
     for path in done.paths:
         results.print(f"stored: {path}", soft_wrap=True)
@@ -455,90 +454,21 @@ def _cost(cost: MemberCost) -> tuple[str, str, str]:
     return f"{cost.encode_ms:,.1f}", f"{cost.num_bytes / 2**20:,.1f}", training
 
 
-def _print_projections(found: Sequence[Any]) -> None:
-    rows = [(one.model, one.task, str(len(one.x)), str(one.num_rows), f"{one.divergence:.2f}") for one in found]
-    print_table(["model", "task", "points", "of rows", "divergence, nats"], rows, num_text=2)
+def _print_block(block: Block) -> None:
+    """Print a table or a note of the report; of a figure, the sentence that stands for it."""
+    from raysent.report import Figure, Note, Table
+
+    if isinstance(block, Table):
+        num_text = next((place for place, one in enumerate(block.columns) if one.kind == "number"), len(block.columns))
+        if block.caption:
+            results.print(block.caption, soft_wrap=True)
+        rows = [[_shortened(cell.text) for cell in row] for row in block.rows]
+        print_table([column.name for column in block.columns], rows, num_text=num_text)
+    elif isinstance(block, Note):
+        results.print(block.text, soft_wrap=True)
+    elif isinstance(block, Figure):
+        results.print(" ".join(filter(None, (block.label, block.caption))), soft_wrap=True)
 
 
-def _print_efficiency(found: Efficiency) -> None:
-    rows = [
-        (
-            curve.run,
-            curve.objective,
-            _count(curve.num_parameters),
-            f"{curve.values[-1]:.4g}",
-            f"{curve.hours[-1]:.3g}",
-            _hours(curve.hours_to_target),
-            _times(found.speed_up(curve)),
-        )
-        for curve in found.curves
-    ]
-    reached = f"hours to {found.target:.4g}"
-    headings = ["run", "objective", "parameters", f"last {found.metric}", "hours", reached, "speed-up"]
-    print_table(headings, rows, num_text=2)
-
-
-def _print_disagreements(found: Disagreements) -> None:
-    first, second = found.models
-    how = "by the models' own similarity" if found.protocol == "similarity" else f"protocol {found.protocol}"
-    results.print(
-        f"{found.task}, {how}: of {found.num_rows} rows {first} is better on {found.num_first}, {second} on "
-        f"{found.num_second} (sign test p = {found.p_value:.2g})",
-        soft_wrap=True,
-    )
-    rows = [
-        (_joined(row.sentences), row.gold, row.first, row.second, f"{row.gap:+.2f}".replace("-", "−"))
-        for row in found.rows
-    ]
-    print_table([f"largest differences, in {found.unit}", "right", first, second, f"for {first}"], rows)
-
-
-def _print_examples(found: Examples) -> None:
-    for title, rows in (("sample", found.sample), ("largest errors", found.worst)):
-        table = [(_joined(row.sentences), row.gold, row.answer, f"{row.error:.2f}") for row in rows]
-        print_table([f"{found.task}: {title} of {found.num_rows}", "right", found.model, f"error, {found.unit}"], table)
-
-
-def _print_effect(found: ParameterEffect) -> None:
-    rows = [
-        (
-            str(group.value) if group.value is not None else DASH,
-            *([group.series] if found.by else []),
-            str(group.num_runs),
-            f"{group.mean:.4g}",
-            DASH if group.spread is None else f"{group.spread:.2g}",
-            _count(group.num_parameters),
-            _hours(group.training_hours),
-        )
-        for group in found.groups()
-    ]
-    by = [found.by] if found.by else []
-    headings = [found.parameter, *by, "runs", f"mean {found.metric}", "std", "parameters", "hours"]
-    print_table(headings, rows, num_text=1 + len(by))
-    if found.also_varied:
-        results.print(f"the runs also differ in: {', '.join(found.also_varied)}", soft_wrap=True)
-
-
-def _joined(sentences: Sequence[str]) -> str:
-    text = " | ".join(sentences)
+def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
-
-
-def _count(number: float | None) -> str:
-    return DASH if number is None else f"{number:,.0f}"
-
-
-def _hours(hours: float | None) -> str:
-    return DASH if hours is None else f"{hours:.3g}"
-
-
-def _times(ratio: float | None) -> str:
-    return DASH if ratio is None else f"{ratio:.1f} x"
-
-
-_PRINTERS: dict[str, Callable[[Any], None]] = {
-    "errors": _print_disagreements,
-    "examples": _print_examples,
-    "efficiency": _print_efficiency,
-    "parameter": _print_effect,
-}

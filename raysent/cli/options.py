@@ -103,12 +103,15 @@ def _setting_option(name: str) -> Any:
 def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> dict[str, Any]:
     """Return what `--set` sets as arguments of a function of the public API.
 
-    A name of an argument of the function is that argument; other names are settings of a run, its argument `set`.
+    A name of an argument of the function is that argument; other names are settings, in its argument `set` or, where it
+    takes any keyword, beside the others.
 
     Raises:
         ConfigError: If a text is not ``NAME=VALUE``, a name is unknown, or a value is of another kind.
     """
-    parameters = [name for name, one in inspect.signature(function).parameters.items() if one.default is not one.empty]
+    signature = inspect.signature(function).parameters
+    parameters = [name for name, one in signature.items() if one.default is not one.empty]
+    takes_settings = any(one.kind is one.VAR_KEYWORD for one in signature.values())
     hints = typing.get_type_hints(function) if texts else {}
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
@@ -117,6 +120,8 @@ def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> d
             arguments[name] = _checked(name, value, hints[name])
         elif "set" in parameters:
             settings[name] = value
+        elif takes_settings:
+            arguments[name] = value
         else:
             known = [one for one in parameters if one != "progress"]
             raise ConfigError(f"set {name}={value}: unknown argument{did_you_mean(name, known)}")

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from raysent.analysis import (
     AnalogyScore,
-    Analysis,
     Comparison,
-    compare_efficiency,
-    compare_values,
-    find_disagreements,
     find_neighbours,
-    pick_examples,
-    project,
     read_analogies,
     save_comparison,
     score_analogies,
     search_folder,
-    write_analysis,
 )
+from raysent.config import Document, validate
 from raysent.data import read_lines
 from raysent.data.corpus import CorpusConfig, distinct_sentences
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import is_model
-from raysent.evaluation.protocols import protocol_name
-from raysent.evaluation.task import PROBED
-from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import is_vector_folder
 from raysent.models import load as load_model
 from raysent.pipeline.arguments import print_corpus_notes
 from raysent.pipeline.evaluation import scores_folder
 from raysent.progress import ProgressLines
+from raysent.report import ANALYSES, Analysis, write_analysis
 from raysent.storage import address_of
 from raysent.storage.layout import EVALUATION_FOLDER
-
-# Analysis -> the arguments that it takes beside models and tasks.
-_ARGUMENTS = {
-    "tsne": ("points", "seed"),
-    "errors": ("protocol", "rows"),
-    "examples": ("protocol", "rows", "seed"),
-    "efficiency": ("metric", "target"),
-    "parameter": ("setting", "by", "metric", "protocol"),
-}
 
 
 @dataclass(frozen=True)
@@ -63,95 +46,41 @@ class Analysed:
     paths: tuple[str, ...]
 
 
-def analyse(  # noqa: PLR0913 - the options of the command
+def analyse(
     name: str,
     models: Sequence[str | Path],
     *,
     tasks: Sequence[str] | None = None,
     data: str | Path | None = None,
     into: str | Path | None = None,
-    protocol: str = "fast",
-    rows: int = 10,
-    points: int = 2000,
-    seed: int = 0,
-    metric: str | None = None,
-    target: float | None = None,
-    setting: str | None = None,
-    by: str = "",
     progress: bool = True,
+    **settings: Any,
 ) -> Analysed:
     """Look closer than scores; results are stored in the run's folder and shown in its report.
 
     Args:
         name: ``tsne``, the sentences of tasks on a plane; ``errors``, the rows on which two models differ most;
             ``examples``, predictions beside the right ones; ``efficiency``, scores of runs against hours of training;
-            ``parameter``, a metric of runs between the values of one setting.
+            ``parameter``, a metric of runs between the values of one setting; or one of another package.
         models: Folders of trainings, trials or sweeps (all their trials); for the first three also other models, as
             for `evaluate`.
         tasks: As for `evaluate`; by default all with a probe. For ``parameter``, the mean test score of these instead
-            of `metric`.
+            of a metric.
         data: Folder of task files.
         into: Folder for the results; by default the first model's.
-        protocol: Protocol for tasks with a probe.
-        rows: Rows to show of each kind, of ``errors`` and ``examples``.
-        points: Most rows to show, of ``tsne``.
-        seed: Seed of the sample, of ``tsne`` and ``examples``.
-        metric: Validation metric, of ``efficiency`` and ``parameter``; by default ``downstream``, or one that all
-            report.
-        target: Score to reach, of ``efficiency``; by default the best that all runs reach.
-        setting: Dotted name of a setting, of ``parameter``, such as ``encoder.hidden_size``.
-        by: A second setting, of ``parameter``; each of its values gets a line.
         progress: Whether to show progress on standard error.
+        settings: Of ``tsne``: points, seed. Of ``errors``: rows, protocol. Of ``examples``: rows, protocol, seed. Of
+            ``efficiency``: metric, target. Of ``parameter``: setting, by, metric, protocol. See `report/analyses`.
 
     Raises:
-        RaysentError: If the analysis, a model, a task or an argument is wrong.
+        RaysentError: If the analysis, a model, a task or a setting is wrong.
     """
-    given = {"protocol": protocol, "rows": rows, "points": points, "seed": seed, "metric": metric, "target": target}
-    given |= {"setting": setting, "by": by}
-    _check_arguments(name, given)
+    request = validate(ANALYSES.find(name, where=f"analyse {name}"), Document(settings))
     folder = Path(into) if into is not None else scores_folder(models)
-    data_dir = None if data is None else Path(data)
-    options: dict[str, Any] = {"scorings": PROBED} if name == "parameter" else {"default": PROBED}
-    named: list[str] = []
-    if name != "efficiency" and (name != "parameter" or tasks is not None):
-        named = [task.spec for task in resolve_tasks(tasks, data_dir, **options)]
-    found: list[Analysis]
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        evaluator = Evaluator(folder / EVALUATION_FOLDER, data_dir, protocol_name(protocol), progress=bar)
-        match name:
-            case "tsne":
-                found = [*project(models, named, evaluator=evaluator, num_points=points, seed=seed)]
-            case "errors":
-                found = [find_disagreements(models, task, evaluator=evaluator, num_rows=rows) for task in named]
-            case "examples":
-                found = [
-                    one
-                    for task in named
-                    for one in pick_examples(models, task, evaluator=evaluator, num_rows=rows, seed=seed)
-                ]
-            case "efficiency":
-                found = [compare_efficiency(models, metric=metric, target=target)]
-            case _:
-                assert setting is not None
-                found = [compare_values(models, setting, by=by, metric=metric, tasks=named, evaluator=evaluator)]
-    return Analysed(tuple(found), tuple(address_of(write_analysis(folder, one)) for one in found))
-
-
-def _check_arguments(name: str, given: dict[str, Any]) -> None:
-    """Refuse an unknown analysis, and arguments of another one.
-
-    Raises:
-        ConfigError: With the argument.
-    """
-    if name not in _ARGUMENTS:
-        raise ConfigError(f"analyse {name}: unknown analysis{did_you_mean(name, _ARGUMENTS)}")
-    defaults: Mapping[str, Any] = analyse.__kwdefaults__ or {}
-    wrong = next((key for key in given if given[key] != defaults[key] and key not in _ARGUMENTS[name]), None)
-    if wrong is not None:
-        known = ", ".join(_ARGUMENTS[name])
-        raise ConfigError(f"{wrong}: is no argument of the analysis {name}, which takes {known}; leave it out")
-    if name == "parameter" and given["setting"] is None:
-        raise ConfigError("setting: must name the setting that is compared, such as encoder.hidden_size")
+        evaluator = Evaluator(folder / EVALUATION_FOLDER, None if data is None else Path(data), progress=bar)
+        found = tuple(request.compute(models, tasks, evaluator))
+    return Analysed(found, tuple(address_of(write_analysis(folder, one)) for one in found))
 
 
 def neighbours(  # noqa: PLR0913 - the options of the command

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from raysent.analysis import Analysis, read_analyses
 from raysent.analysis.neighbours import Comparison, read_comparison
 from raysent.cost import Bill, bill_of, expected_usd
 from raysent.ensembles import EnsembleResult, FrontPoint, ensemble_front, read_front, read_result
@@ -21,6 +20,7 @@ from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
 from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.records import AnyScore, Score, read_scores
+from raysent.report.analyses import Analysis, read_analyses
 from raysent.report.blocks import number
 from raysent.storage import address_of
 from raysent.storage.layout import (
@@ -36,8 +36,6 @@ from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN
 from raysent.training.outcome import RecordedTraining, Report, read_training
 from raysent.training.validation import BASELINES, METRICS, chance_of
-
-AnyAnalysis = TypeVar("AnyAnalysis", bound=Analysis)
 
 
 @dataclass(frozen=True)
@@ -167,10 +165,6 @@ class Run:
             if isinstance(score, Score) and score.encode_ms is not None:
                 times.setdefault(score.model, []).append(score.encode_ms)
         return ensemble_front(self.ensemble, {name: statistics.median(found) for name, found in times.items()})
-
-    def analyses_of(self, kind: type[AnyAnalysis]) -> list[AnyAnalysis]:
-        """Return the analyses of a kind, by name."""
-        return [found for found in self.analyses if isinstance(found, kind)]
 
 
 def read_run(folder: Path) -> Run:

@@ -1,7 +1,7 @@
 """The sections of the report, in the order of the page.
 
 A section is a function `Run -> Section | None`; None leaves it out. A new section is a function in a module here and a
-line in `SECTIONS`.
+line in `SECTIONS`; each analysis has its own.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.members,
     ensemble.against_time,
     analyses.nearest_sentences,
-    analyses.efficiency,
-    analyses.parameter_effects,
+    *analyses.sections(),
     importance.for_metric,
     trials.parallel_coordinates,
     trials.values_against_metric,
@@ -41,9 +40,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     costs.trials_and_rungs,
     costs.score_against_cost,
     importance.for_cost,
-    analyses.maps,
-    analyses.examples,
-    analyses.disagreements,
     evaluation.reported_scores,
     summary.failures,
     summary.reproduction,

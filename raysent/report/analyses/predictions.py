@@ -13,22 +13,27 @@ whatever their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from raysent.analysis.files import Analysis
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.results import predicted_scores
+from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.records import SIMILARITY, Record
-from raysent.evaluation.task import SimilarityData, TaskData
-from raysent.evaluation.tasks import find_task
+from raysent.evaluation.task import PROBED, SimilarityData, Task, TaskData
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.report.analyses import Analysis, Request
+from raysent.report.blocks import Block, Cell, Column, Kind, Note, Section, Table, fixed, number
+
+_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -77,19 +82,17 @@ class Predictions:
         return tuple(column[row] for column in self.sentences)
 
 
-def predict(models: Sequence[str | Path], task: str, *, evaluator: Evaluator) -> list[Predictions]:
+def predict(models: Sequence[str | Path], task: Task, evaluator: Evaluator) -> list[Predictions]:
     """Return the predictions of models on the same rows of a task, in the order given.
 
     Raises:
-        ConfigError: If there is no such task.
         DataError: If its files are missing or malformed.
         ArtifactError: If a model cannot be loaded, or a record cannot be written.
     """
-    found = find_task(task)
-    data = found.load(evaluator.data_dir)
+    data = task.load(evaluator.data_dir)
     if isinstance(data, SimilarityData):
         return [_from_similarities(member, data, evaluator.load) for member in expand(models)]
-    results = evaluator.records(expand(models), [found])
+    results = evaluator.records(expand(models), [task])
     return [_from_record(records[0], data) for records in results.values()]
 
 
@@ -172,6 +175,13 @@ class Disagreements(Analysis):
         rows: The rows of the largest gaps, first those on which the first model is better.
     """
 
+    SECTION: ClassVar = Section(
+        "errors",
+        "Where two models differ",
+        "Rows on which one model is much better than the other. Of classes, one prediction is right and the other "
+        "wrong, sorted by the difference of log p of the right class; of ratings, sorted by the difference of the "
+        "errors. The better prediction is highlighted.",
+    )
     task: str
     protocol: str
     models: tuple[str, str]
@@ -187,19 +197,67 @@ class Disagreements(Analysis):
         """The task and the two models."""
         return f"{self.task} {self.models[0]} {self.models[1]}"
 
+    def blocks(self) -> list[Block]:
+        """Return which model is better how often, and the rows."""
+        first, second = self.models
+        verdict = "significant" if self.p_value < _SIGNIFICANT else "not significant"
+        note = Note(
+            f"{self.task}: of {self.num_rows:,} rows, {first} is better on {self.num_first:,} and {second} on "
+            f"{self.num_second:,}; the difference is {verdict} (sign test, p = {self.p_value:.2g})."
+        )
+        kind = _value_kind(self.unit)
+        columns = [
+            *_sentence_columns(self.rows),
+            Column("right", kind),
+            *(Column(model, kind) for model in self.models),
+            Column("difference", "number", f"how much smaller the error of {first} is, in {self.unit}"),
+        ]
+        rows = [
+            [
+                *map(Cell, row.sentences),
+                _value(row.gold, self.unit),
+                _value(row.first, self.unit, mark="best" if row.gap > 0 else ""),
+                _value(row.second, self.unit, mark="best" if row.gap < 0 else ""),
+                Cell(fixed(row.gap, sign=True), row.gap),
+            ]
+            for row in self.rows
+        ]
+        return [note, Table(columns, rows, f"{self.task}, protocol {self.protocol}")]
 
-def find_disagreements(
-    models: Sequence[str | Path], task: str, *, evaluator: Evaluator, num_rows: int = 10
-) -> Disagreements:
-    """Return where two models differ most on a task, `num_rows` rows for each of them.
 
-    Raises:
-        ConfigError: If there are not two models, or there is no such task.
+class PredictionsRequest(Request):
+    """Predictions of tasks.
+
+    Attributes:
+        rows: Rows to show of each kind.
+        protocol: The evaluation protocol of tasks with a probe.
     """
-    found = predict(models, task, evaluator=evaluator)
-    if len(found) != 2:
-        raise ConfigError(f"errors are compared between two models; given {len(found)}; name two")
-    return disagreements(*found, num_rows=num_rows)
+
+    rows: int = 10
+    protocol: str = "fast"
+
+    def predictions(
+        self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
+    ) -> list[list[Predictions]]:
+        """Return of each task the predictions of models, in the order given."""
+        evaluator = replace(evaluator, protocol=protocol_name(self.protocol))
+        chosen = resolve_tasks(tasks, evaluator.data_dir, default=PROBED)
+        return [predict(models, task, evaluator) for task in chosen]
+
+
+class DisagreementsRequest(PredictionsRequest):
+    """The rows on which two models differ most, so many for each of them."""
+
+    RESULT: ClassVar = Disagreements
+
+    def compute(
+        self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
+    ) -> list[Disagreements]:
+        """Return where the two models differ on each task."""
+        num_models = len(expand(models))
+        if num_models != 2:
+            raise ConfigError(f"errors are compared between two models; given {num_models}; name two")
+        return [disagreements(*found, num_rows=self.rows) for found in self.predictions(models, tasks, evaluator)]
 
 
 def disagreements(first: Predictions, second: Predictions, *, num_rows: int) -> Disagreements:
@@ -280,6 +338,12 @@ class Examples(Analysis):
         worst: Rows of the largest errors.
     """
 
+    SECTION: ClassVar = Section(
+        "examples",
+        "Example predictions",
+        "Rows of tasks with the right value and the model's prediction: a random sample, then the largest errors. The "
+        "error of a rating is the distance in points, that of a class is −log p of the right class in nats.",
+    )
     task: str
     protocol: str
     model: str
@@ -294,12 +358,46 @@ class Examples(Analysis):
         """The task and the model."""
         return f"{self.task} {self.model}"
 
+    def blocks(self) -> list[Block]:
+        """Return the sample and the largest errors."""
+        return [self._table(self.sample, "a sample"), self._table(self.worst, "the largest errors")]
 
-def pick_examples(
-    models: Sequence[str | Path], task: str, *, evaluator: Evaluator, num_rows: int = 10, seed: int = 0
-) -> list[Examples]:
-    """Return each model's predictions on the same `num_rows` random rows of a task, and on its own worst ones."""
-    return [examples(found, num_rows=num_rows, seed=seed) for found in predict(models, task, evaluator=evaluator)]
+    def _table(self, rows: Sequence[Example], title: str) -> Table:
+        kind = _value_kind(self.unit)
+        columns = [
+            *_sentence_columns(rows),
+            Column("right", kind),
+            Column("predicted", kind),
+            Column("error", "number", f"in {self.unit}"),
+        ]
+        cells = [
+            [
+                *map(Cell, row.sentences),
+                _value(row.gold, self.unit),
+                _value(row.answer, self.unit),
+                Cell(fixed(row.error), row.error),
+            ]
+            for row in rows
+        ]
+        return Table(columns, cells, caption=f"{self.task}, {self.model}: {title} of {self.num_rows:,} rows")
+
+
+class ExamplesRequest(PredictionsRequest):
+    """Predictions beside the right values: random rows, the same of each model, and its own worst ones.
+
+    Attributes:
+        seed: Seed of the sample.
+    """
+
+    RESULT: ClassVar = Examples
+    seed: int = 0
+
+    def compute(
+        self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
+    ) -> list[Examples]:
+        """Return each model's examples on each task."""
+        found = self.predictions(models, tasks, evaluator)
+        return [examples(one, num_rows=self.rows, seed=self.seed) for of_task in found for one in of_task]
 
 
 def examples(predictions: Predictions, *, num_rows: int, seed: int) -> Examples:
@@ -325,3 +423,19 @@ def _example(predictions: Predictions, row: int) -> Example:
         answer=predictions.text_of(predictions.predicted[row]),
         error=round(float(predictions.errors[row]), 4),
     )
+
+
+def _sentence_columns(rows: Sequence[Example | Disagreement]) -> list[Column]:
+    is_pair = bool(rows) and len(rows[0].sentences) == 2
+    return [Column("first sentence"), Column("second sentence")] if is_pair else [Column("sentence")]
+
+
+def _value_kind(unit: str) -> Kind:
+    return "number" if unit == "points" else "text"
+
+
+def _value(text: str, unit: str, *, mark: str = "") -> Cell:
+    return Cell(text, number(text) if unit == "points" else None, mark=mark)
+
+
+REQUESTS = {"errors": DisagreementsRequest, "examples": ExamplesRequest}

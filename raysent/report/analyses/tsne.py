@@ -9,26 +9,33 @@ Hinton use 30.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+import plotly.graph_objects as go
 
-from raysent.analysis.files import Analysis
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.features import encode_columns
-from raysent.evaluation.task import SimilarityData, Task
-from raysent.evaluation.tasks import find_task
+from raysent.evaluation.task import PROBED, SimilarityData, Task
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.report.analyses import Analysis, Request
+from raysent.report.blocks import Block, Section, label
+from raysent.report.figures import PALETTE, QUIET, figure
 
 MAX_DIM = 50
 PERPLEXITY = 30.0
 # Characters of text per point, because a page holds thousands of points.
 MAX_TEXT = 80
 DECIMALS = 2
+_COLORS = "Viridis"
+# About square where three maps are side by side.
+_HEIGHT = 400
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,12 @@ class Projection(Analysis):
         divergence: The loss of t-SNE, a Kullback-Leibler divergence in nats.
     """
 
+    SECTION: ClassVar = Section(
+        "maps",
+        "Maps of sentences",
+        "Each point is a sentence, or a pair as [u * v ; |u − v|], placed by t-SNE without labels. Points that are "
+        "close have similar vectors. Sizes of groups and distances between distant groups have no meaning.",
+    )
     model: str
     task: str
     label_names: tuple[str, ...]
@@ -80,29 +93,80 @@ class Projection(Analysis):
         """The task and the model."""
         return f"{self.task} {self.model}"
 
+    def blocks(self) -> list[Block]:
+        """Return the map, coloured by class or human rating."""
+        shown = f"{len(self.x):,} of {self.num_rows:,} rows" if len(self.x) < self.num_rows else "all rows"
+        hidden = {"visible": False, "showgrid": False}
+        drawn = figure(
+            list(self._classes()) if self.label_names else [self._ratings()],
+            height=_HEIGHT,
+            label=f"A map of {shown} of {self.task} by the vectors of {self.model}.",
+            title=f"{self.task}, {self.model}",
+            caption=f"{shown}, perplexity {self.perplexity:g}, divergence {self.divergence:.2f} nats, seed {self.seed}",
+            is_narrow=True,
+            xaxis=hidden,
+            yaxis={**hidden, "scaleanchor": "x"},
+            showlegend=bool(self.label_names),
+            legend_itemsizing="constant",
+        )
+        return [drawn]
 
-def project(
-    models: Sequence[str | Path], tasks: Sequence[str], *, evaluator: Evaluator, num_points: int = 2000, seed: int = 0
-) -> list[Projection]:
-    """Return a projection for every model and task; all models of a task get the same rows.
+    def _classes(self) -> Iterator[Any]:
+        classes = np.array(self.colours).astype(int)
+        for place, name in enumerate(self.label_names):
+            color = {"color": PALETTE[place % len(PALETTE)]}
+            yield self._points(np.flatnonzero(classes == place), name=label(name), marker=color)
 
-    Raises:
-        ConfigError: If there is no such task, or `num_points` is too small.
-        DataError: If the task's files are missing or malformed, or a vector is not finite.
+    def _ratings(self) -> Any:
+        ratings = np.array(self.colours)
+        bar = {"thickness": 8, "len": 0.5, "outlinewidth": 0, "tickfont": {"size": 11, "color": QUIET}}
+        order = np.random.default_rng(0).permutation(len(ratings))  # no rating is on top of all others
+        color = {"color": ratings[order].round(2).tolist(), "colorscale": _COLORS, "showscale": True, "colorbar": bar}
+        return self._points(order, name="", marker=color)
+
+    def _points(self, places: np.ndarray, *, name: str, marker: Mapping[str, Any]) -> Any:
+        return go.Scatter(
+            x=[self.x[place] for place in places],
+            y=[self.y[place] for place in places],
+            text=[label(self.texts[place]) for place in places],
+            name=name,
+            mode="markers",
+            marker={"size": 3.5, "opacity": 0.75, **marker},
+            hovertemplate="%{text}<extra>" + ("%{marker.color}" if "showscale" in marker else name) + "</extra>",
+        )
+
+
+class ProjectionRequest(Request):
+    """The sentences of tasks on a plane.
+
+    Attributes:
+        points: Most rows to show.
+        seed: Seed of the sample and of t-SNE.
     """
-    if num_points <= PERPLEXITY:
-        raise ConfigError(f"points: must be more than {PERPLEXITY:.0f}, the perplexity; given {num_points}")
-    rows = {task.name: _rows(task, evaluator.data_dir) for task in map(find_task, tasks)}
-    members = expand(models)
-    report = evaluator.progress or (lambda *_: None)
-    found = []
-    for number, member in enumerate(members):
-        encoder = evaluator.load(member.path)
-        for place, (task, of_task) in enumerate(rows.items()):
-            report(f"{member.name}: {task}", number * len(rows) + place, len(members) * len(rows))
-            found.append(project_rows(encoder, of_task, model=member.name, task=task, num_points=num_points, seed=seed))
-    report("done", len(members) * len(rows), len(members) * len(rows))
-    return found
+
+    RESULT: ClassVar = Projection
+    points: int = 2000
+    seed: int = 0
+
+    def compute(
+        self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
+    ) -> list[Projection]:
+        """Return a projection for every model and task; all models of a task get the same rows."""
+        if self.points <= PERPLEXITY:
+            raise ConfigError(f"points: must be more than {PERPLEXITY:.0f}, the perplexity; given {self.points}")
+        chosen = resolve_tasks(tasks, evaluator.data_dir, default=PROBED)
+        rows = {task.name: _rows(task, evaluator.data_dir) for task in chosen}
+        members = expand(models)
+        report = evaluator.progress or (lambda *_: None)
+        found: list[Projection] = []
+        for member in members:
+            encoder = evaluator.load(member.path)
+            for task, of_task in rows.items():
+                report(f"{member.name}: {task}", len(found), len(members) * len(rows))
+                options = {"num_points": self.points, "seed": self.seed}
+                found.append(project_rows(encoder, of_task, model=member.name, task=task, **options))
+        report("done", len(found), len(found))
+        return found
 
 
 def _rows(task: Task, data_dir: Path | None) -> LabelledRows:
@@ -167,3 +231,6 @@ def tsne(features: np.ndarray, *, seed: int) -> tuple[np.ndarray, float]:
 
 def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+REQUESTS = {"tsne": ProjectionRequest}
