@@ -320,7 +320,7 @@ def test_invalid_vectors_raise_one_clear_error(tmp_path, name, content, message)
 
 def test_missing_vectors_raise_one_clear_error(tmp_path):
     """A missing file, and a file without the requested words."""
-    with pytest.raises(DataError, match="none.txt: no such file of word vectors"):
+    with pytest.raises(DataError, match="none.txt: no such file"):
         read_word_vectors(tmp_path / "none.txt")
     (tmp_path / "v.txt").write_bytes(text_form())
     with pytest.raises(DataError, match="must hold vectors of the requested words; given none"):

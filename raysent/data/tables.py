@@ -28,16 +28,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv as pa_csv
 from pyarrow import ipc, parquet
 
 from raysent.data.text_files import (
-    Utf8Stream,
     batched,
     iterate_lines,
     open_bytes,
     parse_object,
     reading_errors,
+    text_blocks,
 )
 from raysent.errors import DataError, did_you_mean
 from raysent.reading import parse_json
@@ -54,11 +53,10 @@ _GUESSED = TEXT_COLUMNS[:2]
 _MAX_SHOWN = 20
 # What `datasets` writes into the folder of a dataset, and into a folder of several splits.
 DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
-# pyarrow reads up to 32 blocks of CSV ahead, and a row must fit into one: the second size is for tables of long rows.
-_BLOCKS_BYTES = (1 << 20, 1 << 24)
-_HEADER_BYTES = 1 << 16
 _BATCH_ROWS = 1024
-_NO_HEADER = "{name}: must name its columns in the first line; given an empty file"
+# Characters of a value of CSV; a file that does not close a quotation mark is not read to its end.
+_MAX_ROW = 1 << 24
+csv.field_size_limit(_MAX_ROW)
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,8 @@ def open_table(path: str | Path, *, kind: str | None = None, has_header: bool = 
     """
     name, kind = str(path), kind or _kind(path)
     if kind in _DELIMITED:
-        return (_open_csv if kind == ".csv" else _open_tsv)(name, has_header)
+        opened = (_open_csv if kind == ".csv" else _open_tsv)(name, has_header)
+        return replace(opened, names=_checked_names(name, opened.names))
     check_header(name, has_header=has_header)
     if kind == ".jsonl":
         return _open_json_lines(name, list(next(_json_objects(name), {})))
@@ -292,149 +291,103 @@ def _is_value(name: str) -> bool:
 
 
 def _open_csv(name: str, has_header: bool) -> TableBlocks:
-    header = _first_text(name).partition("\n")[0]
+    header = next(_full_lines(name), "")
     return _open_delimited(name, max(",;\t", key=header.count), has_header)
 
 
-def _first_text(name: str) -> str:
-    """Return the beginning of a file, with the line that names its columns."""
-    with reading_errors(name), open_bytes(name) as stream:
-        first = Utf8Stream(stream, source=name).read(_HEADER_BYTES)
-    if not first.strip():
-        raise DataError(_NO_HEADER.format(name=name))
-    return first.decode("utf-8", errors="ignore")
-
-
 def _open_delimited(name: str, delimiter: str, has_header: bool) -> TableBlocks:
-    try:
-        written = next(filter(None, csv.reader(io.StringIO(_first_text(name), newline=""), delimiter=delimiter)))
-    except csv.Error as error:
-        raise DataError(f"{name}: {_csv_problem(str(error), delimiter)}") from None
+    return _open_rows(name, lambda: _csv_rows(name, delimiter, has_header), has_header=has_header)
 
-    given = None if has_header else _numbered(written)
+
+def _open_rows(name: str, rows: Callable[[], Iterator[list[str]]], *, has_header: bool) -> TableBlocks:
+    """Return rows of text as a table; each call of `rows` begins with the first."""
+    first = next(rows(), None)
+    if first is None or (has_header and not "".join(first).strip() and len(first) == 1):
+        raise DataError(f"{name}: must name its columns in the first line; given an empty file")
 
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        chosen = [(given or written)[column] for column in columns]
         num_rows = 0
-        for block_bytes in _BLOCKS_BYTES:
-            try:
-                for batch in _csv_batches(name, delimiter, chosen, given, block_bytes=block_bytes, skip=num_rows):
-                    yield [batch.column(place).to_pylist() for place in range(len(chosen))]
-                    num_rows += batch.num_rows
-            except _LongRowError:
-                if block_bytes == _BLOCKS_BYTES[-1]:
-                    raise
-            else:
-                return
+        for block in batched(islice(rows(), int(has_header), None), _BATCH_ROWS):
+            short = next((place for place, row in enumerate(block) if len(row) <= max(columns)), None)
+            if short is not None:
+                given = f"given {len(block[short])}"
+                raise DataError(f"{name}: row {num_rows + short + 1}: must have {max(columns) + 1} values; {given}")
+            yield [[row[column] for row in block] for column in columns]
+            num_rows += len(block)
 
-    return TableBlocks(name, tuple(given or _checked_names(name, written)), read, has_header=has_header)
+    names = [column.strip() for column in first] if has_header else map(str, range(len(first)))
+    return TableBlocks(name, tuple(names), read, has_header=has_header)
 
 
-def _numbered(first_row: Sequence[str]) -> list[str]:
-    return [str(column) for column in range(len(first_row))]
+def _csv_rows(name: str, delimiter: str, has_header: bool) -> Iterator[list[str]]:
+    """Yield the values of each row that is not blank; all have as many as the first."""
+    taken: list[str] = []  # the lines of a row
+    is_read = False
+
+    def lines() -> Iterator[str]:
+        nonlocal is_read
+        for line in _whole_lines(name):
+            taken.append(line)
+            yield line
+        is_read = True
+
+    reader, num_rows, width = csv.reader(lines(), delimiter=delimiter), 0, 0
+    try:
+        for row in reader:
+            # A value that is not closed swallows the rows up to the next mark, or the rest of the file.
+            if (len(taken) > 1 or is_read) and not _closes_quotes(taken, delimiter):
+                raise _unclosed(name, reader.line_num - len(taken))
+            taken.clear()
+            if not row:
+                continue
+            width, num_rows = width or len(row), num_rows + 1
+            if len(row) != width:
+                kind = "header" if has_header else "first row"
+                raise DataError(
+                    f"{name}: row {num_rows - has_header}: must have {width} values, as the {kind}; given {len(row)}; "
+                    f"put values with {delimiter!r} in double quotes"
+                )
+            yield row
+    except csv.Error:  # a value is too long
+        raise (_unclosed(name, reader.line_num - len(taken)) if len(taken) > 1 else _too_long(name)) from None
 
 
-class _LongRowError(DataError):
-    """A row of a CSV file does not fit into a block."""
+def _unclosed(name: str, num_before: int) -> DataError:
+    return DataError(
+        f"{name}: line {num_before + 1}: must close the quotation mark of each value; "
+        'write marks inside a value twice, as ""'
+    )
 
 
-def _csv_batches(
-    name: str, delimiter: str, columns: Sequence[str], given: list[str] | None, *, block_bytes: int, skip: int
-) -> Iterator[Any]:
-    """Yield the rows of some columns as text, in small batches, without the first `skip` rows.
+def _closes_quotes(lines: Sequence[str], delimiter: str) -> bool:
+    try:
+        return len(list(csv.reader(lines, delimiter=delimiter, strict=True))) == 1
+    except csv.Error:
+        return False
 
-    Args:
-        name: The file.
-        delimiter: Between values.
-        columns: The columns to read.
-        given: The names of all columns where the file has no header.
-        block_bytes: Bytes that are read at a time.
-        skip: Rows to leave out.
-    """
-    block = pa_csv.ReadOptions(block_size=block_bytes, use_threads=False, column_names=given)
-    parsing = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    types = dict.fromkeys(columns, pa.string())
-    conversion = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types, strings_can_be_null=False)
+
+def _whole_lines(name: str) -> Iterator[str]:
+    """Yield the lines of a file with their ends, which may be those of any system; a value may hold some."""
     with reading_errors(name), open_bytes(name) as stream:
-        text = _QuoteCounter(stream, source=name)
-        try:
-            file = pa.PythonFile(text, mode="r")
-            for batch in pa_csv.open_csv(file, block, parsing, conversion):
-                num_skipped = min(skip, batch.num_rows)
-                skip -= num_skipped
-                # Values of Python take several times the memory of the block.
-                for start in range(num_skipped, batch.num_rows, _BATCH_ROWS):
-                    yield batch.slice(start, _BATCH_ROWS)
-        except pa.ArrowInvalid as error:
-            kind = _LongRowError if "straddling" in str(error) else DataError
-            header_rows = 0 if given else 1
-            problem = _quote_problem(name, delimiter) or f"{name}: {_csv_problem(str(error), delimiter, header_rows)}"
-            raise kind(problem) from None
-        if text.num_quotes % 2 and (problem := _quote_problem(name, delimiter)):
-            raise DataError(problem)
+        rest = ""
+        for text in text_blocks(stream, source=name):
+            if len(rest) > _MAX_ROW:
+                raise _too_long(name)
+            *complete, rest = io.StringIO(rest + text, newline="")
+            yield from complete
+        if rest:
+            yield rest
 
 
-class _QuoteCounter(Utf8Stream):
-    """Counts quotation marks while a file is read; their number is even if each that opens is closed."""
-
-    num_quotes = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes, all of them if it is negative; none at the end."""
-        data = super().read(size)
-        self.num_quotes += data.count(b'"')
-        return data
-
-
-# The rest of a quoted value, up to the mark that closes it; two marks are one of the text.
-_CLOSED = re.compile(r'(?:[^"]++|"")*+"')
-_UNCLOSED = '{name}: line {line}: must close the quotation mark of each value; write marks inside a value twice, as ""'
-
-
-def _quote_problem(name: str, delimiter: str) -> str:
-    """Return what is wrong with the first value over several lines that is not closed as it should; empty without."""
-    opened = 0
-    for number, line in enumerate(iterate_lines(name), start=1):
-        opened, is_broken = _opened_at(line, number, delimiter, opened)
-        if is_broken:
-            return _UNCLOSED.format(name=name, line=opened)
-    return _UNCLOSED.format(name=name, line=opened) if opened else ""
-
-
-def _opened_at(line: str, number: int, delimiter: str, opened: int) -> tuple[int, bool]:
-    """Return the line that opened the quoted value at the end of this one, 0 for none; and whether a value is broken.
-
-    A value of several lines is broken if text follows the mark that closes it.
-
-    Args:
-        line: The line.
-        number: Its number.
-        delimiter: Between values.
-        opened: The line that opened the value at its beginning, or 0.
-    """
-    rest, is_done = line, False
-    while not is_done:
-        if not opened and rest.startswith('"'):
-            opened, rest = number, rest[1:]
-        if opened:
-            closed = _CLOSED.match(rest)
-            if closed is None:
-                break
-            rest = rest[closed.end() :]
-            if opened < number and rest and not rest.startswith(delimiter):
-                return opened, True
-            opened = 0
-        _, found, rest = rest.partition(delimiter)
-        is_done = not found
-    return opened, False
+def _too_long(name: str) -> DataError:
+    return DataError(f"{name}: a row must have less than {_MAX_ROW >> 20} MiB; check its double quotes")
 
 
 def _open_tsv(name: str, has_header: bool) -> TableBlocks:
     """Open TSV without quotes if all lines have equally many values; otherwise with quotes, as CSV."""
     if len({line.count("\t") for line in _full_lines(name)}) > 1:
         return _open_delimited(name, "\t", has_header)
-    opened = open_lines(name, "\t", has_header=has_header, convert=_unquoted)
-    return replace(opened, names=tuple(_checked_names(name, list(opened.names))))
+    return open_lines(name, "\t", has_header=has_header, convert=_unquoted)
 
 
 def open_lines(name: str, separator: str, *, has_header: bool, convert: Callable[[str], str] = str) -> TableBlocks:
@@ -449,23 +402,11 @@ def open_lines(name: str, separator: str, *, has_header: bool, convert: Callable
     Raises:
         DataError: If the file cannot be read, or is empty.
     """
-    header = next(_full_lines(name), "")
-    if not header:
-        raise DataError(_NO_HEADER.format(name=name))
-    first = [convert(value) for value in header.split(separator)]
 
-    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        num_rows = 0
-        for block in batched(islice(_full_lines(name), int(has_header), None), _BATCH_ROWS):
-            rows = [line.split(separator) for line in block]
-            for number, row in enumerate(rows, start=num_rows + 1):
-                if len(row) <= max(columns):
-                    raise DataError(f"{name}: row {number}: must have {max(columns) + 1} values; given {len(row)}")
-            yield [[convert(row[column]) for row in rows] for column in columns]
-            num_rows += len(rows)
+    def rows() -> Iterator[list[str]]:
+        return (list(map(convert, line.split(separator))) for line in _full_lines(name))
 
-    names = [name.strip() for name in first] if has_header else _numbered(first)
-    return TableBlocks(name, tuple(names), read, has_header=has_header)
+    return _open_rows(name, rows, has_header=has_header)
 
 
 def _full_lines(name: str) -> Iterator[str]:
@@ -481,25 +422,8 @@ def _unquoted(value: str) -> str:
     return found[1].replace('""', '"') if found else value
 
 
-_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
-
-
-def _csv_problem(error: str, delimiter: str, header_rows: int = 1) -> str:
-    found = _RAGGED.search(error)
-    if found:
-        row, expected, given = found.groups()
-        kind = "header" if header_rows else "first row"
-        return (
-            f"row {int(row) - header_rows}: must have {expected} values, as the {kind}; given {given}; "
-            f"put values with {delimiter!r} in double quotes"
-        )
-    if "straddling" in error:
-        return f"a row must have less than {_BLOCKS_BYTES[-1] >> 20} MiB; check its double quotes"
-    return f"not valid CSV ({' '.join(error.split())[:120]}); check its double quotes"
-
-
-def _checked_names(source: str, names: list[str]) -> list[str]:
-    names = [name.strip() for name in names]
+def _checked_names(source: str, names: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in names)
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise DataError(f"{source}: columns must have different names; given '{repeated}' twice; rename one")
@@ -530,7 +454,7 @@ def _open_parquet(name: str) -> TableBlocks:
             for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
                 yield [_values(batch.column(column), name) for column in chosen]
 
-    return TableBlocks(name, tuple(_checked_names(name, list(schema.names))), read, _class_names(schema))
+    return TableBlocks(name, _checked_names(name, schema.names), read, _class_names(schema))
 
 
 @contextlib.contextmanager
@@ -566,7 +490,7 @@ def _open_dataset(folder: str, name: str = "") -> TableBlocks:
                 for batch in reader:
                     yield [_values(batch.column(schema.names[column]), name) for column in columns]
 
-    return TableBlocks(name, tuple(_checked_names(name, list(schema.names))), read, _class_names(schema))
+    return TableBlocks(name, _checked_names(name, schema.names), read, _class_names(schema))
 
 
 def arrow_files(folder: str, *, name: str = "") -> list[str]:

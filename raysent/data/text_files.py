@@ -9,10 +9,10 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
-import io
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -110,32 +110,6 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         data = stream.read(_BLOCK_BYTES)
 
 
-class Utf8Stream(io.RawIOBase):
-    """A file of text as a stream of UTF-8 without a BOM, for libraries that read streams; raises as `text_blocks`."""
-
-    def __init__(self, stream: IO[bytes], *, source: str) -> None:
-        self._blocks = text_blocks(stream, source=source)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes, all of them if it is negative; none at the end."""
-        parts, num_bytes = [self._rest], len(self._rest)
-        while size < 0 or num_bytes < size:
-            block = next(self._blocks, "").encode("utf-8")
-            if not block:
-                break
-            parts.append(block)
-            num_bytes += len(block)
-        data = b"".join(parts)
-        cut = len(data) if size < 0 else size
-        self._rest = data[cut:]
-        return data[:cut]
-
-
 def iterate_lines(name: str) -> Iterator[str]:
     """Yield the lines of a local or remote file, which may be gzipped; memory holds about a megabyte.
 
@@ -157,14 +131,8 @@ def _split_lines(stream: IO[bytes], name: str) -> Iterator[str]:
 
 def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield items in lists of `size`; the last may be shorter."""
-    block: list[Any] = []
-    for item in items:
-        block.append(item)
-        if len(block) == size:
-            yield block
-            block = []
-    if block:
-        yield block
+    iterator = iter(items)
+    yield from iter(lambda: list(islice(iterator, size)), [])
 
 
 def read_lines(file: Path | str | None) -> list[str]:

@@ -11,9 +11,6 @@ Source of the map: Kiros et al., 2015, section 2.2, and the released code, whose
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +20,7 @@ import filelock
 import numpy as np
 import numpy.typing as npt
 
+from raysent.data.text_files import open_bytes, reading_errors
 from raysent.data.vocabulary.tokens import UNK_ID
 from raysent.data.vocabulary.words import Vocabulary
 from raysent.errors import DataError
@@ -79,7 +77,7 @@ def _streamed(path: Path, wanted: frozenset[str] | None) -> WordVectors:
     """Return the vectors of the wanted words, read from the file."""
     read = _reader_of(path)
     kept: dict[str, np.ndarray] = {}
-    with _opened(path) as stream:
+    with reading_errors(str(path)), open_bytes(str(path)) as stream:
         for where, word, vector in read(path, stream, wanted):
             if not np.isfinite(vector).all():
                 raise DataError(f"{where}: must hold finite numbers; given NaN or infinity for the word '{word}'")
@@ -124,7 +122,7 @@ def _parse(path: Path, words_file: Path, values_file: Path) -> bool:
     rows = values_file.with_suffix(".rows")
     dim = 0
     try:
-        with _opened(path) as stream, rows.open("wb") as out:
+        with reading_errors(str(path)), open_bytes(str(path)) as stream, rows.open("wb") as out:
             for _, word, vector in _reader_of(path)(path, stream, None):
                 if word not in words and "\n" not in word:
                     words[word], dim = None, len(vector)
@@ -144,26 +142,6 @@ def _parse(path: Path, words_file: Path, values_file: Path) -> bool:
 
 def _reader_of(path: Path) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
     return _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, decompressed if it is gzipped.
-
-    Raises:
-        DataError: If it is missing, unreadable or truncated.
-    """
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path}: must be a file; it is a folder, a pipe or a device")
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            yield stream  # type: ignore[misc]  # typeshed does not declare GzipFile as IO[bytes]
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file of word vectors") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: truncated or not gzip ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> Iterator[tuple[str, str, np.ndarray]]:
