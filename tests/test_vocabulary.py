@@ -386,7 +386,7 @@ def test_large_file_of_vectors_is_parsed_once(tmp_path, monkeypatch, kind):
     plain = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
     monkeypatch.setattr(vectors_module, "_CACHED_BYTES", 0)
     first = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
-    monkeypatch.setattr(vectors_module, "_opened", lambda _: pytest.fail("parsed again"))
+    monkeypatch.setattr(vectors_module, "open_bytes", lambda _: pytest.fail("parsed again"))
     again = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
     for expected, *others in zip(plain, first, again, strict=True):
         for found in others:
