@@ -153,6 +153,14 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
 SpaceArgument = Annotated[
     str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
 ]
+SpaceOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SPACE",
+        help="A search-space file, or the bare name of one in search_spaces/; with --task, by default everything.",
+        show_default=False,
+    ),
+]
 ModelsArgument = Annotated[
     list[str],
     typer.Argument(

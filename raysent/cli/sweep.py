@@ -40,6 +40,7 @@ from raysent.cli.options import (
     SeedOption,
     SetOption,
     SpaceArgument,
+    SpaceOrNone,
     TasksOption,
     YesOption,
     arguments_of,
@@ -62,8 +63,8 @@ SubmittedArgument = Annotated[
 
 @with_settings("trials", "time", "budget", "deadline")
 def sweep(
-    space: SpaceArgument,
     settings: Any,
+    space: SpaceOrNone = None,
     corpus: CorpusOption = None,
     run: RunOption = None,
     tasks: TasksOption = None,
@@ -86,6 +87,8 @@ def sweep(
 ) -> None:
     """Search a space; then evaluate, combine and report.
 
+    With --task alone: all families, on the text of the table's own training rows, for ten minutes.
+
     Trains many runs and stops poor ones early; then evaluates the best trials on tasks, combines them into an
     ensemble, and writes a report. --set takes any name of a run (training.batch_size), of limits, cost and evaluation
     (limits.concurrent, cost.max_hourly, evaluation.retrain), and: scale=paper for the published settings of the
@@ -97,6 +100,8 @@ def sweep(
     if cluster is not None:
         if address is not None or dry_run:
             raise ConfigError("cluster: must not stand beside --address or --dry-run")
+        if space is None:
+            raise ConfigError("cluster: must stand beside a search space; name one, such as everything, and --corpus")
         followed = raysent.sweep_on_cluster(space, cluster, run=run, seed=seed, as_json=as_json, **given)
         _print_followed(followed, as_json=as_json)
     given |= {"run": run, "address": address, "progress": not as_json}
@@ -116,8 +121,8 @@ def sweep(
 
 @with_settings("trials", "time", "budget", "deadline")
 def plan(
-    space: SpaceArgument,
     settings: Any,
+    space: SpaceOrNone = None,
     corpus: CorpusOption = None,
     run: RunOption = None,
     tasks: TasksOption = None,
@@ -273,10 +278,10 @@ def train(
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the base run of a space.
+    """Train the run that a sweep of a space would try first.
 
-    What it searches is left out; --set changes the base, as in training.batch_size=200, and takes scale=paper,
-    workers=N and gpus_per_worker=X. Training continues from the last checkpoint of the run folder, if it has one.
+    --set changes it, as in training.batch_size=200, and takes scale=paper, workers=N and gpus_per_worker=X. Training
+    continues from the last checkpoint of the run folder, if it has one.
     """
     given: dict[str, Any] = {
         "run": run,

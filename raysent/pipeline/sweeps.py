@@ -34,6 +34,7 @@ from raysent.pipeline.arguments import (
     tasks_of,
     view_of,
 )
+from raysent.pipeline.default_space import default_space, take_along
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def plan(  # noqa: PLR0913 - the options of the command
-    space: Space,
+    space: Space | None = None,
     *,
     corpus: str | Path | None = None,
     set: Mapping[str, Any] | None = None,
@@ -96,7 +97,8 @@ def plan(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: As for `sweep`.
     """
-    checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
+    given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
+    checked = default_space(tasks=tasks, **given) if space is None else space_of(space, **given)
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
@@ -112,7 +114,7 @@ def plan(  # noqa: PLR0913 - the options of the command
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
-    space: Space,
+    space: Space | None = None,
     *,
     corpus: str | Path | None = None,
     set: Mapping[str, Any] | None = None,
@@ -134,7 +136,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
     """Search a space; then evaluate the best trials, combine them and write a report.
 
     Args:
-        space: A search-space file, the bare name of a shipped one, its values, or a `SearchSpace`.
+        space: A search-space file, the bare name of a shipped one, its values, or a `SearchSpace`. By default
+            `everything`, on the text of the training rows of `tasks` where no corpus is given, for ten minutes where no
+            limit is.
         corpus: Text to train on: a file, folder, glob, ``s3://`` address, or ``docs``, the embedded corpus.
         set: Dotted name -> value of the base run; a value ends the search over its name. ``search.NAME`` searches it.
         run: The run folder to create, also ``s3://BUCKET/FOLDER``; ``runs/NAME-DATE`` by default.
@@ -170,7 +174,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         DataError: If the corpus or a task's files cannot be used.
         ArtifactError: If the run folder is in use.
     """
-    checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
+    given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
+    checked = default_space(tasks=tasks, **given) if space is None else space_of(space, **given)
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)
@@ -187,6 +192,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if messages.is_terminal:
         print_lines(lines)
     check_free(folder)
+    checked = take_along(checked, folder)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
         checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)

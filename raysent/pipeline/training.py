@@ -27,6 +27,7 @@ from raysent.storage import address_of, open_folder
 from raysent.storage.layout import RUN_FILE, SEED_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import load_record
 from raysent.sweeps.fitting import fit_to_machine
+from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import absolute_paths, with_absolute_paths
 from raysent.training.data import open_training_data
 from raysent.training.outcome import Outcome, ended_outcome, load_reports
@@ -60,7 +61,9 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out what
     address: str | None = None,
     progress: bool = True,
 ) -> SentenceModel | list[SentenceModel]:
-    """Train the base run of a space on Ray Train workers; what the space searches is left out.
+    """Train the run that a sweep of a space would try first, on Ray Train workers.
+
+    That is its base with what the sampler draws first; `set` of a searched name sets it instead.
 
     Training continues from the last checkpoint of the run folder, if it has one.
 
@@ -164,7 +167,7 @@ def train_space(
     seeds: int | None = None,
     **options: Any,
 ) -> list[TrainedRun]:
-    """Train the base run of a space and write its report; options as for `train`.
+    """Train what a space would try first and write its report; options as for `train`.
 
     Raises:
         RaysentError: With the line of the search space that is at fault, if one is.
@@ -176,14 +179,16 @@ def train_space(
     with ProgressLines(is_quiet=not progress) as bar:
         checked = fit_to_machine(checked, address=address, is_sweep=False, progress=bar)
     print_lines(fitted_lines(checked) if progress else [])
-    config = checked.config({})
+    first = make_sampler(checked, seed=0).ask(0) if checked.domains else None
+    params = {} if first is None else first[0]
+    config = checked.config(params)
     configs = _with_seeds(config, config.seed if seed is None else seed, seeds)
     try:
         return train_all(
             configs, checked.name, seeds=seeds, interruptions_per_hour=checked.cost.interruptions_per_hour, **options
         )
     except RaysentError as error:
-        raise checked.located(error, {}) from None
+        raise checked.located(error, params) from None
 
 
 def train_trial(

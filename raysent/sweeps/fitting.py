@@ -13,13 +13,14 @@ from __future__ import annotations
 import copy
 import datetime
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from raysent.config import get_dotted, set_dotted
+from raysent.config import Override, get_dotted, set_dotted
 from raysent.errors import RaysentError
 from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
@@ -29,7 +30,9 @@ from raysent.sweeps.layout import Layout, Machines, layout
 from raysent.sweeps.machines import machines_at
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
-from raysent.sweeps.space.domains import FORMS
+from raysent.sweeps.space.domains import FORMS, Choice
+from raysent.sweeps.space.overrides import apply_overrides
+from raysent.sweeps.space.space import FAMILY
 from raysent.training.data import TextSize, open_training_data, text_size
 from raysent.training.duration import guess_epoch_s, recent_run_s
 from raysent.training.run import RunConfig
@@ -49,6 +52,11 @@ _MOST_OF_TIME = 0.8
 _NUM_DRAWN = 24
 # Errors of the time of a trial, as standard deviations of its logarithm: given, measured, and guessed by its size.
 _GIVEN_SIGMA, _SPEED_SIGMA, _UNMEASURED_SIGMA = 0.35, 0.2, 0.7
+
+# Encoders of the order of words that read the text less often are worse than the mean of the vectors they start from.
+_PASSES_OF_ORDER = 2.0
+# Objectives of neighbours learn nothing from the other sentences.
+_LEAST_WITH_NEIGHBOURS = 0.5
 
 # Rarer words have too few occurrences for a vector of their own.
 _MIN_COUNT = 3
@@ -102,6 +110,7 @@ class Situation:
         trial_s: Seconds that a trial may train if it is not stopped early; None for no limit.
         limit: Where `trial_s` comes from, in words.
         num_documents: Documents of the text that are large enough for the metric `document_accuracy`.
+        with_neighbours: The part of the sentences that have a neighbour in their document.
         tasks: The tasks that the user names; None where there are none.
     """
 
@@ -112,6 +121,7 @@ class Situation:
     trial_s: float | None = None
     limit: str = ""
     num_documents: int = 0
+    with_neighbours: float = 1.0
     tasks: DownstreamConfig | None = None
 
 
@@ -142,6 +152,10 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
     for name, why in space.fitted.items():
         if name == "metric":
             found = [space.metric]
+        elif name == FAMILY:
+            found = list(space.domains[name].edges())
+        elif name.startswith("limits."):
+            found = [get_dotted(values, name)]
         elif "." in name:
             found = [place[key] for place, key in _places(values, name)]
         else:  # a part of a run, such as the encoder
@@ -306,6 +320,7 @@ def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Lay
         trial_s=trial_s,
         limit=limit,
         num_documents=count_documents(size.documents),
+        with_neighbours=float(size.documents[size.documents > 1].sum() / max(1, size.documents.sum())),
     )
 
 
@@ -402,6 +417,30 @@ class _Fitting:
         place[key] = value
         self.change(name, lambda *_: value, why)
 
+    def leave_out(self, name: str, labels: Collection[str], why: str) -> None:
+        """Leave labels out of a choice that is searched."""
+        left = [label for label in self.options(name) if label not in labels]
+        document = replace(self._space.document, values=self._values)
+        self._values = dict(apply_overrides(document, [Override(f"search.{name}", {"choice": left}, "fit")]).values)
+        self._reasons[name] = why
+
+    def options(self, name: str) -> list[str]:
+        """Return the labels of a choice that is searched; none where it is no choice."""
+        domain = self.space().domains.get(name)
+        return [str(label) for label in domain.options] if isinstance(domain, Choice) else []
+
+    def configs(self, name: str) -> dict[str, RunConfig]:
+        """Return the first run of each label of a choice that is searched."""
+        space = self.space()
+        found: dict[str, RunConfig] = {}
+        for params in space.edges():
+            found.setdefault(params[name], space.config(params))
+        return found
+
+    def mean_seconds(self, configs: Sequence[RunConfig]) -> RunSeconds:
+        """Return the mean seconds of parts of runs."""
+        return self._speed(configs)
+
     def put_metric(self, metric: str, settings: Mapping[str, Any], why: str) -> None:
         """Rank by a metric, with the settings of the validation that it needs."""
         self._values["metric"] = metric
@@ -457,6 +496,10 @@ def _places(values: Mapping[str, Any], name: str) -> Iterator[tuple[dict[str, An
         yield from _inside(base.get(section), key)
     for searched, domain in search.items():
         parts = searched.split(".")
+        if searched == FAMILY:
+            for option in domain.get("choice", {}).values():
+                for section in sections:
+                    yield from _inside(option.get(section), key)
         if parts[0] not in sections:
             continue
         if parts[-1] == key:
@@ -518,6 +561,40 @@ def _fit_metric(fitting: _Fitting, _: str) -> None:
             f"no tasks are named, and the text has {num_documents} of the {NUM_DOCUMENTS} documents of "
             f"{sentences_of_document()} sentences that document_accuracy needs",
         )
+
+
+def _fit_family(fitting: _Fitting, name: str) -> None:
+    """Leave out families whose pairs are not there, and those that this text or this time teaches nothing."""
+    configs, now = fitting.configs(name), fitting.now
+    reasons: list[str] = []
+    left = dict(configs)
+
+    def leave_out(labels: Sequence[str], why: str) -> None:
+        if labels and len(labels) < len(left):
+            reasons.append(f"without {', '.join(labels)}: {why}")
+            for label in labels:
+                del left[label]
+
+    absent = {label: file for label, config in left.items() if (file := _absent_pairs(config))}
+    leave_out(list(absent), f"no file {', '.join(dict.fromkeys(absent.values()))}")
+    if now.with_neighbours < _LEAST_WITH_NEIGHBOURS:
+        alone = [label for label, config in left.items() if config.objective.learns_from_neighbours]
+        leave_out(alone, f"{1 - now.with_neighbours:.0%} of the sentences stand alone in their document")
+    slow = [label for label, config in left.items() if config.encoder.reads_order]
+    if slow and now.trial_s is not None:
+        passes = now.trial_s / fitting.mean_seconds([left[label] for label in slow]).epoch_s
+        if passes < _PASSES_OF_ORDER:
+            times = f"a trial of {format_duration(now.trial_s)} reads the text {_count(passes)} times"
+            leave_out(slow, f"{times}; in that, bags of words learn more")
+    fitting.leave_out(name, configs.keys() - left.keys(), "; ".join(reasons) or "all families can learn from this text")
+
+
+def _absent_pairs(config: RunConfig) -> str:
+    """Return a file of pairs that a run reads and that is not there; empty if there is none."""
+    if config.pairs is None or config.source is not config.pairs:
+        return ""
+    files = [config.pairs.path] if isinstance(config.pairs.path, str) else config.pairs.path
+    return next((file for file in files if not file.startswith("s3://") and not Path(file).exists()), "")
 
 
 def _fit_vocabulary(fitting: _Fitting, name: str) -> None:
@@ -634,6 +711,7 @@ def _rounded(passes: float) -> float:
 # Last part of a name -> its rule, in the order in which they depend on each other.
 _RULES: dict[str, Callable[[_Fitting, str], None]] = {
     "metric": _fit_metric,
+    FAMILY: _fit_family,
     "size": _fit_vocabulary,
     "dim": _fit_dim,
     "precision": _fit_precision,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import pydantic
 import torch
@@ -26,8 +26,11 @@ class EncoderConfig(StrictModel):
     """Settings of an encoder, and what follows from them without building it.
 
     Attributes:
+        reads_order: Whether the order of words matters.
         type: The encoder's name.
     """
+
+    reads_order: ClassVar[bool] = True
 
     type: str
 

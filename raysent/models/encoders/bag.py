@@ -5,7 +5,7 @@ Source: Logeswaran and Lee, 2018, appendix B; the released code sums.
 
 from __future__ import annotations
 
-from typing import Literal, Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 import pydantic
 from torch import Tensor
@@ -22,6 +22,8 @@ class Config(WordEncoderConfig):
     Attributes:
         pooling: Whether word vectors are summed or averaged.
     """
+
+    reads_order: ClassVar[bool] = False
 
     type: Literal["bag"] = "bag"
     pooling: Literal["sum", "mean"] = "sum"

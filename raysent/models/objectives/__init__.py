@@ -172,6 +172,11 @@ class ObjectiveConfig(StrictModel):
         """
         return CONTEXT_METRICS if isinstance(self.batches, ContextBatches) and self.num_towers == 2 else ()
 
+    @property
+    def learns_from_neighbours(self) -> bool:
+        """Whether a sentence without a neighbour in its document teaches nothing."""
+        return isinstance(self.batches, ContextBatches | TripletBatches) and not self.trains_code
+
     def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
         """Refuse encoders that the objective cannot train.
 

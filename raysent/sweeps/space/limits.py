@@ -126,6 +126,7 @@ class Limits(StrictModel):
 
 FittedName = Literal[
     "metric",
+    "family",
     "vocabulary.size",
     "encoder.hidden_size",
     "encoder.embedding.dim",

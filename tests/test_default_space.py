@@ -1,0 +1,119 @@
+"""A sweep of tasks alone: every family that can learn, on the text of the tasks' own training rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import raysent
+from raysent.config import parse_yaml
+from raysent.errors import ConfigError
+from raysent.evaluation.tasks import load_divided
+from raysent.pipeline import training
+from raysent.pipeline.default_space import default_space, take_along
+from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fitted_settings
+from raysent.sweeps.samplers import make_sampler
+from raysent.sweeps.space import find_space, parse_space, read_space
+
+LONG = Situation(num_train=97_000, num_words=16_000)
+PAIRED = {"cse", "paragram_phrase", "infersent"}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of rows of two sentences."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    rows = [
+        f'"The number {n} is large. It was number {n}, {word}.",{word}' for n in range(60) for word in ("good", "bad")
+    ]
+    path = tmp_path / "reviews.csv"
+    path.write_text("text,label\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def _space(table: Path, **arguments):
+    return default_space(**{"tasks": [str(table)], "corpus": None, "data": None, "set": None, **arguments})
+
+
+def test_text_is_that_of_the_rows_that_do_not_test(table, tmp_path):
+    """Each training text once, and no test row; a run has its own copy, as the cache may be emptied."""
+    space = _space(table)
+    (task,) = load_divided([str(table)])
+    path = Path(space.config(space.first_params()).corpus.path)
+    texts = {json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()}
+    assert texts == {task.sentences[0][row] for row in task.train}
+    assert not texts & {task.sentences[0][row] for row in task.test}
+    assert len(task.test)
+    taken = take_along(space, tmp_path / "run")
+    assert taken.config(taken.first_params()).corpus.path == str(tmp_path / "run" / "text.jsonl")
+    assert (tmp_path / "run" / "text.jsonl").read_bytes() == path.read_bytes()
+
+
+def test_what_was_decided_for_the_user_has_a_reason_and_what_is_given_has_none(table, tmp_path):
+    """The time, the trials and the text are chosen only where nothing else is said."""
+    chosen = _space(table)
+    assert (chosen.limits.time, chosen.limits.trials, chosen.metric) == ("10m", 12, "downstream")
+    assert {one.name for one in fitted_settings(chosen)} == {"corpus", "limits.time", "limits.trials"}
+    own = tmp_path / "own.txt"
+    own.write_text("One.\nTwo.\n")
+    given = _space(table, corpus=str(own), budget="4usd", usd_per_hour=1.0, trials=3)
+    assert (given.limits.time, given.limits.trials) == (None, 3)
+    assert not given.fitted
+    assert given.config(given.first_params()).corpus.path == str(own)
+
+
+def test_neither_a_space_nor_a_task_is_one_line():
+    """Both are named."""
+    with pytest.raises(ConfigError, match=r"^space: must be given where no task is; name one, such as quick_thoughts"):
+        raysent.plan()
+
+
+@pytest.mark.parametrize(
+    ("situation", "seconds", "families"),
+    [
+        (LONG, 1.0, {"quick_thoughts", "quick_thoughts_bow", "multichannel", "skip_thoughts", "view_agreement", "view_generation", "binary"}),
+        (Situation(97_000, 16_000, with_neighbours=0.2), 1.0, {"binary"}),
+        (Situation(97_000, 16_000, trial_s=10.0), 6.0, {"quick_thoughts_bow", "binary"}),
+        (Situation(97_000, 16_000, trial_s=10.0), 4.0, {"quick_thoughts", "quick_thoughts_bow", "multichannel", "skip_thoughts", "view_agreement", "view_generation", "binary"}),
+    ],
+)  # fmt: skip
+def test_families_that_cannot_learn_are_left_out(situation, seconds, families, tmp_path, monkeypatch):
+    """Of sentences that stand alone, of pairs that are not there, and of the order of words in too few passes."""
+    monkeypatch.chdir(tmp_path)
+    space = fit_space(read_space(find_space("everything")), situation, speed=lambda _: RunSeconds(seconds))
+    assert set(space.domains["family"].edges()) == families
+    assert "no file data/ppdb-2.0-xl-phrasal.gz" in space.fitted["family"]
+    for number in range(30):
+        params, _ = make_sampler(space, seed=number).ask(0)
+        space.config(params)
+
+
+def test_families_whose_pairs_are_there_stay(tmp_path, monkeypatch):
+    """Only a missing file leaves one out."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "ppdb-2.0-xl-phrasal.gz").touch()
+    space = fit_space(read_space(find_space("everything")), LONG, speed=lambda _: RunSeconds(1.0))
+    assert PAIRED & set(space.domains["family"].edges()) == {"cse", "paragram_phrase"}
+
+
+def test_train_trains_what_a_sweep_would_try_first(tmp_path, monkeypatch):
+    """Its parameters are drawn by the space's sampler; what is set is not searched."""
+    space = parse_space(
+        parse_yaml(
+            "base: {encoder: {type: bag, embedding: {dim: 4}}, objective: {type: context_prediction}}\n"
+            "search: {training.batch_size: {choice: [11, 12, 13, 14, 15]}, encoder.embedding.dim: {choice: [5, 6, 7]}}"
+        ),
+        name="two",
+    )
+    trained = []
+    monkeypatch.setattr(training, "train_all", lambda configs, *_, **__: trained.extend(configs))
+    training.train_space(space, seed=3, progress=False)
+    training.train_space(space, set={"training.batch_size": 9}, progress=False)
+    (drawn, _) = make_sampler(space, seed=0).ask(0)
+    first, other = trained
+    assert (first.training.batch_size, first.encoder.dim, first.seed) == (*drawn.values(), 3)
+    assert other.training.batch_size == 9
+    assert other.encoder.dim in (5, 6, 7)
