@@ -15,6 +15,7 @@ from raysent.errors import ArtifactError
 from raysent.storage import load_tensors, mirror, read_json
 from raysent.training.checkpoint import Heartbeat, Progress, load_checkpoint, save_checkpoint, steps_lost
 from raysent.training.interruptions import (
+    _FIRST_BYTES_PER_S,
     CHECK_INTERVAL_S,
     Interruptions,
     ModelsAtReports,
@@ -43,20 +44,34 @@ def test_best_interval_loses_least() -> None:
     assert best_interval_s(save_s, per_hour=per_hour) == pytest.approx(float(grid[lost.argmin()]), abs=0.2)
 
 
-def _saves(timer: SaveTimer, *, until_s: int, left_s: Callable[[int], float | None]) -> list[int]:
+class _Timer(SaveTimer):
+    """A timer whose seconds and notice are set by the test, and whose first guess of a save is `save_s` seconds."""
+
+    def __init__(self, *, per_hour: float = 0.0, save_s: float = 1.0) -> None:
+        self.now_s, self.left_s = 0.0, None
+        interruptions = Interruptions(notice=lambda: self.left_s, per_hour=per_hour)
+        save_bytes = round(save_s * _FIRST_BYTES_PER_S)
+        super().__init__(interruptions, save_bytes=save_bytes, clock=lambda: self.now_s)
+
+    def at(self, now_s: float, left_s: float | None = None) -> SaveTimer:
+        """Set the time and the notice."""
+        self.now_s, self.left_s = now_s, left_s
+        return self
+
+
+def _saves(timer: _Timer, *, until_s: int, left_s: Callable[[int], float | None]) -> list[int]:
     """Return the seconds at which a run saves that checks every second, and saves in half a second."""
     saves = []
     for now_s in range(1, until_s + 1):
-        if timer.is_due(now_s=now_s, left_s=left_s(now_s)):
-            timer.record_save(now_s=now_s, took_s=0.5, left_s=left_s(now_s))
+        if timer.at(now_s, left_s(now_s)).is_due():
+            timer.record_save(took_s=0.5)
             saves.append(now_s)
     return saves
 
 
 def test_timer_saves_after_a_notice_and_before_its_deadline() -> None:
     """Two saves keep the training in between."""
-    timer = SaveTimer(per_hour=0.0, now_s=0.0)
-    saves = _saves(timer, until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None)
+    saves = _saves(_Timer(), until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None)
     assert saves == [10, 130 - int(2 * 0.5 + 2 * CHECK_INTERVAL_S)]
 
 
@@ -67,43 +82,43 @@ def test_timer_follows_a_second_notice_and_a_cancelled_one() -> None:
     def left_s(now_s: int) -> float | None:
         return next((at - now_s for times, at in deadlines.items() if now_s in times), None)
 
-    assert _saves(SaveTimer(per_hour=0.0, now_s=0.0), until_s=150, left_s=left_s) == [10, 30, 57, 80]
+    assert _saves(_Timer(), until_s=150, left_s=left_s) == [10, 30, 57, 80]
 
 
 def test_timer_saves_once_for_a_notice_that_leaves_no_time() -> None:
     """If the time left is shorter than a save, the first save is the last."""
-    assert _saves(SaveTimer(per_hour=0.0, now_s=0.0), until_s=10, left_s=lambda now_s: 2.0 - now_s) == [1]
+    assert _saves(_Timer(), until_s=10, left_s=lambda now_s: 2.0 - now_s) == [1]
 
 
 def test_timer_saves_at_the_best_interval() -> None:
     """The interval follows the measured duration of a save."""
-    timer = SaveTimer(per_hour=36.0, now_s=0.0)
     first, second = math.ceil(best_interval_s(1.0, per_hour=36.0)), math.ceil(best_interval_s(0.5, per_hour=36.0))
-    assert _saves(timer, until_s=40, left_s=lambda _: None) == [first, first + second, first + 2 * second]
+    saves = _saves(_Timer(per_hour=36.0), until_s=40, left_s=lambda _: None)
+    assert saves == [first, first + second, first + 2 * second]
 
 
 def test_timer_saves_at_reports_for_a_twenty_fifth_of_the_time() -> None:
     """And a quarter of a second more, so that the first saves of a small model are made at once."""
-    timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.65)
-    assert not timer.is_due_at_report(now_s=9.9)
-    assert timer.is_due_at_report(now_s=10.1)
-    timer.record_save(now_s=10.1, took_s=0.4)
-    assert not timer.is_due_at_report(now_s=13.7)
-    assert timer.is_due_at_report(now_s=13.8)
-    timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.2)
-    assert timer.is_due_at_report(now_s=0.0)
-    timer.record_save(now_s=0.0, took_s=0.2)
-    assert not timer.is_due_at_report(now_s=0.1)
+    timer = _Timer(save_s=0.65)
+    assert not timer.at(9.9).is_due_at_report()
+    assert timer.at(10.1).is_due_at_report()
+    timer.record_save(took_s=0.4)
+    assert not timer.at(13.7).is_due_at_report()
+    assert timer.at(13.8).is_due_at_report()
+    timer = _Timer(save_s=0.2)
+    assert timer.is_due_at_report()
+    timer.record_save(took_s=0.2)
+    assert not timer.at(0.1).is_due_at_report()
 
 
 def test_timer_saves_at_every_report_after_a_notice() -> None:
     """However long a save takes, until the notice is cancelled."""
-    timer = SaveTimer(per_hour=0.0, now_s=0.0)
-    timer.record_save(now_s=1.0, took_s=5.0)
-    timer.is_due(now_s=2.0, left_s=120.0)
-    assert timer.is_due_at_report(now_s=2.0)
-    timer.is_due(now_s=3.0, left_s=None)
-    assert not timer.is_due_at_report(now_s=3.0)
+    timer = _Timer()
+    timer.at(1.0).record_save(took_s=5.0)
+    timer.at(2.0, 120.0).is_due()
+    assert timer.is_due_at_report()
+    timer.at(3.0, None).is_due()
+    assert not timer.is_due_at_report()
 
 
 @pytest.fixture
@@ -310,13 +325,13 @@ def test_heartbeat_ignores_errors_of_the_bucket(tmp_path: Path, monkeypatch: pyt
 
 def test_timer_counts_models_among_its_saves() -> None:
     """Checkpoints and models share a twenty-fifth of the time, and the model of the end is one of them."""
-    timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.1)
+    timer = _Timer(save_s=0.1)
     timer.record_model(took_s=0.2)
-    assert not timer.is_model_due(now_s=14.9)  # 0.2 + 0.4 seconds
-    assert timer.is_model_due(now_s=15.1)
-    timer.record_save(now_s=15.1, took_s=0.3)
-    assert not timer.is_model_due(now_s=22.4)  # 0.5 + 0.4
-    assert timer.is_model_due(now_s=22.6)
+    assert not timer.at(14.9).is_model_due()  # 0.2 + 0.4 seconds
+    assert timer.at(15.1).is_model_due()
+    timer.record_save(took_s=0.3)
+    assert not timer.at(22.4).is_model_due()  # 0.5 + 0.4
+    assert timer.at(22.6).is_model_due()
 
 
 def _seen_models(folder: Path, **options: Any) -> tuple[Callable[[Report], bool], list[tuple[int, int | None]]]:

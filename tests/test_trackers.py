@@ -23,8 +23,7 @@ import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
-from raysent.sweeps import read_events, read_sweep
-from raysent.sweeps.optuna_study import study_of
+from raysent.sweeps import read_events, read_sweep, study_of
 from raysent.sweeps.ray_tune import check_callbacks
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.limits import ComponentChoice

@@ -26,10 +26,10 @@ from raysent.sweeps import RecordedSweep, read_ledger, read_sweep, spent_usd, tr
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.journal_replay import not_replayable
-from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.ranking import median_values
 from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trackers.optuna_storage import study_of
 from raysent.sweeps.trial import trial_name
 from raysent.training.outcome import Outcome
 from raysent.training.validation import chance_of

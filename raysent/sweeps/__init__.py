@@ -13,7 +13,6 @@
 - `fitting`: settings chosen for the text, the machine and the time
 - `preparation`: the text that trials share, and the space checked against it
 - `driver`: start and resume
-- `optuna_study`: a sweep as an Optuna study
 - `journal_replay`: every decision derived again from the journal
 """
 

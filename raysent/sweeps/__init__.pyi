@@ -16,7 +16,6 @@ from .journal_replay import replay as replay
 from .layout import Layout as Layout
 from .machines import Workers as Workers
 from .machines import num_workers as num_workers
-from .optuna_study import study_of as study_of
 from .preparation import check_task_names as check_task_names
 from .preparation import prepare_space as prepare_space
 from .random_draws import RandomSampler as RandomSampler
@@ -30,6 +29,7 @@ from .samplers import make_sampler as make_sampler
 from .schedulers import Scheduler as Scheduler
 from .schedulers import make_scheduler as make_scheduler
 from .trackers import Tracker as Tracker
+from .trackers.optuna_storage import study_of as study_of
 from .trial import ENDED as ENDED
 from .trial import Trial as Trial
 from .trial import TrialReport as TrialReport

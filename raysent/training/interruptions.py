@@ -1,8 +1,7 @@
 """Interruptions of a run: notices of them, and when to save a checkpoint.
 
 A checkpoint between reports is due at the interval that loses least, at once after a notice, and just before the
-deadline of a notice. A report has a checkpoint unless all saves would take too large a part of the time. `SaveTimer`
-decides on plain values; `InterruptionMonitor` gives it the time, and asks for notices about once a second.
+deadline of a notice. A report has a checkpoint unless all saves would take too large a part of the time.
 """
 
 from __future__ import annotations
@@ -65,118 +64,88 @@ def best_interval_s(save_s: float, *, per_hour: float) -> float:
 
 
 class SaveTimer:
-    """Decides when a checkpoint between reports is due.
+    """Decides when a session of a run saves a checkpoint between reports, asking for notices about once a second.
 
     A notice asks for two saves: one at once, and one just before the deadline, which keeps the training in between.
-    """
-
-    def __init__(self, *, per_hour: float, now_s: float, save_s: float = 1.0) -> None:
-        """Start at `now_s`, on the caller's clock, with a guess of the seconds of a save."""
-        self.save_s = self._model_s = save_s
-        self._per_hour = per_hour
-        self._started_s = self._saved_s = now_s
-        self._spent_s = 0.0
-        self._deadline_s: float | None = None
-        self._saves_left = 0
-
-    @property
-    def margin_s(self) -> float:
-        """Seconds before a deadline at which the last save starts: two saves and two checks."""
-        return 2 * self.save_s + 2 * CHECK_INTERVAL_S
-
-    def is_due(self, *, now_s: float, left_s: float | None) -> bool:
-        """Return whether to save now.
-
-        Args:
-            now_s: On the caller's clock.
-            left_s: Seconds until the machine is reclaimed; None without a notice.
-        """
-        self._update_deadline(now_s, left_s)
-        if self._saves_left == 2 or (self._saves_left == 1 and left_s is not None and left_s <= self.margin_s):
-            return True
-        return now_s - self._saved_s >= best_interval_s(self.save_s, per_hour=self._per_hour)
-
-    def is_due_at_report(self, *, now_s: float) -> bool:
-        """Return whether a report has a checkpoint: if saves take little time, and after a notice always."""
-        is_cheap = self._spent_s + self.save_s <= _ADVANCE_S + _MAX_PART * (now_s - self._started_s)
-        return is_cheap or self._deadline_s is not None
-
-    def is_model_due(self, *, now_s: float) -> bool:
-        """Return whether a report that may have a model has one: if saves, and the one at the end, take little time."""
-        return self._spent_s + 2 * self._model_s <= _MAX_PART * (now_s - self._started_s)
-
-    def record_save(self, *, now_s: float, took_s: float, left_s: float | None = None) -> None:
-        """Record that a checkpoint was saved in `took_s` seconds."""
-        self._spent_s += took_s
-        is_last = left_s is not None and left_s <= self.margin_s
-        self._saves_left = 0 if is_last else min(self._saves_left, 1)
-        self._saved_s, self.save_s = now_s, took_s
-
-    def record_model(self, *, took_s: float) -> None:
-        """Record that a model was saved in `took_s` seconds."""
-        self._spent_s += took_s
-        self._model_s = took_s
-
-    def _update_deadline(self, now_s: float, left_s: float | None) -> None:
-        if left_s is None:
-            self._deadline_s, self._saves_left = None, 0
-        elif self._deadline_s is None or abs(now_s + left_s - self._deadline_s) > _SAME_DEADLINE_S:
-            self._deadline_s, self._saves_left = now_s + left_s, 2
-
-
-class InterruptionMonitor:
-    """Checks for interruptions about once a second, on the clock of one session of a run.
 
     Attributes:
         next_check: The step of the next check.
     """
 
-    def __init__(self, interruptions: Interruptions, *, step: int, seconds: float, save_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        interruptions: Interruptions,
+        *,
+        step: int = 0,
+        seconds: float = 0.0,
+        save_bytes: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Start a session.
 
         Args:
             interruptions: The interruptions to expect.
             step: The first step of the session.
             seconds: Duration of the earlier sessions.
-            save_bytes: Size of a checkpoint.
+            save_bytes: Size of a checkpoint, for a guess of the seconds of a save.
+            clock: Returns seconds.
         """
         self.next_check = step + 1
-        self._notice = interruptions.notice
+        self._notice, self._per_hour, self._clock = interruptions.notice, interruptions.per_hour, clock
+        self._save_s = self._model_s = save_bytes / _FIRST_BYTES_PER_S
+        self._checked_step = step
+        self._checked_s = self._started_s = self._saved_s = clock()
+        self._earlier_s, self._spent_s = seconds, 0.0
+        # The notice: seconds left at the last check, when they will have passed, and how many saves it still asks for.
         self._left_s: float | None = None
-        self._checked_step, self._checked_s = step, time.perf_counter()
-        self._started_s = self._checked_s - seconds
-        guess_s = save_bytes / _FIRST_BYTES_PER_S
-        self._timer = SaveTimer(per_hour=interruptions.per_hour, now_s=self._checked_s, save_s=guess_s)
+        self._deadline_s: float | None = None
+        self._saves_left = 0
 
     @property
     def seconds(self) -> float:
         """Duration of the run, over all sessions."""
-        return time.perf_counter() - self._started_s
+        return self._earlier_s + self._clock() - self._started_s
 
-    def is_save_due(self) -> bool:
+    def is_due(self) -> bool:
         """Check for a notice and return whether to save; every worker calls it."""
-        self._left_s = self._notice()
-        return self._timer.is_due(now_s=time.perf_counter(), left_s=self._left_s)
+        now_s, left_s = self._clock(), self._notice()
+        if left_s is None:
+            self._deadline_s, self._saves_left = None, 0
+        elif self._deadline_s is None or abs(now_s + left_s - self._deadline_s) > _SAME_DEADLINE_S:
+            self._deadline_s, self._saves_left = now_s + left_s, 2
+        self._left_s = left_s
+        if self._saves_left == 2 or (self._saves_left == 1 and self._is_last):
+            return True
+        return now_s - self._saved_s >= best_interval_s(self._save_s, per_hour=self._per_hour)
 
-    def is_save_due_at_report(self) -> bool:
-        """Return whether to save at a report; only the worker that saves needs the answer."""
-        return self._timer.is_due_at_report(now_s=time.perf_counter())
+    @property
+    def _is_last(self) -> bool:
+        """Whether a save that starts now is the last before a deadline: two saves and two checks are left until it."""
+        return self._left_s is not None and self._left_s <= 2 * self._save_s + 2 * CHECK_INTERVAL_S
+
+    def is_due_at_report(self) -> bool:
+        """Return whether to save at a report: if saves take little time, and after a notice always."""
+        is_cheap = self._spent_s + self._save_s <= _ADVANCE_S + _MAX_PART * (self._clock() - self._started_s)
+        return is_cheap or self._deadline_s is not None
 
     def is_model_due(self) -> bool:
-        """Return whether a report that may have a model has one; only the worker that saves knows."""
-        return self._timer.is_model_due(now_s=time.perf_counter())
+        """Return whether a report that may have a model has one: if saves, and the one at the end, take little time."""
+        return self._spent_s + 2 * self._model_s <= _MAX_PART * (self._clock() - self._started_s)
 
     def next_check_step(self, step: int) -> int:
         """Return the step that is about a second away, by the speed since the last check."""
-        now_s = time.perf_counter()
+        now_s = self._clock()
         done, took_s = step - self._checked_step, max(now_s - self._checked_s, 1e-6)
         self._checked_step, self._checked_s = step, now_s
         return step + max(1, min(int(done * CHECK_INTERVAL_S / took_s), 2 * done))
 
     def record_save(self, *, took_s: float) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
-        self._timer.record_save(now_s=time.perf_counter(), took_s=took_s, left_s=self._left_s)
+        self._spent_s += took_s
+        self._saves_left = 0 if self._is_last else min(self._saves_left, 1)
+        self._saved_s, self._save_s = self._clock(), took_s
 
     def record_model(self, *, took_s: float) -> None:
         """Record that a model was saved in `took_s` seconds."""
-        self._timer.record_model(took_s=took_s)
+        self._spent_s += took_s
+        self._model_s = took_s

@@ -28,7 +28,7 @@ from raysent.training.checkpoint import (
     steps_lost,
 )
 from raysent.training.data import TrainingData, open_training_data
-from raysent.training.interruptions import InterruptionMonitor, Interruptions, ModelsAtReports
+from raysent.training.interruptions import Interruptions, ModelsAtReports, SaveTimer
 from raysent.training.optimization import Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import (
     OnReport,
@@ -245,7 +245,7 @@ class _Training:
         num_reports = self._config.training.num_reports
         if self._progress.reports and not self._should_continue(Report(**self._progress.reports[-1]), report):
             return "stopped"
-        monitor = InterruptionMonitor(
+        timer = SaveTimer(
             interruptions,
             step=self._progress.step,
             seconds=self._progress.seconds,
@@ -259,25 +259,25 @@ class _Training:
             if (is_due or self._is_loss_readable(step)) and not self._is_finite():
                 return "nan"
             if is_due:
-                status = self._report(index, folder, report, monitor)
+                status = self._report(index, folder, report, timer)
                 if status != "finished":
                     return status
-            elif step >= monitor.next_check and not self._check_interruptions(folder, monitor):
+            elif step >= timer.next_check and not self._check_interruptions(folder, timer):
                 return "nan"
         return "finished"
 
-    def _check_interruptions(self, folder: Path, monitor: InterruptionMonitor) -> bool:
+    def _check_interruptions(self, folder: Path, timer: SaveTimer) -> bool:
         """Save if an interruption is near or likely; returns whether all is finite. All workers call it together."""
-        is_due = bool(self._workers.agree(int(monitor.is_save_due()), self._device))
-        monitor.next_check = self._workers.agree(monitor.next_check_step(self._progress.step), self._device)
+        is_due = bool(self._workers.agree(int(timer.is_due()), self._device))
+        timer.next_check = self._workers.agree(timer.next_check_step(self._progress.step), self._device)
         if self._workers.is_first:
-            self._heartbeat.write(self._progress, self._live_progress(monitor.seconds))
+            self._heartbeat.write(self._progress, self._live_progress(timer.seconds))
         if not is_due:
             return True
         if not (self._is_finite() and self._has_finite_weights()):
             return False
-        self._progress = replace(self._progress, seconds=monitor.seconds)
-        self._save_checkpoint(folder, monitor)
+        self._progress = replace(self._progress, seconds=timer.seconds)
+        self._save_checkpoint(folder, timer)
         return True
 
     def _live_progress(self, seconds: float) -> LiveProgress:
@@ -333,12 +333,12 @@ class _Training:
 
     # -- validation, checkpoint, report -------------------------------------------------------------------------
 
-    def _report(self, index: int, folder: Path, report: OnReport, monitor: InterruptionMonitor) -> Status:
+    def _report(self, index: int, folder: Path, report: OnReport, timer: SaveTimer) -> Status:
         """Validate, save and report; `finished` means that the run continues."""
         # On all workers, so that the rows of their word tables are updated alike.
         self._optimizer.flush()
         self._workers.check_weights(self._optimizer.parameters, step=self._progress.step)
-        own = {"seconds": monitor.seconds, **self._metrics()} if self._workers.is_first else {}
+        own = {"seconds": timer.seconds, **self._metrics()} if self._workers.is_first else {}
         metrics = self._workers.share(own, self._device)
         seconds = metrics.pop("seconds")
         self._loss_sum.zero_()
@@ -357,23 +357,23 @@ class _Training:
         )
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
         self._count_drops()
-        if monitor.is_save_due_at_report():
-            self._save_checkpoint(folder, monitor)
-        if self._wants_model(now, monitor):
+        if timer.is_due_at_report():
+            self._save_checkpoint(folder, timer)
+        if self._wants_model(now, timer):
             started = time.perf_counter()
             self._keep_model(now, folder)
-            monitor.record_model(took_s=time.perf_counter() - started)
+            timer.record_model(took_s=time.perf_counter() - started)
         if self._workers.is_first:
             append_json_line(folder / REPORTS_FILE, asdict(now))
         return "finished" if self._should_continue(now, report) else "stopped"
 
-    def _wants_model(self, now: Report, monitor: InterruptionMonitor) -> bool:
+    def _wants_model(self, now: Report, timer: SaveTimer) -> bool:
         """Return whether the model is saved before a report; the same on every worker."""
         if self._models != "some":
             return self._models == "all"
         if now.step <= self._model_step:  # a resumed run, which repeats steps: the model of a later report is there
             return False
-        return self._model_step == 0 or bool(self._workers.agree(int(monitor.is_model_due()), self._device))
+        return self._model_step == 0 or bool(self._workers.agree(int(timer.is_model_due()), self._device))
 
     def _keep_model(self, now: Report, folder: Path) -> None:
         self._save_model(folder)
@@ -410,14 +410,14 @@ class _Training:
         ]
         return all(bool(torch.isfinite(pair).all()) for pair in extremes)
 
-    def _save_checkpoint(self, folder: Path, monitor: InterruptionMonitor) -> None:
+    def _save_checkpoint(self, folder: Path, timer: SaveTimer) -> None:
         if not self._workers.is_first:
             return
         started = time.perf_counter()
         # 0 after a report; between two reports a part of the next report's mean loss.
         progress = replace(self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses)
         save_checkpoint(folder, self._checkpoint_tensors(), progress, key=self._config.key)
-        monitor.record_save(took_s=time.perf_counter() - started)
+        timer.record_save(took_s=time.perf_counter() - started)
 
     def _checkpoint_tensors(self) -> dict[str, Tensor]:
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}

@@ -14,7 +14,7 @@ import heapq
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -114,7 +114,7 @@ class OptunaSampler:
         self._study = optuna.create_study(
             study_name=space.name,
             storage=type(self).storage(),
-            direction="maximize" if space.mode == "max" else "minimize",
+            direction=direction_of(space),
             sampler=optuna.samplers.RandomSampler(seed=0),
         )
         self._asked: dict[int, optuna.trial.Trial] = {}
@@ -322,6 +322,11 @@ class AnyOptunaSampler(OptunaSampler):
             if "Study.stop" not in str(error):
                 raise
             self._is_exhausted = True
+
+
+def direction_of(space: SearchSpace) -> Literal["maximize", "minimize"]:
+    """Return in which direction Optuna looks for the best trials of a space."""
+    return "maximize" if space.mode == "max" else "minimize"
 
 
 def distribution_of(domain: Domain, *, has_labels: bool) -> BaseDistribution:

@@ -24,6 +24,7 @@ import optuna
 from raysent.config import StrictModel
 from raysent.errors import ConfigError, TrainingError
 from raysent.sweeps.named_classes import NamedClass, find, make
+from raysent.sweeps.samplers.optuna_samplers import direction_of
 from raysent.sweeps.schedulers import CONTINUE, Decision
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial, derived_seed
@@ -67,7 +68,7 @@ class OptunaPruner(_EveryReport):
             raise ConfigError(f"{config.name}: must be a pruner of Optuna's; see optuna.pruners")
         self._study = optuna.create_study(
             study_name=space.name,  # Hyperband assigns trials to brackets by it
-            direction="maximize" if space.mode == "max" else "minimize",
+            direction=direction_of(space),
             sampler=optuna.samplers.RandomSampler(seed=0),
             pruner=pruner,
         )

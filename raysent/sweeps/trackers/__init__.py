@@ -220,9 +220,15 @@ class FollowedTrials:
             self._suggested[event["trial"] + RETRAINED_SUFFIX] = event["time"]
 
 
-def known_values(metrics: Mapping[str, float | None], *, seconds: float, usd: float) -> dict[str, float]:
-    """Return the values of a report that are numbers, with the time and the cost so far."""
-    values = {**metrics, "seconds": seconds, "usd": usd}
+def facts_of(event: Event) -> dict[str, str]:
+    """Return as texts what the event of an evaluation says of the ensemble beside scores; nothing that is empty."""
+    given = {name: event.get(name) for name in ("members", "best_member", "method", "summary")}
+    return {name: fact if isinstance(fact, str) else ", ".join(fact) for name, fact in given.items() if fact}
+
+
+def known_values(event: Event) -> dict[str, float]:
+    """Return the values of a report, or of the end of a training on, that are numbers, with time and cost so far."""
+    values = {**event["metrics"], "seconds": event["seconds"], "usd": event.get("usd", 0.0)}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
@@ -319,6 +325,7 @@ __all__ = [
     "TrackingThread",
     "check_targets",
     "evaluated_event",
+    "facts_of",
     "flat_scores",
     "known_values",
     "track",

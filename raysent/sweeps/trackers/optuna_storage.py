@@ -1,28 +1,76 @@
-"""Writes trials into a study in Optuna's storage, which Optuna's dashboard and plots read."""
+"""A recorded sweep as an Optuna study, and a tracker that writes trials into Optuna's storage while they run.
+
+Optuna's plots, importances and dashboard read both.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
 
 from raysent.config import StrictModel
 from raysent.storage import to_uri
 from raysent.sweeps.journal import Event
-from raysent.sweeps.optuna_study import frozen_trial
+from raysent.sweeps.record import RecordedSweep
+from raysent.sweeps.samplers.optuna_samplers import direction_of, distribution_of
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trackers import EVALUATED, FollowedTrials, sweep_title
 from raysent.sweeps.trial import ENDED, Trial
 
+_STATES = {
+    "finished": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "running": TrialState.RUNNING,
+    "waiting": TrialState.WAITING,
+}
 _DEFAULT_FILE = "optuna.db"
 # A trial is written as running if its events are no older; what is older may have ended, and is written with its times.
 _LIVE_S = 60.0
+
+
+def study_of(sweep: RecordedSweep) -> optuna.Study:
+    """Return an Optuna study with every trial of a sweep, rebuilt from its journal.
+
+    Parameters have their labels, reports are intermediate values, and a trial's value is its last one. A trial that
+    the scheduler stopped is pruned, one that a clock or a budget stopped is complete; one that failed or diverged has
+    failed, and has no value. User attributes give the trial's `trial` (its name), `status`, `seed`, `seconds`, `usd`,
+    all last `metrics`, and `error`, if it has one.
+    """
+    found = optuna.create_study(study_name=sweep.space.name, direction=direction_of(sweep.space))
+    for trial in sweep.trials:
+        found.add_trial(_frozen_trial(sweep.space, trial))
+    return found
+
+
+def _frozen_trial(space: SearchSpace, trial: Trial) -> FrozenTrial:
+    status = "finished" if trial.status == "stopped" and not trial.is_outranked else trial.status
+    state, value = _STATES.get(status, TrialState.FAIL), trial.metrics.get(space.metric)
+    if state == TrialState.COMPLETE and value is None:
+        state = TrialState.FAIL
+    scores = ((report.index, report.metrics.get(space.metric)) for report in trial.reports)
+    attributes = {name: getattr(trial, name) for name in ("status", "seed", "seconds", "usd")}
+    return optuna.trial.create_trial(
+        state=state,
+        value=value if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+        params=dict(trial.params),
+        distributions={name: distribution_of(space.domains[name], has_labels=True) for name in trial.params},
+        intermediate_values={index: score for index, score in scores if score is not None},
+        user_attrs={
+            "trial": trial.name,
+            **attributes,
+            "metrics": dict(trial.metrics),
+            **({"error": trial.error} if trial.error else {}),
+        },
+    )
 
 
 class Settings(StrictModel):
@@ -53,8 +101,6 @@ class OptunaStorage:
         self._address = config.storage or f"sqlite:///{folder / _DEFAULT_FILE}"
         self._name, self._is_named = config.study or sweep_title(space, folder), config.study is not None
         self._trials = FollowedTrials(folder)
-        self._study: Any = None
-        self._storage: Any = None
         # Trial -> its number in the storage; the trials of those that have ended; trials that are not written yet.
         self._ids: dict[str, int] = {}
         self._ended: set[str] = set()
@@ -63,12 +109,13 @@ class OptunaStorage:
     def on_event(self, event: Event) -> None:
         """Write a trial, a report, the end of a trial, or the scores of the evaluation."""
         kind, trial = event["event"], self._trials.apply(event)
+        if kind not in ("started", "report", "ended", EVALUATED):
+            return
+        study = self._study
         if kind == EVALUATED:
-            self._open()
             shown = {name: value for name, value in event.items() if name not in ("event", "time", "folder")}
-            self._study.set_user_attr("evaluation", shown)
-        elif trial is not None and kind in ("started", "report", "ended"):
-            self._open()
+            study.set_user_attr("evaluation", shown)
+        elif trial is not None:
             self._unwritten[trial.name] = trial
             if kind == "ended" or time.time() - event["time"] < _LIVE_S:
                 self._write(trial, event["time"])
@@ -79,28 +126,23 @@ class OptunaStorage:
             self._write(trial, time.time())
 
     def _write(self, trial: Trial, time_s: float) -> None:
-        """Add a trial, or what is new of one that the study has as running."""
+        """Add a trial, or what is new of one that the study has as running, with the times of the sweep."""
+        study = self._study
         del self._unwritten[trial.name]
         if trial.name in self._ended:
             return
-        frozen = self._frozen(trial, time_s)
-        if trial.name not in self._ids:
-            study_id = self._storage.get_study_id_from_name(self._study.study_name)
-            self._ids[trial.name] = self._storage.create_new_trial(study_id, template_trial=frozen)
-        else:
-            self._update(self._ids[trial.name], frozen)
-        if trial.status in ENDED:
-            self._ended.add(trial.name)
-
-    def _frozen(self, trial: Trial, time_s: float) -> optuna.trial.FrozenTrial:
-        """Return a trial as the storage gets it, with the times of the sweep."""
-        frozen, suggested = frozen_trial(self._space, trial), self._trials.suggested(trial.name)
+        frozen, suggested = _frozen_trial(self._space, trial), self._trials.suggested(trial.name)
         frozen.datetime_start = datetime.fromtimestamp(time_s if suggested is None else suggested)
         frozen.datetime_complete = datetime.fromtimestamp(time_s) if frozen.state.is_finished() else None
         frozen.user_attrs |= {"sweep": self._trials.sweep_key, "folder": self._trials.address_of(trial.name)}
-        return frozen
+        if trial.name in self._ids:
+            self._update(self._ids[trial.name], frozen)
+        else:
+            self._ids[trial.name] = self._storage.create_new_trial(study._study_id, template_trial=frozen)
+        if trial.status in ENDED:
+            self._ended.add(trial.name)
 
-    def _update(self, number: int, frozen: optuna.trial.FrozenTrial) -> None:
+    def _update(self, number: int, frozen: FrozenTrial) -> None:
         known = self._storage.get_trial(number)
         for step, value in frozen.intermediate_values.items():
             if step not in known.intermediate_values:
@@ -112,10 +154,15 @@ class OptunaStorage:
             values = None if frozen.value is None else [frozen.value]
             self._storage.set_trial_state_values(number, frozen.state, values)
 
-    def _open(self) -> None:
-        if self._study is not None:
-            return
-        self._storage = _storage(self._address)
+    @cached_property
+    def _storage(self) -> BaseStorage:
+        if "://" in self._address:
+            return optuna.storages.get_storage(self._address)
+        return JournalStorage(JournalFileBackend(self._address))
+
+    @cached_property
+    def _study(self) -> optuna.Study:
+        """The study, at the first event that is written; the trials that it has then."""
         study, key = self._create(self._name), self._trials.sweep_key
         if not self._is_named and study.user_attrs.get("sweep", key) != key:
             study = self._create(f"{self._name}-{key}")  # that name is taken by another sweep
@@ -130,17 +177,11 @@ class OptunaStorage:
                 self._ids[name] = trial._trial_id
                 if trial.state.is_finished():
                     self._ended.add(name)
-        self._study = study
+        return study
 
     def _create(self, name: str) -> optuna.Study:
-        direction: Literal["maximize", "minimize"] = "maximize" if self._space.mode == "max" else "minimize"
+        direction = direction_of(self._space)
         return optuna.create_study(study_name=name, storage=self._storage, direction=direction, load_if_exists=True)
-
-
-def _storage(address: str) -> BaseStorage:
-    if "://" in address:
-        return optuna.storages.get_storage(address)
-    return JournalStorage(JournalFileBackend(address))
 
 
 TRACKERS = {"optuna": OptunaStorage}

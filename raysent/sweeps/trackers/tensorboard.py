@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,12 +14,11 @@ from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trackers import EVALUATED, FollowedTrials, flat_scores
+from raysent.sweeps.trackers import EVALUATED, FollowedTrials, facts_of, flat_scores
 from raysent.sweeps.trial import BROKEN, Trial
 
 # A running sweep is seen with at most this delay.
 _FLUSH_S = 5
-_HPARAMS, _PLUGIN = "_hparams_/", "hparams"
 
 
 class Settings(StrictModel):
@@ -43,11 +42,9 @@ class TensorBoard:
     TARGET: ClassVar[str] = "folder"
 
     def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:
-        try:
-            from tensorboardX import SummaryWriter  # type: ignore[import-untyped]  # noqa: PLC0415 - few sweeps need it
-        except ImportError:
-            raise ConfigError("tensorboard needs the package tensorboardX; pip install tensorboardX") from None
-        self._make_writer, self._metric = SummaryWriter, space.metric
+        if find_spec("tensorboardX") is None:
+            raise ConfigError("tensorboard needs the package tensorboardX; pip install tensorboardX")
+        self._metric = space.metric
         self._folder = folder / TENSORBOARD_FOLDER if config.folder is None else Path(config.folder)
         self._trials = FollowedTrials(folder)
         self._writers: dict[str, Any] = {}
@@ -61,7 +58,7 @@ class TensorBoard:
             self._write_report(trial, event)
         if trial is not None and kind in ("ended", "retrained") and trial.name in self._writers:
             writer = self._writers.pop(trial.name)
-            _write_hparams(writer, "session_end_info", _end(trial, event))
+            writer.file_writer.add_summary(_end(trial))
             writer.close()
 
     def close(self) -> None:
@@ -73,9 +70,8 @@ class TensorBoard:
     def _write_report(self, trial: Trial, event: Event) -> None:
         if trial.name not in self._writers:
             self._writers[trial.name] = writer = self._open(trial.name, step=trial.index if trial.index > 1 else 0)
-            experiment, start = _description(trial, metric=self._metric, time_s=event["time"])
-            _write_hparams(writer, "experiment", experiment)
-            _write_hparams(writer, "session_start_info", start)
+            for summary in _hparams(dict(trial.params), {self._metric: None})[:2]:
+                writer.file_writer.add_summary(summary)
             writer.add_text("folder", self._trials.address_of(trial.name), trial.index, walltime=event["time"])
         for name, value in event["metrics"].items():
             if value is not None:
@@ -87,16 +83,13 @@ class TensorBoard:
             writer = self._open(re.sub(r"[^\w\-.]", "-", name), step=None if is_member else 0)
             for metric, value in flat_scores(scores).items():
                 writer.add_scalar(metric, value, 0, walltime=event["time"])
-            if name == "ensemble":
-                for fact in ("members", "method", "summary"):
-                    given = event.get(fact, "")
-                    text = given if isinstance(given, str) else ", ".join(given)
-                    writer.add_text(fact, text, 0, walltime=event["time"])
+            for fact, text in facts_of(event).items() if name == "ensemble" else ():
+                writer.add_text(fact, text, 0, walltime=event["time"])
             writer.close()
 
     def _open(self, run: str, *, step: int | None = None) -> Any:
         """Return a new file of a run; TensorBoard then drops what earlier files have from `step` on."""
-        return self._make_writer(
+        return import_module("tensorboardX").SummaryWriter(
             logdir=str(self._folder / run),
             purge_step=step,
             flush_secs=_FLUSH_S,
@@ -104,39 +97,19 @@ class TensorBoard:
         )
 
 
-def _description(trial: Trial, *, metric: str, time_s: float) -> tuple[Any, Any]:
-    """Return the table's columns and a trial's row of it, as the plugin's messages."""
-    api, plugin = import_module("tensorboardX.proto.api_pb2"), import_module("tensorboardX.proto.plugin_hparams_pb2")
-    start, columns = plugin.SessionStartInfo(group_name=trial.name, start_time_secs=time_s), []
-    for name, value in trial.params.items():
-        cell = start.hparams[name]
-        if isinstance(value, bool):
-            cell.bool_value, kind = value, api.DATA_TYPE_BOOL
-        elif isinstance(value, int | float):
-            cell.number_value, kind = value, api.DATA_TYPE_FLOAT64
-        else:
-            cell.string_value, kind = str(value), api.DATA_TYPE_STRING
-        columns.append(api.HParamInfo(name=name, type=kind))
-    shown = api.MetricInfo(name=api.MetricName(tag=metric))
-    experiment = api.Experiment(hparam_infos=columns, metric_infos=[shown])
-    content = plugin.HParamsPluginData
-    return content(experiment=experiment, version=0), content(session_start_info=start, version=0)
+def _hparams(params: dict[str, Any], metrics: dict[str, None]) -> Any:
+    """Return the messages of the plugin that shows parameters: the columns, a trial's row, and its end."""
+    return import_module("tensorboardX.summary").hparams(params, metrics)
 
 
-def _end(trial: Trial, event: Mapping[str, Any]) -> Any:
-    """Return how a trial ended, as the plugin's message."""
-    api, plugin = import_module("tensorboardX.proto.api_pb2"), import_module("tensorboardX.proto.plugin_hparams_pb2")
-    status = api.STATUS_FAILURE if trial.status in BROKEN else api.STATUS_SUCCESS
-    ended = plugin.SessionEndInfo(status=status, end_time_secs=event["time"])
-    return plugin.HParamsPluginData(session_end_info=ended, version=0)
-
-
-def _write_hparams(writer: Any, name: str, content: Any) -> None:
-    """Write one message of the plugin that shows parameters."""
-    proto = import_module("tensorboardX.proto.summary_pb2")
-    data = proto.SummaryMetadata.PluginData(plugin_name=_PLUGIN, content=content.SerializeToString())
-    value = proto.Summary.Value(tag=_HPARAMS + name, metadata=proto.SummaryMetadata(plugin_data=data))
-    writer.file_writer.add_summary(proto.Summary(value=[value]))
+def _end(trial: Trial) -> Any:
+    *_, summary = _hparams({}, {})
+    if trial.status in BROKEN:
+        data = summary.value[0].metadata.plugin_data
+        content = import_module("tensorboardX.proto.plugin_hparams_pb2").HParamsPluginData.FromString(data.content)
+        content.session_end_info.status = import_module("tensorboardX.proto.api_pb2").STATUS_FAILURE
+        data.content = content.SerializeToString()
+    return summary
 
 
 TRACKERS = {"tensorboard": TensorBoard}

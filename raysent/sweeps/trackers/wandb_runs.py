@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,7 +55,10 @@ class WandbRuns:
         self._trials = FollowedTrials(folder)
         self._runs: dict[str, Any] = {}
         is_offline = import_module("wandb").setup().settings.mode == "offline"
-        self._written = _Written(folder / _WRITTEN_FILE) if is_offline else None
+        self._written: set[tuple[str, str]] | None = None  # of offline runs: the run, and which of its events
+        if is_offline:
+            path = folder / _WRITTEN_FILE
+            self._written = {(line["run"], line["what"]) for line in (read_json_lines(path) if path.is_file() else ())}
 
     def on_event(self, event: Event) -> None:
         """Write a report, the end of a trial, or the scores of the evaluation."""
@@ -66,8 +70,7 @@ class WandbRuns:
             if self._has(trial.name, what):
                 return
             if kind != "ended":
-                values = known_values(event["metrics"], seconds=event["seconds"], usd=event.get("usd", 0.0))
-                self._run_of(trial).log(values, step=trial.index)
+                self._run_of(trial).log(known_values(event), step=trial.index)
             if kind != "report":
                 self._end(trial)
             self._note(trial.name, what)
@@ -107,11 +110,19 @@ class WandbRuns:
             self._note(name, what)
 
     def _has(self, name: str, what: str) -> bool:
-        return self._written is not None and self._written.has(f"{self._project}/{self._id_of(name)}", what)
+        return self._written is not None and (f"{self._project}/{self._id_of(name)}", what) in self._written
 
     def _note(self, name: str, what: str) -> None:
         if self._written is not None:
-            self._written.add(f"{self._project}/{self._id_of(name)}", what)
+            run = f"{self._project}/{self._id_of(name)}"
+            self._lines.append({"run": run, "what": what})
+            self._written.add((run, what))
+
+    @cached_property
+    def _lines(self) -> Lines:
+        path = self._folder / _WRITTEN_FILE
+        path.parent.mkdir(exist_ok=True)
+        return Lines(path)
 
     def _id_of(self, name: str) -> str:
         return re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}")
@@ -138,27 +149,6 @@ class WandbRuns:
             # The sweep's own output stays as it is, and this process's load says nothing about a trial.
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
         )
-
-
-class _Written:
-    """What was written into offline runs: the project and id of a run, and which of its events."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines: Lines | None = None
-        self._known = {(line["run"], line["what"]) for line in (read_json_lines(path) if path.is_file() else ())}
-
-    def has(self, run: str, what: str) -> bool:
-        """Return whether an event was written, also by an earlier call."""
-        return (run, what) in self._known
-
-    def add(self, run: str, what: str) -> None:
-        """Note that an event has been written."""
-        if self._lines is None:
-            self._path.parent.mkdir(exist_ok=True)
-            self._lines = Lines(self._path)
-        self._lines.append({"run": run, "what": what})
-        self._known.add((run, what))
 
 
 TRACKERS = {"wandb": WandbRuns}
