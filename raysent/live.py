@@ -14,11 +14,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -260,21 +259,46 @@ class PaceReader:
         self._seen.append(found)
 
 
-@contextlib.contextmanager
-def _repeatedly(show: Callable[[], object], *, interval_s: float) -> Iterator[None]:
-    is_over = threading.Event()
+class _View:
+    """A live display on a terminal; elsewhere lines of text, of which some come at intervals; nothing if quiet."""
 
-    def run() -> None:
-        while not is_over.wait(interval_s):
-            show()
+    def __init__(self, console: Console, *, is_quiet: bool, prefix: str = "") -> None:
+        self._console, self._is_quiet, self._prefix = console, is_quiet, prefix
+        self._is_live = console.is_terminal and not is_quiet
+        self._printed = time.monotonic()
+        self._is_over = threading.Event()
+        self._blocks = contextlib.ExitStack()
 
-    thread = threading.Thread(target=run, name="live-view", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    def __enter__(self) -> Self:
+        if self._is_live:
+            live = Live(console=self._console, get_renderable=self._render, refresh_per_second=2, transient=True)
+            self._blocks.enter_context(live)
+        elif not self._is_quiet:
+            thread = threading.Thread(target=self._print_regularly, name="live-view", daemon=True)
+            thread.start()
+            self._blocks.callback(thread.join)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._blocks.close()
+
+    def _render(self) -> Group | Text:
+        """Return what the display shows."""
+        raise NotImplementedError
+
+    def print_progress(self) -> None:
+        """Print a line about what runs, unless something was printed lately."""
+        raise NotImplementedError
+
+    def _print_regularly(self) -> None:
+        while not self._is_over.wait(LINE_INTERVAL_S / 3):
+            self.print_progress()
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        # [brackets] in a value are text, not markup
+        self._console.print(f"{self._prefix}{line}", highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class EventLines:
@@ -300,7 +324,7 @@ class EventLines:
         self._console.file.flush()
 
 
-class SweepView:
+class SweepView(_View):
     """Shows a sweep; a context manager whose `on_event` is a listener of the journal."""
 
     def __init__(
@@ -314,40 +338,20 @@ class SweepView:
             folder: The run folder, whose trials' heartbeats are read; None if it is out of reach.
             is_quiet: Whether to show nothing.
         """
-        self._console = console
-        self._space, self._title, self._metric = space, space.name, space.metric
-        self._folder, self._is_quiet = folder, is_quiet
+        super().__init__(console, is_quiet=is_quiet)
+        self._space, self._metric, self._folder = space, space.metric, folder
         self._trials: dict[str, Trial] = {}
         # Trials that are trained on after the search, in the same form, under the names of their folders.
         self._retrained: dict[str, Trial] = {}
         self._readers: dict[str, PaceReader] = {}
         self._num_trials = self._concurrent = 1
-        self._started = time.monotonic()
-        self._printed = self._started
-        self._waiting = ""
+        self._started, self._waiting = time.monotonic(), ""
         # Events come from one thread, and another one shows them.
         self._lock = threading.RLock()
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=2, transient=True)
-        self._lines: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
-    @property
-    def _is_live(self) -> bool:
-        return self._console.is_terminal and not self._is_quiet
-
-    def __enter__(self) -> SweepView:
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         if self._is_live:
-            self._live.start()
-        elif not self._is_quiet:
-            self._lines = _repeatedly(self.print_progress, interval_s=LINE_INTERVAL_S / 3)
-            self._lines.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lines.__exit__(None, None, None)
-        if self._is_live:
-            self._live.stop()
             self._console.print(self._render())
 
     def restore(self, events: Sequence[Event]) -> None:
@@ -365,11 +369,6 @@ class SweepView:
             line = "" if self._is_live or self._is_quiet else self._line(event)
         if line:
             self._print(line)
-
-    def _print(self, line: str) -> None:
-        self._printed = time.monotonic()
-        # [brackets] in a value are text, not markup
-        self._console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def print_progress(self) -> None:
         """Print a line about the trials that run, unless something was printed lately."""
@@ -509,7 +508,7 @@ class SweepView:
             if natural_width(table) > self._console.width:
                 table = self._table([], has_pace=False)
             waiting = [Text(f"waiting for machines: {self._waiting}", style="yellow")] if self._waiting else []
-            return Group(Text(f"{self._title}  {self._summary()}", style="bold"), *waiting, table)
+            return Group(Text(f"{self._space.name}  {self._summary()}", style="bold"), *waiting, table)
 
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
         shown = [*self._trials.items(), *self._retrained.items()]
@@ -551,7 +550,7 @@ def _speed(pace: Pace | None) -> list[str]:
     ]
 
 
-class TrainingView:
+class TrainingView(_View):
     """Shows one training: its reports as lines, and between them its progress."""
 
     def __init__(self, console: Console, folder: Path, *, is_quiet: bool = False, prefix: str = "") -> None:
@@ -563,24 +562,13 @@ class TrainingView:
             is_quiet: Whether to show nothing.
             prefix: Text before each line.
         """
-        self._console, self._is_quiet, self._prefix = console, is_quiet, prefix
+        super().__init__(console, is_quiet=is_quiet, prefix=prefix)
         self._reader = PaceReader(folder)
-        self._printed = time.monotonic()
-        self._blocks = contextlib.ExitStack()
-
-    def __enter__(self) -> TrainingView:
-        if self._console.is_terminal and not self._is_quiet:
-            live = Live(console=self._console, get_renderable=self._render, refresh_per_second=2, transient=True)
-            self._blocks.enter_context(live)
-        elif not self._is_quiet:
-            self._blocks.enter_context(_repeatedly(self.print_progress, interval_s=LINE_INTERVAL_S / 3))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._blocks.close()
 
     def on_report(self, report: Report) -> None:
         """Print one report."""
+        if self._is_quiet:
+            return
         scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
         trained = f"{report.sentences:,} sentences  {format_duration(report.seconds)}"
         self._print(f"{report.index}/{report.num_reports}  {scores}  {trained}")
@@ -590,11 +578,6 @@ class TrainingView:
         pace = self._reader.read()
         if pace is not None and time.monotonic() - self._printed >= LINE_INTERVAL_S:
             self._print(pace.text())
-
-    def _print(self, line: str) -> None:
-        if not self._is_quiet:
-            self._printed = time.monotonic()
-            self._console.print(f"{self._prefix}{line}", highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def _render(self) -> Text:
         pace = self._reader.read()

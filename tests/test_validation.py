@@ -22,11 +22,11 @@ from raysent.training.validation import (
     ValidationPool,
     Validator,
     baseline_scores,
-    block_scores,
     block_starts,
     chance_of,
     metrics_of,
     neighbours,
+    similarity_scores,
 )
 from raysent.training.validation.metrics import Documents
 
@@ -67,7 +67,7 @@ def test_block_scores_equal_their_restatement() -> None:
             total = math.log(sum(math.exp(score) for score in scores.values()))
             correct += max(scores, key=lambda j: scores[j]) in inside
             nll -= sum(scores[j] - total for j in inside) / len(inside)
-    assert block_scores(f, g, torch.from_numpy(near)) == pytest.approx((correct, nll), rel=1e-5)
+    assert similarity_scores(f @ g.T, torch.from_numpy(near)) == pytest.approx((correct, nll), rel=1e-5)
 
 
 def test_baselines_equal_their_restatement(tmp_path: Path) -> None:

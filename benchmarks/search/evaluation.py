@@ -25,7 +25,7 @@ from raysent.evaluation.similarity import pair_similarities
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import load_task
 from raysent.models import SentenceModel
-from raysent.training.validation.pool import block_scores, neighbours
+from raysent.training.validation.pool import neighbours, similarity_scores
 
 TASKS = ("MR", "SUBJ", "TREC", "MPQA", "SST2")
 # Rows that train a probe, that validate it, and that test it.
@@ -169,7 +169,9 @@ class Measurement:
             starts = range(0, size * min(num_blocks, len(f) // size), size)
             blocks = [slice(start, start + size) for start in starts]
             near = [torch.from_numpy(neighbours(documents[block], context_size=1)) for block in blocks]
-            sums = [block_scores(f[block], g[block], target) for block, target in zip(blocks, near, strict=True)]
+            sums = [
+                similarity_scores(f[block] @ g[block].T, target) for block, target in zip(blocks, near, strict=True)
+            ]
             sources = sum(int(target.any(dim=1).sum()) for target in near)
             for name, place in (("accuracy", 0), ("nll", 1)):
                 if sources:

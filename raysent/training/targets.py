@@ -15,13 +15,13 @@ students share them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from raysent.data.batches import SentenceTargets
@@ -52,43 +52,26 @@ _LEAST_LOG = -30.0
 _SUMMARY = "corpus.json"
 
 
-@dataclass(frozen=True)
-class Projection:
-    """A fixed map of joined vectors.
+class Projected(SentenceEncoder):
+    """A teacher whose joined vectors lose their mean and what a fixed map leaves out.
 
     Attributes:
         mean: Of the joined vectors, float32 [joined].
         matrix: Orthonormal columns, float32 [joined, dim]; None where nothing is left out.
-        loss: What is lost, in points of the mean validation score, or in percent of the variance.
-        measure: Name of what is lost, for messages.
     """
 
-    mean: Float32
-    matrix: Float32 | None
-    loss: float = 0.0
-    measure: str = "variance"
-
-    def __call__(self, vectors: Float32) -> Float32:
-        """Return projected vectors [rows, dim]."""
-        centred: Float32 = vectors - self.mean
-        return centred if self.matrix is None else centred @ self.matrix
-
-
-class Projected(SentenceEncoder):
-    """A teacher whose vectors are projected."""
-
-    def __init__(self, teacher: SentenceEncoder, projection: Projection) -> None:
-        """Hold both."""
-        self._teacher, self._projection = teacher, projection
+    def __init__(self, teacher: SentenceEncoder, mean: Float32, matrix: Float32 | None) -> None:
+        """Hold all three."""
+        self._teacher, self.mean, self.matrix = teacher, mean, matrix
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of a projected vector."""
-        matrix = self._projection.matrix
-        return len(self._projection.mean) if matrix is None else matrix.shape[1]
+        return len(self.mean) if self.matrix is None else self.matrix.shape[1]
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return projected vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
-        return self._projection(self._teacher.encode(sentences, batch_size=batch_size))
+        centred: Float32 = self._teacher.encode(sentences, batch_size=batch_size) - self.mean
+        return centred if self.matrix is None else centred @ self.matrix
 
 
 class _LastKept(SentenceEncoder):
@@ -192,43 +175,40 @@ def open_targets(
         ConfigError: If the projection loses more than `settings.max_loss`.
         ArtifactError: If the teacher cannot be loaded, or the cache cannot be written.
     """
-    teacher, cache = find_teacher(settings), cache_folder(config.cache_dir)
+    teacher, cache, downstream = find_teacher(settings), cache_folder(config.cache_dir), _downstream(settings)
     text = content_key(corpus.text_key, corpus.train.text_hash, corpus.validation.text_hash)
-    fitted = content_key(FORMAT_VERSION, teacher.key, text, settings.dim, settings.projection, *_tasks_key(settings))
-    loaded: list[tuple[SentenceEncoder, Ensemble | None]] = []
-
-    def load_once() -> tuple[SentenceEncoder, Ensemble | None]:
-        if not loaded:
-            loaded.append(teacher.load())
-        return loaded[0]
-
-    def texts() -> SentenceTexts:
-        return sentence_texts(config, progress=progress)
+    of_tasks = [] if downstream is None else [downstream.hash]
+    fitted = content_key(FORMAT_VERSION, teacher.key, text, settings.dim, settings.projection, *of_tasks)
+    load, texts = lru_cache(teacher.load), partial(sentence_texts, config, progress=progress)
 
     def build_projection(folder: Path) -> dict[str, Any]:
-        projection = fit_projection(settings, load_once()[0], _sample(texts(), corpus, load_once()[0]))
-        np.save(folder / "mean.npy", projection.mean)
-        if projection.matrix is not None:
-            np.save(folder / "matrix.npy", projection.matrix)
-        return {"loss": projection.loss, "measure": projection.measure}
+        encoder = load()[0]
+        projected, loss = _fit_projection(settings, encoder, _sample(texts(), corpus, encoder), downstream)
+        np.save(folder / "mean.npy", projected.mean)
+        if projected.matrix is not None:
+            np.save(folder / "matrix.npy", projected.matrix)
+        return {"loss": loss}
 
-    projection = read_projection(build_once(cache, f"projections/{fitted}", build_projection))
-    check_loss(projection, settings)
-    key = content_key(fitted, sorted(teacher.tasks))
+    place = build_once(cache, f"projections/{fitted}", build_projection)
+    mean: Float32 = np.load(place / "mean.npy")
+    _check_loss(read_json(place / _SUMMARY)["loss"], len(mean), settings)
 
     def build_targets(folder: Path) -> dict[str, Any]:
-        _write(folder, texts(), (*load_once(), projection), teacher.tasks, progress)
+        encoder, ensemble = load()
+        matrix = place / "matrix.npy"
+        projected = Projected(encoder, mean, np.load(matrix) if matrix.is_file() else None)
+        _write(folder, texts(), projected, ensemble, teacher.tasks, progress)
         return {"teacher": teacher.key}
 
+    key = content_key(fitted, sorted(teacher.tasks))
     folder = build_once(cache, f"targets/{key}", build_targets)
-    probabilities = {task: _mapped(folder / _file(place)) for place, task in enumerate(teacher.tasks)}
-    return SentenceTargets(key, _mapped(folder / "vectors.npy"), probabilities)
+    vectors, *outputs = (np.load(folder / name, mmap_mode="r") for name in _files(teacher.tasks))
+    return SentenceTargets(key, vectors, dict(zip(teacher.tasks, outputs, strict=True)))
 
 
-def _tasks_key(settings: TargetBatches) -> list[Any]:
-    """Return what identifies the tasks that the loss is measured on."""
-    downstream = _downstream(settings)
-    return [] if downstream is None else [downstream.hash]
+def _files(tasks: Iterable[str]) -> list[str]:
+    """Return the files of the vectors and of each task's log-probabilities."""
+    return ["vectors.npy", *(f"task-{place}.npy" for place, _ in enumerate(tasks))]
 
 
 def _downstream(settings: TargetBatches) -> Downstream | None:
@@ -245,26 +225,20 @@ def _sample(texts: SentenceTexts, corpus: Corpus, teacher: SentenceEncoder) -> l
     return texts.texts(np.unique(np.linspace(0, len(corpus.train) - 1, count).astype(np.int64)))
 
 
-def fit_projection(settings: TargetBatches, teacher: SentenceEncoder, sample: Sequence[str]) -> Projection:
-    """Fit the projection to sentences and measure its loss.
-
-    Args:
-        settings: Size, kind and tasks.
-        teacher: Encodes joined vectors.
-        sample: Sentences of the text.
-    """
-    vectors = teacher.encode(list(sample))
+def _fit_projection(
+    settings: TargetBatches, teacher: SentenceEncoder, sample: list[str], downstream: Downstream | None
+) -> tuple[Projected, float]:
+    """Return a projection fitted to sentences, and its loss: points of the score, or percent of the variance."""
+    vectors = teacher.encode(sample)
     mean = vectors.mean(axis=0)
-    joined = vectors.shape[1]
-    if joined <= settings.dim:
-        return Projection(mean, None)
+    if vectors.shape[1] <= settings.dim:
+        return Projected(teacher, mean, None), 0.0
     matrix, kept = _directions(vectors - mean, settings.dim, kind=settings.projection)
-    downstream = _downstream(settings)
+    projected = Projected(teacher, mean, matrix)
     if downstream is None:
-        return Projection(mean, matrix, 100 * (1 - kept))
-    whole = downstream.downstream_metrics(teacher)["downstream"]
-    projected = downstream.downstream_metrics(Projected(teacher, Projection(mean, matrix)))["downstream"]
-    return Projection(mean, matrix, whole - projected, "score")
+        return projected, 100 * (1 - kept)
+    whole, left = (downstream.downstream_metrics(one)["downstream"] for one in (teacher, projected))
+    return projected, whole - left
 
 
 def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, float]:
@@ -289,71 +263,40 @@ def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, floa
     return columns.float().numpy(), kept
 
 
-def read_projection(folder: Path) -> Projection:
-    """Read a projection of the cache."""
-    about = read_json(folder / _SUMMARY)
-    matrix = folder / "matrix.npy"
-    return Projection(
-        np.load(folder / "mean.npy"), np.load(matrix) if matrix.is_file() else None, about["loss"], about["measure"]
-    )
-
-
-def check_loss(projection: Projection, settings: TargetBatches) -> None:
-    """Refuse a projection that loses too much.
-
-    Raises:
-        ConfigError: With the settings that change it.
-    """
-    if projection.loss <= settings.max_loss:
+def _check_loss(loss: float, joined: int, settings: TargetBatches) -> None:
+    """Refuse a projection that loses too much."""
+    if loss <= settings.max_loss:
         return
     tasks = ", ".join(settings.tasks or ())
     unit = f"points of the teacher's score on {tasks}" if tasks else "% of the variance of the teacher's vectors"
     raise ConfigError(
-        f"objective.dim: must keep all but {settings.max_loss:g} {unit}; {settings.dim} of {len(projection.mean)} "
-        f"dimensions lose {projection.loss:.2f}; raise objective.dim, or objective.max_loss to accept it"
+        f"objective.dim: must keep all but {settings.max_loss:g} {unit}; {settings.dim} of {joined} dimensions lose "
+        f"{loss:.2f}; raise objective.dim, or objective.max_loss to accept it"
     )
 
 
 def _write(
     folder: Path,
     texts: SentenceTexts,
-    parts: tuple[SentenceEncoder, Ensemble | None, Projection],
+    teacher: Projected,
+    ensemble: Ensemble | None,
     tasks: dict[str, int],
     progress: Progress | None,
 ) -> None:
-    """Write vectors and log-probabilities of all sentences, block by block."""
-    teacher, ensemble, projection = parts
-    dim = Projected(teacher, projection).get_sentence_embedding_dimension()
-    vectors = _new(folder / "vectors.npy", (len(texts), dim))
-    outputs = {task: _new(folder / _file(place), (len(texts), tasks[task])) for place, task in enumerate(tasks)}
-    for rows, block in _blocks(texts):
-        vectors[rows] = projection(teacher.encode(block))
-        for task, values in outputs.items():
-            assert ensemble is not None
-            values[rows] = np.maximum(ensemble.predict_log_probabilities(task, block), _LEAST_LOG)
-        if progress:
-            progress("encoding with the teacher", rows.stop, len(texts))
-    for values in (vectors, *outputs.values()):
-        values.flush()
-
-
-def _blocks(texts: SentenceTexts) -> Iterator[tuple[slice, list[str]]]:
-    """Yield the sentences of a corpus in order with their rows."""
+    """Write vectors and log-probabilities of all sentences, float16, block by block."""
+    sizes = [teacher.get_sentence_embedding_dimension(), *tasks.values()]
+    files = [
+        np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float16, shape=(len(texts), size))
+        for name, size in zip(_files(tasks), sizes, strict=True)
+    ]
     for first in range(0, len(texts), _BLOCK):
         stop = min(first + _BLOCK, len(texts))
-        yield slice(first, stop), texts.texts(np.arange(first, stop, dtype=np.int64))
-
-
-def _file(place: int) -> str:
-    """Return the file of a task's log-probabilities, by its place among the tasks."""
-    return f"task-{place}.npy"
-
-
-def _new(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float16]]:
-    """Return a new file of float16 values."""
-    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
-
-
-def _mapped(path: Path) -> npt.NDArray[np.float16]:
-    found: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
-    return found
+        block = texts.texts(np.arange(first, stop, dtype=np.int64))
+        files[0][first:stop] = teacher.encode_texts(block)
+        for task, values in zip(tasks, files[1:], strict=True):
+            assert ensemble is not None
+            values[first:stop] = np.maximum(ensemble.predict_log_probabilities(task, block), _LEAST_LOG)
+        if progress:
+            progress("encoding with the teacher", stop, len(texts))
+    for values in files:
+        values.flush()

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from raysent.data.vocabulary import UNK_ID, Sentences
-from raysent.training.validation.metrics import Documents
+from raysent.training.validation.metrics import Documents, Validator
 from raysent.training.validation.pool import ValidationPool, similarity_scores
-from raysent.training.validation.validator import Validator
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -111,27 +111,14 @@ class ValidationPool:
             `context_accuracy` (a fraction) and `context_nll` (nats); not finite where the vectors are not.
         """
         correct, nll = 0.0, 0.0
-        for start in self.starts:
-            f, g = self._vectors(int(start), encode)
-            in_context = torch.from_numpy(neighbours(self._documents(start), context_size=self._context_size))
-            block_correct, block_nll = block_scores(f, g, in_context.to(f.device))
+        for sentences, in_context in self.blocks():
+            chunks = [encode(chunk) for chunk in sentences.split(_CHUNK)]
+            f, g = (torch.cat(vectors).float() for vectors in zip(*chunks, strict=True))
+            block_correct, block_nll = similarity_scores(f @ g.T, torch.from_numpy(in_context).to(f.device))
             correct += block_correct
             nll += block_nll
         num_sources = self.record.num_sources
         return {"context_accuracy": correct / num_sources, "context_nll": nll / num_sources}
-
-    def _vectors(self, start: int, encode: Encode) -> tuple[Tensor, Tensor]:
-        """Return f and g of one block, encoded in chunks, float32 [candidates, dim] each."""
-        stop = start + self.num_candidates
-        pairs = [
-            encode(self._split.sentences(first, min(first + _CHUNK, stop))) for first in range(start, stop, _CHUNK)
-        ]
-        f, g = (torch.cat(chunks).float() for chunks in zip(*pairs, strict=True))
-        return f, g
-
-    def as_json(self) -> dict[str, float | int | str]:
-        """Return the record as plain values."""
-        return asdict(self.record)
 
 
 def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDArray[np.int64], int]:
@@ -164,28 +151,17 @@ def neighbours(documents: npt.NDArray[np.int64], *, context_size: int) -> npt.ND
     return np.asarray(near & (documents[:, None] == documents[None, :]))
 
 
-def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float]:
-    """Return accuracy and negative log-likelihood summed over the source sentences of one block.
-
-    Args:
-        f: Vectors of the source sentences, float32 [candidates, dim].
-        g: Vectors of the same sentences as candidates, float32 [candidates, dim].
-        in_context: The neighbours, bool [candidates, candidates].
-
-    Returns:
-        The number of correct answers, and the negative log-likelihood in nats.
-    """
-    return similarity_scores(f @ g.T, in_context)
-
-
 def similarity_scores(similarity: Tensor, in_context: Tensor) -> tuple[float, float]:
-    """Return what `block_scores` returns, from the similarity of each sentence with each candidate.
+    """Return accuracy and negative log-likelihood summed over the source sentences of one block.
 
     Candidates with the same top score share the answer, so that equal vectors score exactly as chance does.
 
     Args:
-        similarity: Of rows with columns, float [candidates, candidates]; its diagonal is overwritten.
+        similarity: Of sources with candidates, f . g, float [candidates, candidates]; its diagonal is overwritten.
         in_context: The neighbours, bool [candidates, candidates].
+
+    Returns:
+        The number of correct answers, and the negative log-likelihood in nats.
     """
     similarity.fill_diagonal_(-torch.inf)
     sources = in_context.any(dim=1)
