@@ -39,6 +39,7 @@ from .pipeline import label_curves as label_curves
 from .pipeline import load as load
 from .pipeline import neighbours as neighbours
 from .pipeline import plan as plan
+from .pipeline import predict as predict
 from .pipeline import prices as prices
 from .pipeline import reproduce as reproduce
 from .pipeline import resume as resume

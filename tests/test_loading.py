@@ -137,7 +137,9 @@ def test_predict_reads_one_string_as_one_text(saved: Path, name: str) -> None:
     rows = ensemble.predict_proba("own", TEXTS)
     np.testing.assert_allclose(ensemble.predict_proba("own", TEXTS[1]), rows[1:], atol=1e-6)
     np.testing.assert_array_equal(ensemble.predict_proba("own", pd.Series(TEXTS)), rows)
-    assert len(ensemble.predict("own", "abc")) == 1
+    np.testing.assert_array_equal(ensemble.predict_proba(TEXTS), rows)
+    np.testing.assert_array_equal(ensemble.predict_proba(TEXTS, task="own"), rows)
+    assert ensemble.predict("own", "abc") == ensemble.predict("abc") == ensemble.predict(["abc"])
     assert ensemble.predict("own", []) == []
     assert ensemble.predict_proba("own", []).shape == (0, 2)
 
@@ -150,10 +152,10 @@ def test_predict_reads_one_string_as_one_text(saved: Path, name: str) -> None:
         (("own", ["a", 3]), r"own: sentences\[1\]: must be a string; given int"),
         (("own", None), r"own: sentences: must be a string or a sequence of strings; given NoneType"),
         (("own", b"abc"), r"own: sentences: must be a string or a sequence of strings; given bytes"),
-        (("own",), r"own: needs 1 list\(s\) of equally many sentences; given none"),
         (("own", ["a"], ["b"]), r"own: needs 1 list\(s\) of equally many sentences; given 1 and 1"),
-        ((["a text"],), r"task: must be the name of a task, before its texts: own; given list"),
-        (("a text",), r"a text: the ensemble was not made on this task; known: own"),
+        ((None,), r"own: sentences: must be a string or a sequence of strings; given NoneType"),
+        ((["a text"], ["a text"]), r"task: must be the name of a task, before its texts: own; given list"),
+        (("a text", ["b"]), r"a text: .* was not made on this task; known: own"),
     ],
 )
 def test_predict_refuses_other_arguments_in_one_line(saved: Path, name: str, arguments: tuple, line: str) -> None:

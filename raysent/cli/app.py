@@ -36,14 +36,14 @@ _ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (
         sweep.sweep, sweep.plan, sweep.resume, sweep.train,
-        evaluate.evaluate, evaluate.ensemble, evaluate.report, evaluate.doctor, vectors.encode,
+        evaluate.evaluate, evaluate.ensemble, vectors.predict, evaluate.report, evaluate.doctor,
     ),
     "Models": (
         sweep.retrain, models.distill, models.whiten, models.expand, models.bag, models.average, models.binarize,
         models.export, models.serve,
     ),
     "Text and vectors": (
-        vectors.encode_corpus, vectors.index, vectors.neighbours, vectors.analogies, evaluate.analyse,
+        vectors.encode, vectors.encode_corpus, vectors.index, vectors.neighbours, vectors.analogies, evaluate.analyse,
     ),
     "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
     "Papers and components": (papers.reproduce, papers.components, papers.schema),

@@ -1,4 +1,4 @@
-"""CLI of text and its vectors: `encode`, `encode-corpus`, `index`, `neighbours` and `analogies`."""
+"""CLI of text: `predict`, and of its vectors `encode`, `encode-corpus`, `index`, `neighbours` and `analogies`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,70 @@ from raysent.cli.options import (
     ModelsArgument,
     SetOption,
     arguments_of,
+    opened_name,
 )
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
     from raysent.analysis import AnalogyScore, Comparison, Neighbour
+
+
+# Labels that are counted on the screen.
+_MAX_SHARES = 10
+
+TextArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE",
+        help="Text with one sentence per line; .csv, .tsv, .jsonl, .parquet or a folder of datasets; .md or .html; "
+        "also in s3://.  [default: standard input]",
+    ),
+]
+
+
+def predict(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|MODEL",
+            help="Folder of a sweep, whose best model predicts, an ensemble, a training or a trial; also in s3://.",
+            parser=opened_name,
+        ),
+    ],
+    file: TextArgument = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="NAME", help="Column of the text; twice for pairs.  [default: found by name]"),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write: .csv, .tsv, .jsonl or .parquet; also in s3://.  [default: CSV on standard output]",
+        ),
+    ] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Also write the probability of each label.")] = False,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="Task to predict, of a model that predicts several.")
+    ] = None,
+    address: AddressOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Predict the label of each row of a file.
+
+    Writes the file's columns and a column 'predicted', as a whole or not at all. A model predicts the tasks that it was
+    made or evaluated on. --set takes header=false, for a .csv or .tsv whose first line is a row.
+    """
+    given = arguments_of(raysent.predict, overrides)
+    made = raysent.predict(model, file, output=output, column=column, task=task, proba=proba, address=address, **given)
+    shares = [f"{label} {count:,}" for label, count in made.counts.items()]
+    more = [f"{len(shares) - _MAX_SHARES} more labels"] if len(shares) > _MAX_SHARES else []
+    about = ", ".join([*shares[:_MAX_SHARES], *more])
+    messages.print(
+        f"{output or 'standard output'}: {made.num_rows:,} rows of {made.task}{about and f': {about}'}", soft_wrap=True
+    )
 
 
 def encode(
@@ -37,14 +96,7 @@ def encode(
             help="File to write, float32 [sentences, dim]: .npy, .npz (vectors) or .parquet (text, vector).",
         ),
     ],
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Text with one sentence per line; .csv, .tsv, .jsonl, .parquet or a folder of datasets; .md or .html; "
-            "also in s3://.  [default: standard input]",
-        ),
-    ] = None,
+    file: TextArgument = None,
     column: ColumnOption = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
     overrides: SetOption = None,

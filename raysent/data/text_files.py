@@ -110,12 +110,15 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
         data = stream.read(_BLOCK_BYTES)
 
 
-def iterate_lines(name: str) -> Iterator[str]:
-    """Yield the lines of a local or remote file, which may be gzipped; memory holds about a megabyte.
+def iterate_lines(name: str | None) -> Iterator[str]:
+    """Yield the lines of a local or remote file, which may be gzipped, or of standard input; memory holds a megabyte.
 
     Raises:
         DataError: If the file is missing, unreadable or not text.
     """
+    if name is None:
+        yield from _split_lines(sys.stdin.buffer, "standard input")
+        return
     with reading_errors(name), open_bytes(name) as stream:
         yield from _split_lines(stream, name)
 
@@ -141,10 +144,9 @@ def read_lines(file: Path | str | None) -> list[str]:
     Raises:
         DataError: If the file is missing, unreadable or not text.
     """
-    name = "standard input" if file is None else str(file)
-    lines = list(_split_lines(sys.stdin.buffer, name) if file is None else iterate_lines(name))
+    lines = list(iterate_lines(None if file is None else str(file)))
     if not lines:
-        raise DataError(f"{name}: must hold one sentence a line; it is empty")
+        raise DataError(f"{file or 'standard input'}: must hold one sentence a line; it is empty")
     return lines
 
 

@@ -5,28 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from raysent.ensembles.pools import read_combination
+from raysent.ensembles.predictor import Predictor, Predictors
 from raysent.ensembles.representations import Concatenation
 from raysent.ensembles.result import EnsembleResult, read_result
-from raysent.ensembles.task_ensemble import TaskEnsemble
-from raysent.errors import ArtifactError, ConfigError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import ensemble_members, folder_name, model_key
-from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.probes.lexical import predict_lexical
-from raysent.evaluation.records import Record, read_record, record_folder
-from raysent.evaluation.targets import Float64
+from raysent.evaluation.records import read_record, record_folder
 from raysent.models import load as load_model
-from raysent.models.schemes.tfidf import LexicalModel
-from raysent.models.sentence_encoder import Float32, SentenceEncoder, Texts, as_sentences
-from raysent.storage import address_of
-from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER
+from raysent.models.schemes import is_scheme_name
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import address_of, open_folder
+from raysent.storage.layout import BEST_FOLDER, ENSEMBLE_FILE, EVALUATION_FOLDER
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,6 @@ class Ensemble(SentenceEncoder):
         """Return the folder, the members and the tasks."""
         members, tasks = ", ".join(self.result.members), ", ".join(self.tasks)
         return f"Ensemble({address_of(self.folder)!r}, members: {members}; tasks: {tasks})"
-
-    @property
-    def tasks(self) -> list[str]:
-        """The tasks that it can predict."""
-        return list(self.result.tasks)
 
     @property
     def cannot_encode(self) -> str | None:
@@ -105,80 +97,27 @@ class Ensemble(SentenceEncoder):
         if self.cannot_encode:
             raise ConfigError(self.cannot_encode)
 
-    def predict(self, task: str, *columns: Texts) -> list[str]:
-        """Return the name of each row's most probable class; arguments as for `predict_log_probabilities`."""
-        names = self.label_names(task)
-        return [names[best] for best in self.predict_log_probabilities(task, *columns).argmax(axis=1)]
+    @cached_property
+    def predictors(self) -> Mapping[str, Predictor]:
+        """What predicts each of the tasks that it was made on.
 
-    def predict_proba(self, task: str, *columns: Texts) -> Float64:
-        """Return probabilities, float64 [rows, classes]; arguments as for `predict_log_probabilities`."""
-        probabilities: Float64 = np.exp(self.predict_log_probabilities(task, *columns))
-        return probabilities
-
-    def predict_log_probabilities(self, task: str, *columns: Texts) -> Float64:
-        """Return log-probabilities, float64 [rows, classes], with classes in the order of `label_names`.
-
-        Args:
-            task: A task that the ensemble was made on.
-            columns: The sentences [rows]; two such sequences for a task of pairs. A single string is one row.
-
-        Raises:
-            ConfigError: If the ensemble was not made on that task, or the task needs another number of columns.
-            RaysentError: If a column is no string and no sequence of strings.
-            ArtifactError: If a member's record of the task is missing or was replaced since.
+        To look one up raises an `ArtifactError` if a member's record of the task is missing or was replaced since.
         """
-        records = self._records(task)
-        kind, expected = records[0].kind, 1 if records[0].kind == "sentence" else 2
-        texts = tuple(as_sentences(column, name=f"{task}: sentences") for column in columns)
-        if len(texts) != expected or len({len(column) for column in texts}) != 1:
-            given = " and ".join(str(len(column)) for column in texts) or "none"
-            raise ConfigError(f"{task}: needs {expected} list(s) of equally many sentences; given {given}")
-        if not texts[0]:
-            return np.empty((0, len(self.label_names(task))))
-        predicted = [
-            _predicted(member.encoder, record, texts, kind=kind)
-            for member, record in zip(self.members, records, strict=True)
-        ]
-        source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
-        return read_combination(self._on(task).combination, source=source)(np.stack(predicted))
+        return Predictors(list(self.result.tasks), self._predictor)
 
-    def label_names(self, task: str) -> tuple[str, ...]:
-        """Return the names of a task's classes.
-
-        Raises:
-            ConfigError: If the ensemble was not made on that task.
-        """
-        return self._on(task).label_names
-
-    def _on(self, task: str) -> TaskEnsemble:
-        if not isinstance(task, str):
-            known = ", ".join(self.tasks)
-            raise ConfigError(
-                f"task: must be the name of a task, before its texts: {known}; given {type(task).__name__}"
-            )
-        found = self.result.tasks.get(task)
-        if found is None:
-            raise ConfigError(f"{task}: the ensemble was not made on this task{did_you_mean(task, self.tasks)}")
-        return found
-
-    def _records(self, task: str) -> list[Record]:
-        keys, records = self._on(task).keys, []
+    def _predictor(self, task: str) -> Predictor:
+        found, records = self.result.tasks[task], []
         for member in self.members:
             folder = record_folder(self.folder / EVALUATION_FOLDER / folder_name(member.name), self.result.protocol)
-            record = read_record(folder, task, key=keys[member.name])
+            record = read_record(folder, task, key=found.keys[member.name])
             if record is None:
                 raise ArtifactError(
                     f"{address_of(folder / task)}.json: missing or changed since the ensemble was made; make it again"
                 )
             records.append(record)
-        return records
-
-
-def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...], *, kind: str) -> np.ndarray:
-    """Return one member's log-probabilities of new rows, [rows, classes]."""
-    if isinstance(encoder, LexicalModel):
-        return predict_lexical(encoder, record.probe, dict(record.arrays), columns, kind=kind)
-    return record.probe.log_probabilities(features_of(encoder, columns, kind=kind))
+        source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
+        combination = read_combination(found.combination, source=source)
+        return Predictor(tuple(member.encoder for member in self.members), tuple(records), combination)
 
 
 def load_ensemble(folder: Path) -> Ensemble:
@@ -200,3 +139,48 @@ def load_ensemble(folder: Path) -> Ensemble:
             )
         members.append(LoadedMember(name, load_model(path)))
     return Ensemble(members, folder=folder, result=result)
+
+
+class TaskModels(SentenceEncoder):
+    """Several models, each of which predicts a task of its own."""
+
+    def __init__(self, folder: Path, models: Mapping[str, SentenceEncoder]) -> None:
+        """Join the models of tasks; `load_predicting` does so from a folder."""
+        self._folder, self._models = folder, dict(models)
+
+    @cached_property
+    def predictors(self) -> Mapping[str, Predictor]:
+        """What predicts each task."""
+        return Predictors(list(self._models), lambda task: self._models[task].predictors[task])
+
+    @property
+    def cannot_encode(self) -> str:
+        """Why it has no vectors."""
+        return f"{address_of(self._folder)}: cannot encode, as it has a model for each of {', '.join(self._models)}"
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Refuse to encode; raises a `ConfigError`."""
+        del sentences, batch_size
+        raise ConfigError(self.cannot_encode)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Refuse, as `encode_texts`."""
+        raise ConfigError(self.cannot_encode)
+
+
+def load_predicting(name: str | Path) -> SentenceEncoder:
+    """Return a model that predicts, by name: of a sweep's folder the one to take, of several tasks all of them.
+
+    Raises:
+        RaysentError: As `raysent.models.load`.
+    """
+    if isinstance(name, str) and is_scheme_name(name):
+        return load_model(name)
+    folder = open_folder(name)
+    place = folder / BEST_FOLDER if (folder / BEST_FOLDER).is_dir() else folder
+    of_tasks = {path.parent.name: path.parent for path in sorted(place.glob(f"*/{ENSEMBLE_FILE}"))}
+    if (place / ENSEMBLE_FILE).is_file() or not of_tasks:
+        return load_model(place)
+    models = TaskModels(place, {task: load_model(path) for task, path in of_tasks.items()})
+    models.source = address_of(place)
+    return models

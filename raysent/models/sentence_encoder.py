@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args, overload
 
@@ -167,6 +169,58 @@ class SentenceEncoder(ABC):
     def encode_document(self, sentences: Texts, *args: Any, **options: Any) -> Any:
         """Encode documents: `encode`, with the prompt `document`, `passage` or `corpus` where the model has one."""
         return self.encode(sentences, *args, **self._with_prompt(("document", "passage", "corpus"), args, options))
+
+    @cached_property
+    def predictors(self) -> Mapping[str, Any]:
+        """What predicts each task that it was evaluated on; see `raysent.ensembles.predictor`."""
+        found: Mapping[str, Any] = resolve_name("raysent.ensembles.predictor:recorded")(self)
+        return found
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that it can predict: those it was evaluated on; of an ensemble those it was made on."""
+        return list(self.predictors)
+
+    def predict(self, *texts: Texts, task: str | None = None) -> list[str] | list[float]:
+        """Return the name of each row's most probable class; of rated pairs its score, on the scale of the task.
+
+        Args:
+            texts: The texts [rows]; two such sequences for a task of pairs. One string is one row. The task's name may
+                come before them.
+            task: One of `tasks`; None where there is one.
+
+        Raises:
+            ConfigError: If the model does not predict the task, or the task needs another number of columns.
+            RaysentError: If a column is no string and no sequence of strings.
+            ArtifactError: If a record that the model predicts with is missing or was replaced since.
+        """
+        predictor, columns = self._split(texts, task)
+        answers: list[str] | list[float] = predictor.answers(predictor.log_probabilities(columns))
+        return answers
+
+    def predict_proba(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:
+        """Return probabilities, float64 [rows, classes], with classes in the order of `label_names`; see `predict`."""
+        probabilities: npt.NDArray[np.float64] = np.exp(self.predict_log_probabilities(*texts, task=task))
+        return probabilities
+
+    def predict_log_probabilities(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:
+        """Return log-probabilities, float64 [rows, classes]; see `predict_proba`."""
+        predictor, columns = self._split(texts, task)
+        found: npt.NDArray[np.float64] = predictor.log_probabilities(columns)
+        return found
+
+    def label_names(self, task: str | None = None) -> tuple[str, ...]:
+        """Return the names of a task's classes [classes]; of rated pairs those of the rating levels.
+
+        Raises:
+            ConfigError: If the model does not predict the task.
+        """
+        names: tuple[str, ...] = resolve_name("raysent.ensembles.predictor:find_predictor")(self, task).label_names
+        return names
+
+    def _split(self, texts: tuple[Texts, ...], task: str | None) -> tuple[Any, list[Texts]]:
+        found: tuple[Any, list[Texts]] = resolve_name("raysent.ensembles.predictor:split_arguments")(self, texts, task)
+        return found
 
     def use_device(self, device: torch.device) -> None:
         """Move the model.

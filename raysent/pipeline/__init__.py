@@ -18,6 +18,7 @@ derived.py          models expanded and averaged, and vectors turned into codes,
 analyses.py         analyses of tasks and runs, nearest sentences, analogies
 clusters.py         clusters on AWS, and sweeps submitted to them; prices
 vectors.py          models put side by side, files and corpora encoded, and vectors indexed
+predictions.py      `predict`: the labels of the rows of a file, by a model that predicts a task
 evaluation.py       models evaluated on tasks, with all labels or few, and combined into ensembles
 papers.py           the tables of the papers, reproduced or planned
 component_table.py  what is installed: encoders, objectives, samplers and all else that a registry knows

@@ -39,6 +39,7 @@ from .health import doctor as doctor
 from .loading import load as load
 from .papers import plan_reproduction as plan_reproduction
 from .papers import reproduce as reproduce
+from .predictions import predict as predict
 from .results import Distilled as Distilled
 from .results import Sweep as Sweep
 from .results import SweepEvaluation as SweepEvaluation

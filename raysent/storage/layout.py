@@ -58,6 +58,9 @@ EVALUATION_FOLDER = "evaluation"
 # The test rows of each task of a sweep, none of which ranked, stopped or chose anything.
 DIVISIONS_FOLDER = "divisions"
 ENSEMBLE_FILE = "ensemble.json"
+# In a sweep's folder: the ensemble to take, with several tasks one below for each; and the best model with vectors.
+BEST_FOLDER = "best"
+ENCODER_FOLDER = "encoder"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.
 MEMBERS_FOLDER = "members"
 ANALYSES_FOLDER = "analyses"

@@ -253,11 +253,12 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
     return min(num_cpus // num_workers, cpus_of_largest_node()), gpus
 
 
-def map_on_ray(
+def map_on_ray(  # noqa: PLR0913 - what runs, what it is sent, and on what
     function: Callable[..., Result],
     jobs: Iterable[Job],
     *,
     shared: Sequence[object] | None = None,
+    common: object | None = None,
     num_cpus: int | None = None,
     gpus_each: float = 0.0,
     address: str | None = None,
@@ -274,6 +275,7 @@ def map_on_ray(
             it can be started.
         shared: One value per job, such as rows that many jobs read: the second argument of the function. An object that
             several jobs have is sent to each node once.
+        common: One value for all jobs, such as a model, in place of `shared`.
         num_cpus: Cores of this machine to use; by default all.
         gpus_each: GPUs of each job, beside its core.
         address: A cluster, instead of this machine.
@@ -294,11 +296,12 @@ def map_on_ray(
         remote = ray.remote(num_cpus=1, num_gpus=gpus_each, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
         sent = {id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()}
+        for_all = () if common is None else (ray.put(common),)
         running: dict[Any, int] = {}
 
         def start(count: int | None) -> None:
             for index, job in islice(to_start, count):
-                more = () if shared is None else (sent[id(shared[index])],)
+                more = for_all if shared is None else (sent[id(shared[index])],)
                 running[remote.remote(function, Path.cwd(), job, *more)] = index
 
         start(max_running)

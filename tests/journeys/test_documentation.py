@@ -131,6 +131,7 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
     for name in ("quickstart", "quick_thoughts"):
         (user.folder / "search_spaces" / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **TINY}))
     write_table(user.folder / "labels.csv", ["text", "label"])
+    write_table(user.folder / "new.csv", ["id", "text"])
     write_sentences(user.folder / "sentences.txt")
     (user.folder / "articles").mkdir()
     draw, words = random.Random(6), ["rain", "night", "hill", "road", "letter", "lamp"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -44,8 +45,17 @@ def test_own_table_becomes_a_served_classifier(user, until):
     user("ensemble", "runs/first", "tfidf", "--task", "reviews.csv", "--method", "pool", "-o", "runs/both")
 
     texts = ["The hotel by the rose was easy.", "The train by the oath was rude."]
-    loaded = f"import raysent; print(raysent.load('runs/both').predict('reviews', {texts!r}))"
+    loaded = f"import raysent; print(raysent.load('runs/both').predict({texts!r}))"
     assert user.python(loaded).strip() == "['positive', 'negative']"
+    probabilities = json.loads(user.python(loaded.replace(f"predict({texts!r})", f"predict_proba({texts!r}).tolist()")))
+    (user.folder / "new.txt").write_text("\n".join(texts) + "\n")
+    (user.folder / "new.csv").write_text("id,text\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
+    user("predict", "runs/both", "new.csv", "-o", "labelled.csv", "--proba")
+    with (user.folder / "labelled.csv").open(newline="") as file:
+        labelled = list(csv.DictReader(file))
+    assert [row["predicted"] for row in labelled] == ["positive", "negative"]
+    written = [[float(row["probability_negative"]), float(row["probability_positive"])] for row in labelled]
+    assert written == [pytest.approx(row, abs=1e-6) for row in probabilities]
     for model in ("raysent.load('runs/first').best", "raysent.load('runs/first/trials/0000')"):
         assert user.python(f"import raysent; print(len({model}.encode(['One text.'])))").split() == ["1"]
 
@@ -56,6 +66,8 @@ def test_own_table_becomes_a_served_classifier(user, until):
     try:
         until(lambda: answers(port, "health"), served)
         assert answers(port, "v1/predict/reviews", {"input": texts})["labels"] == ["positive", "negative"]
+        served_rows = answers(port, "v1/predict/reviews", {"input": texts})["probabilities"]
+        assert served_rows == [pytest.approx(row, abs=1e-9) for row in probabilities]
     finally:
         os.killpg(served.pid, signal.SIGTERM)
         served.wait()

@@ -84,6 +84,24 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
     return Columns(texts, label, labels, score, split, group, is_multilabel, tuple(guess.notes))
 
 
+def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
+    """Return the columns of the texts of rows to predict: those of a conventional name, or the only one.
+
+    Args:
+        table: Some of the rows; labels are not needed.
+        num_columns: One, or two for pairs.
+
+    Raises:
+        DataError: If there are none.
+    """
+    guess = _Guess(table)
+    found = tuple(table.columns) if num_columns == len(table.columns) else guess.texts(takes_pairs=num_columns == 2)
+    if len(found) != num_columns:
+        names = ", ".join(table.columns)
+        raise DataError(f"{table.source}: column: must name the two columns of the texts of pairs; it has {names}")
+    return found
+
+
 _CONVENTIONAL = {*TEXT_COLUMNS, *chain.from_iterable(PAIRS), *LABELS, *SCORES, *SPLITS, *GROUPS}
 
 
@@ -134,9 +152,9 @@ class _Guess:
             self.notes.append(f"{key} = '{found}' (found by name)")
         return found
 
-    def texts(self) -> tuple[str, ...]:
+    def texts(self, *, takes_pairs: bool = True) -> tuple[str, ...]:
         """Return the column of the text, or the two of pairs."""
-        for first, second in PAIRS:
+        for first, second in PAIRS if takes_pairs else ():
             if first in self._by_plain and second in self._by_plain:
                 found = self._by_plain[first], self._by_plain[second]
                 self.notes.append(f"text = '{found[0]}' and '{found[1]}' (found by name)")

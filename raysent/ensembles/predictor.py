@@ -1,0 +1,190 @@
+"""What predicts new rows of a task: models with their probes of it, and the combination of what they predict.
+
+An ensemble predicts the tasks that it was made on. A single model predicts those that it was evaluated on: its record
+holds the probe, which is an ensemble of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from raysent.ensembles.pools import Combination, LogarithmicPool
+from raysent.errors import ConfigError, did_you_mean
+from raysent.evaluation.members import model_folder, model_key
+from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.probes.lexical import predict_lexical
+from raysent.evaluation.probes.results import predicted_scores
+from raysent.evaluation.protocols.fast import DIVIDED
+from raysent.evaluation.records import Record, read_record, record_folder
+from raysent.evaluation.targets import Float64
+from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes.tfidf import LexicalModel
+from raysent.models.sentence_encoder import SentenceEncoder, Texts, as_sentences
+from raysent.storage import open_folder
+from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
+
+# Protocols whose records hold a probe and its predictions; the first is preferred.
+_PROTOCOLS = (DIVIDED, "fast")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """Predicts one task.
+
+    Attributes:
+        members: The models.
+        records: Their records of the task, in the same order.
+        combination: What combines their log-probabilities.
+    """
+
+    members: tuple[SentenceEncoder, ...]
+    records: tuple[Record, ...]
+    combination: Combination
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self.records[0].task
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the classes [classes]; of rated pairs those of the rating levels."""
+        return self.records[0].label_names
+
+    @property
+    def num_columns(self) -> int:
+        """Texts of a row: one, or two of pairs."""
+        return 1 if self.records[0].kind == "sentence" else 2
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether a row gets a score, the mean of the rating levels, in place of a class."""
+        return self.records[0].targets.is_scored
+
+    def log_probabilities(self, columns: Sequence[Texts]) -> Float64:
+        """Return log-probabilities of rows, float64 [rows, classes].
+
+        Args:
+            columns: The texts [rows], of each column.
+
+        Raises:
+            ConfigError: If the task has another number of columns, or they differ in length.
+            RaysentError: If a column is no string and no sequence of strings.
+        """
+        texts = tuple(as_sentences(column, name=f"{self.task}: sentences") for column in columns)
+        if len(texts) != self.num_columns or len({len(column) for column in texts}) != 1:
+            given = " and ".join(str(len(column)) for column in texts) or "none"
+            raise ConfigError(f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; given {given}")
+        if not texts[0]:
+            return np.empty((0, len(self.label_names)))
+        predicted = [_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)]
+        return self.combination(np.stack(predicted))
+
+    def answers(self, log_probabilities: Float64) -> list[str] | list[float]:
+        """Return the name of the most probable class of each row [rows, classes]; of rated pairs the mean rating."""
+        if self.is_scored:
+            scores: list[float] = predicted_scores(log_probabilities).tolist()
+            return scores
+        return [self.label_names[best] for best in log_probabilities.argmax(axis=1)]
+
+
+def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...]) -> np.ndarray:
+    """Return one member's log-probabilities of new rows, [rows, classes]."""
+    if isinstance(encoder, LexicalModel):
+        return predict_lexical(encoder, record.probe, dict(record.arrays), columns, kind=record.kind)
+    return record.probe.log_probabilities(features_of(encoder, columns, kind=record.kind))
+
+
+class Predictors(Mapping[str, Predictor]):
+    """What predicts each task, made at its first use."""
+
+    def __init__(self, tasks: Sequence[str], make: Callable[[str], Predictor]) -> None:
+        """Take the tasks, and what makes the predictor of one."""
+        self._tasks, self._make = tuple(tasks), cache(make)
+
+    def __getitem__(self, task: str) -> Predictor:
+        if task not in self._tasks:
+            raise KeyError(task)
+        return self._make(task)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def find_predictor(encoder: SentenceEncoder, task: str | None = None) -> Predictor:
+    """Return what predicts a task by a model; None for the only one.
+
+    Raises:
+        ConfigError: If the model predicts none, several and none is named, or not this one.
+    """
+    known, name = encoder.predictors, encoder.source or type(encoder).__name__
+    if not known:
+        raise ConfigError(f"{name}: predicts no task; {_how_to_predict(name)}")
+    if task is None:
+        if len(known) > 1:
+            raise ConfigError(f"task: must be named for {name}; it predicts {', '.join(known)}")
+        task = next(iter(known))
+    if not isinstance(task, str):
+        given = type(task).__name__
+        raise ConfigError(f"task: must be the name of a task, before its texts: {', '.join(known)}; given {given}")
+    if task not in known:
+        raise ConfigError(f"{task}: {name} was not made on this task{did_you_mean(task, known)}")
+    found: Predictor = known[task]
+    return found
+
+
+def _how_to_predict(name: str) -> str:
+    if is_scheme_name(name):
+        return f"'raysent ensemble {name} --task FILE -o FOLDER' makes a model that does"
+    return f"'raysent evaluate {name} --task FILE' fits what does"
+
+
+def split_arguments(
+    encoder: SentenceEncoder, given: Sequence[Texts], task: str | None
+) -> tuple[Predictor, list[Texts]]:
+    """Return what predicts, and the columns of texts, of the arguments of `predict`.
+
+    The first of them may be the task's name. Where a model has one task, as many arguments as it has columns are texts.
+
+    Raises:
+        ConfigError: As `find_predictor`.
+    """
+    if task is None:
+        only = next(iter(encoder.predictors.values())) if len(encoder.predictors) == 1 else None
+        if given and (only is None or len(given) != only.num_columns):
+            return find_predictor(encoder, cast("str", given[0])), list(given[1:])
+    return find_predictor(encoder, task), list(given)
+
+
+def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
+    """Return what predicts the tasks that a single model was evaluated on, by task; empty if it was on none.
+
+    The records are those of its own folder, then those of the sweep that it is a trial of.
+    """
+    folder = None if encoder.source is None or is_scheme_name(encoder.source) else open_folder(encoder.source)
+    if folder is None or model_folder(folder) is None:
+        return {}
+    key, found = model_key(str(folder)), dict[str, Predictor]()
+    for place in _record_folders(folder):
+        for path in sorted(place.glob("*.json")):
+            record = None if path.stem in found else read_record(place, path.stem)
+            if record is not None and record.model_key == key:
+                found[record.task] = Predictor((encoder,), (record,), LogarithmicPool(np.ones(1)))
+    return found
+
+
+def _record_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders that may hold a model's records, the preferred ones first."""
+    places = sorted((folder / EVALUATION_FOLDER).glob("*/"))
+    if folder.parent.name == TRIALS_FOLDER:
+        places += sorted((folder.parent.parent / EVALUATION_FOLDER).glob(f"*{folder.name}/"))
+    yield from (record_folder(place, protocol) for protocol in _PROTOCOLS for place in places)

@@ -1,0 +1,331 @@
+"""`predict`: the labels of the rows of a table, of lines or of standard input, by a model that predicts a task."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyarrow import parquet
+
+from raysent.data.corpus.sources import Source
+from raysent.data.tables import Table, check_header, check_texts, is_table, open_table
+from raysent.data.text_files import batched, iterate_lines
+from raysent.data.texts import open_texts
+from raysent.ensembles.ensemble import load_predicting
+from raysent.ensembles.predictor import Predictor, find_predictor
+from raysent.errors import ConfigError, DataError
+from raysent.evaluation.targets import Float64
+from raysent.evaluation.task_files.columns import text_columns
+from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.progress import ProgressLines, messages
+from raysent.storage import is_remote, whole_file
+from raysent.training.ray_session import map_on_ray, num_jobs_at_once, ray_session
+
+# Rows that are read, predicted and written at a time.
+BLOCK_ROWS = 4096
+PREDICTED = "predicted"
+_TEXT = "text"
+_FORMS = (".csv", ".tsv", ".jsonl", ".parquet")
+# Digits of a probability in a file.
+_DIGITS = 6
+# Blocks that a cluster gets for each of its cores, so that none waits for this process.
+_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What `predict` did.
+
+    Attributes:
+        task: The task that was predicted.
+        num_rows: Rows that were read.
+        counts: Label -> rows that got it, the most frequent first; empty for scores.
+    """
+
+    task: str
+    num_rows: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class _Block(NamedTuple):
+    """Rows of the input: the values of each column [columns][rows], and the texts to predict [text columns][rows]."""
+
+    values: list[list[Any]]
+    texts: list[list[str]]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What is read: the columns' names, blocks of rows, and the columns of text that were found by their names."""
+
+    names: list[str]
+    blocks: Iterator[_Block]
+    found: tuple[str, ...] = ()
+
+
+def predict(  # noqa: PLR0913 - the options of the command
+    model: str | Path | SentenceEncoder,
+    file: str | Path | None = None,
+    *,
+    output: str | Path | None = None,
+    column: str | Sequence[str] | None = None,
+    task: str | None = None,
+    proba: bool = False,
+    header: bool = True,
+    address: str | None = None,
+    progress: bool = True,
+) -> Predicted:
+    """Write the rows of a file with the label that a model predicts for each, in a column ``predicted``.
+
+    Rows are read, predicted and written in blocks, so memory is bounded; the output appears whole or not at all.
+
+    Args:
+        model: A sweep, whose best model predicts; an ensemble; or a training or trial that was evaluated on the task.
+        file: A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a dataset that `datasets` saved) or text with
+            one row a line, also in ``s3://``. None or ``-`` for lines from standard input.
+        output: The file to write, also in ``s3://``: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``; None writes CSV to
+            standard output.
+        column: Column of the text of a table, or two for pairs; by default those of a usual name, such as ``text``.
+        task: The task to predict; None where the model has one. Several labels a row are one task by the name of their
+            table, whose rows get the list of their labels.
+        proba: Whether to also write the probability of each label, in columns such as ``probability_positive``.
+        header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns; without it they are ``0``, ….
+        address: A running Ray cluster, whose cores predict blocks; one that is lost is predicted again.
+        progress: Whether to show progress on standard error.
+
+    Raises:
+        ConfigError: If the model does not predict the task, or an argument is wrong.
+        DataError: If the file cannot be read, or has no such column.
+        ArtifactError: If the output cannot be written.
+    """
+    encoder = model if isinstance(model, SentenceEncoder) else load_predicting(model)
+    answerer = _Answerer(_questions(encoder, task), shows_probabilities=proba)
+    name = None if file in (None, "-") else str(file if is_remote(file) else Path(file).expanduser())
+    given = [column] if isinstance(column, str) else list(column or ())
+    opened = _open(name, given, num_columns=answerer.first.num_columns, has_header=header)
+    taken = next((one for one in answerer.names if one in opened.names), None)
+    if taken is not None:
+        raise DataError(f"{name}: must have no column '{taken}', which the output adds; rename it")
+    counts, num_rows = Counter[str](), 0
+    with ExitStack() as stack:
+        bar = stack.enter_context(ProgressLines(is_quiet=not progress or output is None))
+        write = stack.enter_context(_writing(output, [*opened.names, *answerer.names]))
+        for block, logs in _predicted(answerer, opened.blocks, address):
+            answers = answerer.columns(logs)
+            write([*block.values, *answers])
+            num_rows += len(block.texts[0])
+            if not answerer.first.is_scored:
+                counts.update(chain.from_iterable(one if isinstance(one, list) else [one] for one in answers[0]))
+            bar("predicting", num_rows, None)
+        if not num_rows:
+            raise DataError(f"{name or 'standard input'}: must hold text; given no row of it")
+    if opened.found and progress:  # last, since a mistake is one line
+        shown = " and ".join(f"'{one}'" for one in opened.found)
+        messages.print(f"{name}: text = {shown} (found by name)", style="dim", soft_wrap=True)
+    return Predicted(answerer.task, num_rows, dict(counts.most_common()))
+
+
+def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
+    """Return what predicts a task; of several labels a row, the question of each label."""
+    known = encoder.predictors
+    stems = {name.rpartition(".")[0] for name in known} if task is None else {task} - set(known)
+    stem = stems.pop() if len(stems) == 1 and len(known) > 1 else ""
+    found = [find_predictor(encoder, name) for name in known if stem and name.startswith(f"{stem}.")]
+    if found and all(one.label_names == ("no", "yes") for one in found):
+        return found
+    return [find_predictor(encoder, task)]
+
+
+@dataclass(frozen=True)
+class _Answerer:
+    """Turns texts into the columns that the output adds."""
+
+    questions: list[Predictor]
+    shows_probabilities: bool
+
+    @property
+    def first(self) -> Predictor:
+        """The predictor, or the first of several labels'."""
+        return self.questions[0]
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a row gets a list of labels."""
+        return len(self.questions) > 1
+
+    @property
+    def task(self) -> str:
+        """The task's name; of several labels, what their names begin with."""
+        return self.first.task.rpartition(".")[0] if self.is_multilabel else self.first.task
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels."""
+        if self.is_multilabel:
+            return [one.task.removeprefix(f"{self.task}.") for one in self.questions]
+        return list(self.first.label_names)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that the output adds."""
+        return [PREDICTED, *(f"probability_{label}" for label in self.labels if self.shows_probabilities)]
+
+    def __call__(self, texts: list[list[str]]) -> list[Float64]:
+        """Return the log-probabilities of rows by each predictor, [rows, classes] each."""
+        return [one.log_probabilities(texts) for one in self.questions]
+
+    def columns(self, logs: list[Float64]) -> list[list[Any]]:
+        """Return the values of the columns that the output adds, [columns][rows]."""
+        yes = np.exp(np.column_stack([one[:, 1] for one in logs])) if self.is_multilabel else np.exp(logs[0])
+        if self.is_multilabel:
+            answers: list[Any] = [[self.labels[place] for place in np.flatnonzero(row > 0.5)] for row in yes]
+        else:
+            answers = list(self.first.answers(logs[0]))
+        return [answers, *(np.round(yes, _DIGITS).T.tolist() if self.shows_probabilities else ())]
+
+
+def _predict_block(block: _Block, answerer: _Answerer) -> list[Float64]:
+    """Return the log-probabilities of rows by each predictor, in a process of a cluster."""
+    torch.set_num_threads(1)
+    return answerer(block.texts)
+
+
+def _predicted(
+    answerer: _Answerer, blocks: Iterator[_Block], address: str | None
+) -> Iterator[tuple[_Block, list[Float64]]]:
+    """Yield blocks in order, with the log-probabilities of their rows."""
+    if address is None:
+        yield from ((block, answerer(block.texts)) for block in blocks)
+        return
+    waiting: dict[int, _Block] = {}
+    done: dict[int, list[Float64]] = {}
+
+    def sent() -> Iterator[_Block]:
+        for index, block in enumerate(blocks):
+            waiting[index] = block
+            yield block
+
+    with ray_session(address):
+        num_at_once = _AHEAD * num_jobs_at_once()
+        results = map_on_ray(_predict_block, sent(), common=answerer, address=address, max_running=num_at_once)
+        with closing(results):
+            for index, logs in results:
+                done[index] = logs
+                while waiting and (following := min(waiting)) in done:
+                    yield waiting.pop(following), done.pop(following)
+
+
+def _open(name: str | None, given: list[str], *, num_columns: int, has_header: bool) -> _Input:
+    """Open what is predicted: a table with all its columns, or lines of text."""
+    check_header(name or "standard input", has_header=has_header)
+    if name is not None and is_table(name):
+        return _open_table(name, given, num_columns=num_columns, has_header=has_header)
+    what = name or "standard input"
+    if given:
+        raise ConfigError(f"column {given[0]}: must be left out for {what}, which has no columns")
+    if num_columns > 1:
+        raise DataError(f"{what}: must be a table with the two columns of pairs; given lines of text")
+    lines = iterate_lines(None) if name is None else chain.from_iterable(open_texts(Source(name)).blocks)
+    return _Input([_TEXT], (_Block([block], [block]) for block in batched(lines, BLOCK_ROWS)))
+
+
+def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bool) -> _Input:
+    table = open_table(name, has_header=has_header)
+    names = list(table.names)
+    blocks = table.blocks(names) if names else iter(())
+    first: list[list[Any]] = next(blocks, [[] for _ in names])
+    table_of_first = Table(name, dict(zip(names, first, strict=True)), {}, {})
+    texts = tuple(given) or text_columns(table_of_first, num_columns)
+    if len(texts) != num_columns:
+        raise ConfigError(f"column {' and '.join(texts)}: the task needs {num_columns} column(s); given {len(texts)}")
+    for one in given:
+        table_of_first.column(one, key="column")
+    places = [names.index(one) for one in texts]
+
+    def read() -> Iterator[_Block]:
+        num_rows = 0
+        for block in chain([first], blocks):
+            for one, place in zip(texts, places, strict=True):
+                check_texts(block[place], source=name, column=f"column '{one}'", first_row=num_rows + 1)
+            if block[0]:
+                yield _Block(block, [block[place] for place in places])
+            num_rows += len(block[0])
+
+    return _Input(names, read() if names else iter(()), () if given else texts)
+
+
+@contextmanager
+def _writing(output: str | Path | None, names: list[str]) -> Iterator[Callable[[list[list[Any]]], None]]:
+    """Yield what writes a block of rows [columns][rows]; the file replaces an older one after the block."""
+    if output is None:
+        yield _delimited(sys.stdout, names, ",")
+        return
+    form = next((form for form in _FORMS if str(output).lower().endswith(form)), None)
+    if form is None:
+        raise ConfigError(f"output {output}: must end in {', '.join(_FORMS[:-1])} or {_FORMS[-1]}")
+    with whole_file(output) as temporary, ExitStack() as stack:
+        if form == ".parquet":
+            yield stack.enter_context(closing(_Parquet(temporary, names)))
+            return
+        stream = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
+        if form == ".jsonl":
+            yield partial(_write_objects, stream, names)
+        else:
+            yield _delimited(stream, names, "," if form == ".csv" else "\t")
+
+
+def _delimited(stream: IO[str], names: list[str], delimiter: str) -> Callable[[list[list[Any]]], None]:
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(names)
+
+    def write(columns: list[list[Any]]) -> None:
+        writer.writerows([_cell(value) for value in row] for row in zip(*columns, strict=True))
+
+    return write
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as CSV has it: lists of texts joined by `|`, as task files read them, other objects as JSON."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return "|".join(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | Mapping) else value
+
+
+def _write_objects(stream: IO[str], names: list[str], columns: list[list[Any]]) -> None:
+    for row in zip(*columns, strict=True):
+        stream.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n")
+
+
+class _Parquet:
+    """Writes blocks of rows to a Parquet file; the first block decides the columns' types."""
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self._path, self._names = path, names
+        self._writer: parquet.ParquetWriter | None = None
+
+    def __call__(self, columns: list[list[Any]]) -> None:
+        schema = None if self._writer is None else self._writer.schema
+        try:
+            rows = pa.Table.from_pydict(dict(zip(self._names, columns, strict=True)), schema=schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataError(f"output: a column has values of several kinds ({error}); write .jsonl instead") from None
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self._path, rows.schema)
+        self._writer.write_table(rows)
+
+    def close(self) -> None:
+        """End the file."""
+        if self._writer is not None:
+            self._writer.close()

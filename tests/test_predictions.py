@@ -1,0 +1,200 @@
+"""`raysent predict` and `predict` of every model: tables, lines, pairs, scores, several labels; what is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import write_table
+
+from raysent import predict
+from raysent.data.vocabulary import WordVectors
+from raysent.ensembles import combine
+from raysent.errors import ConfigError
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand
+from raysent.evaluation.task_files import OwnTask
+from raysent.models import average_of_words, load
+from raysent.pipeline import predictions
+
+WORDS = ("red", "blue", "tall", "short", "round", "flat", "hot", "cold")
+
+
+def texts(num_rows: int, seed: int = 0) -> list[str]:
+    """Return texts of a few words."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, 5)) + f" {'abcdefghij'[row % 10] * 5}{row}" for row in range(num_rows)]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ensembles: of one task, of pairs, of scored pairs, of several labels, and a folder with one for each task."""
+    folder = tmp_path_factory.mktemp("predicting")
+    rows, others = texts(80), texts(80, seed=1)
+    label = ["warm" if row.count("red") + row.count("hot") > 1 else "cool" for row in rows]
+    one = OwnTask(pd.DataFrame({"text": rows, "label": label}), name="own")
+    same = ["yes" if a.split()[0] == b.split()[0] else "no" for a, b in zip(rows, others, strict=True)]
+    pairs = OwnTask(pd.DataFrame({"text_a": rows, "text_b": others, "label": same}), name="same")
+    score = [len(set(a.split()) & set(b.split())) for a, b in zip(rows, others, strict=True)]
+    scored = OwnTask(pd.DataFrame({"text_a": rows, "text_b": others, "score": score}), name="near")
+    lists = [[word for word in WORDS[:3] if word in row] for row in rows]
+    several = OwnTask(pd.DataFrame({"text": rows, "label": lists}), name="has")
+    combine(["tfidf", "hash:10"], output=folder / "own", tasks=[one])
+    combine(["tfidf"], output=folder / "same", tasks=[pairs])
+    combine(["hash:20"], output=folder / "near", tasks=[scored])
+    combine(["tfidf"], output=folder / "has", tasks=several.variants({"accuracy"}))
+    for task in ("own", "same"):
+        (folder / "run/best" / task).parent.mkdir(parents=True, exist_ok=True)
+        combine(["tfidf"], output=folder / "run/best" / task, tasks=[{"own": one, "same": pairs}[task]])
+    return folder
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.tsv", "new.jsonl", "new.parquet", "new"])
+@pytest.mark.parametrize("output", ["out.csv", "out.jsonl", "out.parquet"])
+def test_table_keeps_its_columns_and_gets_labels_and_probabilities(saved, tmp_path, monkeypatch, name, output) -> None:
+    """In any form, in blocks: the rows in order, and the values of `predict_proba`."""
+    monkeypatch.setattr(predictions, "BLOCK_ROWS", 7)
+    given = texts(30, seed=2)
+    file = write_table(tmp_path / name, {"id": list(range(30)), "review": given})
+    made = predict(saved / "own", file, output=tmp_path / output, proba=True, progress=False)
+    model = load(saved / "own")
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+    found = readers.get(Path(output).suffix, lambda path: pd.read_json(path, lines=True))(tmp_path / output)
+    assert list(found) == ["id", "review", "predicted", "probability_cool", "probability_warm"]
+    assert found["review"].tolist() == given
+    assert found["id"].astype(int).tolist() == list(range(30))
+    assert found["predicted"].tolist() == model.predict(given)
+    np.testing.assert_allclose(found[["probability_cool", "probability_warm"]], model.predict_proba(given), atol=1e-6)
+    assert made.num_rows == 30
+    assert made.counts == found["predicted"].value_counts().to_dict()
+
+
+def test_command_reads_standard_input_and_writes_csv(saved, raysent) -> None:
+    """A line a row, empty ones too; results on standard output, all else on standard error."""
+    ran = raysent("predict", saved / "own", "-", stdin=b'red "hot", red\n\nblue cold\n')
+    assert (ran.code, ran.err) == (0, "standard output: 3 rows of own: cool 2, warm 1\n")
+    assert ran.out == 'text,predicted\n"red ""hot"", red",warm\n,cool\nblue cold,cool\n'
+
+
+def test_pairs_scores_and_several_labels_are_predicted_as_what_they_are(saved, tmp_path, raysent) -> None:
+    """Two columns, found or named; the mean of the levels; a list of labels."""
+    left, right = texts(12, seed=3), texts(12, seed=4)
+    file = write_table(tmp_path / "new.csv", {"sentence1": left, "sentence2": right})
+    assert raysent("predict", str(saved / "same"), file, "-o", str(tmp_path / "a.csv")).code == 0
+    assert pd.read_csv(tmp_path / "a.csv")["predicted"].tolist() == load(saved / "same").predict(left, right)
+
+    named = write_table(tmp_path / "named.csv", {"n": range(12), "x": left, "y": right})
+    columns = ["--column", "x", "--column", "y"]
+    assert raysent("predict", str(saved / "near"), named, *columns, "-o", str(tmp_path / "b.jsonl")).code == 0
+    scores = pd.read_json(tmp_path / "b.jsonl", lines=True)["predicted"]
+    levels = load(saved / "near").predict_proba("near", left, right)
+    np.testing.assert_allclose(scores, levels @ np.arange(1, 6), atol=1e-6)
+
+    lines = tmp_path / "new.txt"
+    lines.write_text("red tall\nblue\n")
+    assert raysent("predict", str(saved / "has"), str(lines), "-o", str(tmp_path / "c.jsonl"), "--proba").code == 0
+    found = pd.read_json(tmp_path / "c.jsonl", lines=True)
+    model = load(saved / "has")
+    for word in WORDS[:3]:
+        yes = model.predict_proba(f"has.{word}", ["red tall", "blue"])[:, 1]
+        np.testing.assert_allclose(found[f"probability_{word}"], yes, atol=1e-6)
+        assert [word in row for row in found["predicted"]] == (yes > 0.5).tolist()
+
+
+def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
+    """A trained model with the probe of its record: of its own folder, or of the sweep that it is a trial of."""
+    folder, words = tmp_path / "run/trials/0003", [*WORDS, "green"]
+    trained = average_of_words(WordVectors(tuple(words), np.eye(len(words), dtype=np.float32)))
+    trained.save(folder / "model")
+    with pytest.raises(ConfigError, match=r"0003: predicts no task; 'raysent evaluate .*0003 --task FILE' fits what"):
+        load(folder).predict("a text")
+    rows = texts(60)
+    task = OwnTask(pd.DataFrame({"text": rows, "label": ["red" in row for row in rows]}), name="own")
+    evaluator = Evaluator(tmp_path / "run/evaluation", divides=True)
+    ((record,),) = evaluator.records(expand([folder]), [task]).values()
+    model = load(folder)
+    assert model.tasks == ["own"]
+    assert model.label_names() == ("False", "True")
+    expected = record.probe.log_probabilities(model.encode(rows))
+    np.testing.assert_allclose(model.predict_log_probabilities(rows), expected, atol=1e-6)
+    assert model.predict("red red", task="own") == model.predict("own", ["red red"]) == ["True"]
+
+    other = average_of_words(WordVectors(tuple(words), 2 * np.eye(len(words), dtype=np.float32)))
+    shutil.rmtree(folder / "model")
+    other.save(folder / "model")
+    assert load(folder).tasks == []  # the record is of another model
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("own", "no.csv"), r"no\.csv: no such file"),
+        (
+            ("own", "new.csv", "--column", "bodie"),
+            r"new\.csv: column: must name a column; given 'bodie'; did you mean 'bodies'\?",
+        ),
+        (("own", "new.csv"), r"new\.csv: text: must name the column of the text; it has id, bodies, predicted"),
+        (
+            ("own", "new.csv", "--column", "bodies"),
+            r"new\.csv: must have no column 'predicted', which the output adds; .*",
+        ),
+        (("own", "-", "--column", "body"), r"--column body: must be left out for standard input, which has no columns"),
+        (("same", "-"), r"standard input: must be a table with the two columns of pairs; given lines of text"),
+        (("own", "-"), r"standard input: must hold text; given no row of it"),
+        (("run", "new.csv"), r"--task: must be named for .*best; it predicts own, same"),
+        (("run", "new.csv", "--task", "son"), r"son: .*best was not made on this task; did you mean 'own'\?"),
+        (("own", "ids.jsonl", "--column", "text"), r"ids\.jsonl: row 2: column 'text' must be text; given nothing"),
+        (("own", "ids.jsonl", "-o", "out.xls"), r"--output out\.xls: must end in \.csv, \.tsv, \.jsonl or \.parquet"),
+    ],
+)
+def test_wrong_input_is_one_line(saved, tmp_path, monkeypatch, raysent, arguments, line) -> None:
+    """Exit code 2, and no file is left."""
+    monkeypatch.chdir(tmp_path)
+    Path("new.csv").write_text("id,bodies,predicted\n1,a,b\n")
+    Path("ids.jsonl").write_text('{"text": "a"}\n{"text": null}\n')
+    output = [] if "-o" in arguments else ["-o", "out.csv"]
+    ran = raysent("predict", saved / arguments[0], *arguments[1:], *output)
+    assert ran.code == 2
+    assert re.fullmatch(rf"error: {line}\n", ran.err), ran.err
+    assert not Path("out.csv").exists()
+
+
+def test_a_scheme_says_what_makes_it_predict(raysent) -> None:
+    """A lexical model has no labels until an ensemble is made of it."""
+    ran = raysent("predict", "tfidf", "-", stdin=b"a\n")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "error: tfidf: predicts no task; 'raysent ensemble tfidf --task FILE -o FOLDER' makes a model that does\n"
+    )
+
+
+def test_killed_command_leaves_no_file_and_another_writes_the_whole(saved, tmp_path) -> None:
+    """The output appears whole or not at all, and is the same whatever was killed before."""
+    file, output = write_table(tmp_path / "new.csv", {"text": texts(1000, seed=5)}), tmp_path / "out.csv"
+    code = """if True:
+        import sys, time
+        from raysent.cli import main
+        from raysent.pipeline import predictions
+        predictions.BLOCK_ROWS, columns = 5, predictions._Answerer.columns
+        predictions._Answerer.columns = lambda *given: (time.sleep(0.1), columns(*given))[1]
+        main()"""
+    arguments = ["predict", str(saved / "own"), file, "-o", str(output)]
+    running = subprocess.Popen([sys.executable, "-c", code, *arguments])
+    while len(list(tmp_path.iterdir())) == 1:  # the file to predict
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert not output.exists()
+    for again in (output, tmp_path / "other.csv"):
+        predict(saved / "own", file, output=again, progress=False)
+    assert output.read_bytes() == (tmp_path / "other.csv").read_bytes()
+    assert output.read_bytes().count(b"\n") == 1001
