@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 from rich.table import Table
 
@@ -78,9 +87,12 @@ def natural_width(table: Table) -> int:
 
 
 class ProgressLines:
-    """Shows how much of something is done: a bar on a terminal, a line every few seconds elsewhere."""
+    """Shows how much of something is done and the time left: a bar on a terminal, a line every few seconds elsewhere.
 
-    INTERVAL_S = 10.0
+    What takes long between two steps is shown again every half minute, so that a log shows that it lives.
+    """
+
+    INTERVAL_S, REPEAT_S = 10.0, 30.0
 
     def __init__(self, *, prefix: str = "", is_quiet: bool = False) -> None:
         """Prepare the bar, which appears with the first step.
@@ -93,17 +105,29 @@ class ProgressLines:
         self._is_quiet = is_quiet
         self._printed_at = time.monotonic()
         self._task: Any = None
+        self._step: tuple[str, int, int | None] | None = None
+        self._first: tuple[int, int | None, float] = (
+            0,
+            None,
+            self._printed_at,
+        )  # what was done first of a total, and when
+        self._is_over = threading.Event()
         self._bar = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=messages, transient=True,
+            TimeRemainingColumn(), console=messages, transient=True,
         )  # fmt: skip
 
     def __enter__(self) -> ProgressLines:
-        if messages.is_terminal and not (self._is_quiet or messages.quiet):
+        if self._is_quiet or messages.quiet:
+            return self
+        if messages.is_terminal:
             self._bar.start()
+        else:
+            threading.Thread(target=self._repeat, name="raysent-progress", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._is_over.set()
         if self._bar.live.is_started:  # stopping a bar that never started would print an empty line
             self._bar.stop()
 
@@ -116,6 +140,25 @@ class ProgressLines:
             if self._task is None:
                 self._task = self._bar.add_task(what)
             self._bar.update(self._task, description=what, completed=done, total=total)
-        elif time.monotonic() - self._printed_at > self.INTERVAL_S:
-            self._printed_at = time.monotonic()
-            messages.print(f"{what}: {done:,}{f' of {total:,}' if total else ''}")
+            return
+        now = time.monotonic()
+        if self._first[1] != total or done < self._first[0]:
+            self._first = (done, total, now)
+        self._step = what, done, total
+        if now - self._printed_at > self.INTERVAL_S:
+            self._print(now)
+
+    def _print(self, now: float) -> None:
+        assert self._step is not None
+        (what, done, total), (first, _, began) = self._step, self._first
+        left = ""
+        if total and first < done < total:
+            left = f", about {format_duration((now - began) / (done - first) * (total - done))} left"
+        self._printed_at = now
+        messages.print(f"{what}: {done:,}{f' of {total:,}' if total else ''}{left}")
+
+    def _repeat(self) -> None:
+        while not self._is_over.wait(self.REPEAT_S / 10):
+            now = time.monotonic()
+            if self._step is not None and self._step[1] != self._step[2] and now - self._printed_at > self.REPEAT_S:
+                self._print(now)
