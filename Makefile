@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RETIRED := anew|foretells?|frugal|hears?|heard|honest|likest|lookouts?|nobody|nought|sittings?|told|tells|whoever|yardstick
 PROSE := raysent docs examples search_spaces README.md CONTRIBUTING.md cluster.yaml
 
-.PHONY: help setup quickstart test wheel-test chaos mutants lint types docs dist bench clean
+.PHONY: help setup quickstart test wheel-test journeys chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
@@ -28,11 +28,14 @@ $(READY): pyproject.toml constraints.txt
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
 	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
 
-test: setup  ## Every test, in two processes
+test: setup  ## The tests, in two processes; `make journeys` and `make chaos` have those that take longer
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
 
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py
+
+journeys: setup  ## The paths of users and clusters that take more than half a minute each, from the wheel
+	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
 	$(BIN)/python -m pytest -m chaos --timeout 3600

@@ -87,12 +87,13 @@ def hangups() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files that start Ray, which take the longest; of what takes minutes, run the quick cells alone.
 
-    A file's tests stay together (`--dist loadfile`). `-m chaos` runs what takes minutes.
+    A file's tests stay together (`--dist loadfile`). `-m chaos` and `-m journey` run what takes longer.
     """
-    if "chaos" not in config.option.markexpr:
-        slow = [item for item in items if item.get_closest_marker("chaos") and not item.get_closest_marker("quick")]
-        items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=slow)
+    for marker in ("chaos", "journey"):
+        if marker not in config.option.markexpr:
+            slow = [item for item in items if item.get_closest_marker(marker) and not item.get_closest_marker("quick")]
+            items[:] = [item for item in items if item not in slow]
+            config.hook.pytest_deselected(items=slow)
     with_ray = {item.path for item in items if item.get_closest_marker("cluster")}
     items.sort(key=lambda item: item.path not in with_ray)
 

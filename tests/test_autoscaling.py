@@ -80,6 +80,7 @@ def _most_at_once(lines: list[dict[str, Any]], *, for_s: float = 0.0) -> float:
     return most
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_path: Path) -> None:
     """Two of four workers are within five dollars an hour beside the head; spot has the higher priority."""
@@ -104,6 +105,7 @@ def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_pat
     assert sum(line["usd"] for line in lines) == pytest.approx(outcome["spent_usd"], abs=1e-4)
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 def test_sweep_starts_on_demand_machines_if_spot_is_unavailable(tmp_path: Path) -> None:
     """The launch fails as on AWS, and the type of the next priority starts instead."""

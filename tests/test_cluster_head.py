@@ -139,6 +139,7 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     assert token not in printed + shown.out + shown.err + str(events)
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
 def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, monkeypatch, ctrl_c):

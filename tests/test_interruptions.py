@@ -81,6 +81,7 @@ def cluster(head: Any) -> Any:
     return head
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
 def test_ray_train_workers_save_twice_before_their_node_ends(

@@ -69,6 +69,7 @@ def _is_half_done(client) -> bool:
     return bool(ended) and any(event["event"] == "report" and event["trial"] not in ended for event in events)
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, capsys, tmp_path):
     """After kill -9 in mid-sweep, an empty cache and resume: every trial ends once, all is read from the bucket."""

@@ -203,6 +203,7 @@ def _check_models_of_halted(run, rows):
         assert float(row["context_accuracy"]) == pytest.approx(report.metrics["context_accuracy"], abs=1e-4)
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     """What a killed driver spent stays spent; the cap holds over both sittings, and every dollar is in the ledger."""

@@ -13,6 +13,7 @@ from material import write_books, write_reviews
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.journey
 def test_run_in_a_bucket_is_resumed_elsewhere(user, environment_with_extras, bucket, tmp_path, until):
     """What one user's killed sweep left in the bucket is continued by another with the same text; no trial is lost."""
     sweep = [

@@ -42,8 +42,8 @@ PAGES = [
     "docs/interruptions.md",
     "docs/index.md",
 ]
-# The pages that run with every test; `make chaos` runs all of them, which takes many minutes.
-QUICK = {"README.md", "docs/quickstart.md", "docs/install.md"}
+# The pages that run in CI, two of them by `make journeys`; `make chaos` runs the others, which takes many minutes.
+MARKS = {"README.md": [pytest.mark.journey], "docs/quickstart.md": [pytest.mark.journey], "docs/install.md": []}
 # What a line holds that cannot run here, and why.
 CANNOT_RUN = {
     r"^pip install|/pip install|--install-completion": "changes the user's environment",
@@ -143,9 +143,7 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
     return user
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[] if page in QUICK else [pytest.mark.chaos]) for page in PAGES]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=MARKS.get(page, [pytest.mark.chaos])) for page in PAGES])
 def test_page_runs_as_printed(page, reader):
     """A page's commands and its Python, in their order; what a command makes anew is removed first."""
     write_table(reader.folder / "reviews.csv", COLUMNS.get(page, ["text", "label", "body", "stars", "part"]))

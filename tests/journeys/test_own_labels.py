@@ -38,6 +38,7 @@ def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
         return None
 
 
+@pytest.mark.journey
 def test_own_table_becomes_a_served_classifier(user, until):
     """Sweep, ensemble with a lexical member, load, predict, serve, export, distill: each in a process of its own."""
     sweep = ["sweep", "quick_thoughts", "--corpus", "books/", "--metric", "reviews.csv", "--run", "runs/first"]

@@ -28,6 +28,7 @@ def space(user):
     return user
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 def test_a_killed_training_is_resumed_and_encodes(space, until):
     """`kill -9` in mid-training; the same command continues, and ends with the weights of one that was not killed."""
@@ -46,6 +47,7 @@ def test_a_killed_training_is_resumed_and_encodes(space, until):
     assert (space.folder / "one.npy").read_bytes() == (space.folder / "two.npy").read_bytes()
 
 
+@pytest.mark.journey
 @pytest.mark.cluster
 def test_codes_of_a_corpus_are_searched(space):
     """Train bits of the vectors of a frozen bag, encode a whole corpus by them, and search it."""
