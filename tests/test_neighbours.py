@@ -13,7 +13,7 @@ from command import CommandLine
 from raysent.analysis import nearest
 from raysent.analysis import neighbours as module
 from raysent.analysis.nearest import nearest_codes, nearest_vectors
-from raysent.analysis.neighbours import find_neighbours, open_index, read_comparison
+from raysent.analysis.neighbours import CorpusVectors, find_neighbours, open_index, read_comparison
 from raysent.data.corpus import CorpusConfig, distinct
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -96,7 +96,7 @@ def test_search_without_faiss_is_refused_in_one_line(monkeypatch, corpus) -> Non
     with pytest.raises(
         ConfigError, match=r"^search of vectors: needs the package faiss-cpu; install raysent\[faiss\]$"
     ):
-        find_neighbours(["hash:5"], corpus, ["a cat"])
+        find_neighbours(["hash:5"], CorpusVectors(corpus), ["a cat"])
 
 
 def test_nearest_vectors_equals_a_plain_search() -> None:
@@ -202,9 +202,11 @@ def test_open_index_refuses_nan(corpus) -> None:
 
 def test_neighbours_excludes_the_query_and_duplicates(corpus) -> None:
     """The query is not its own neighbour, unless `includes_query`."""
-    found = find_neighbours(["hash:50"], corpus, ["a cat  sat on the mat"], k=2)
+    found = find_neighbours(["hash:50"], CorpusVectors(corpus), ["a cat  sat on the mat"], k=2)
     assert [one.sentence for one in found.columns[0].neighbours[0]] == ["a dog sat on the mat", "a cat sat there"]
-    with_itself = find_neighbours(["hash:50"], corpus, ["a cat sat on the mat"], k=2, includes_query=True)
+    with_itself = find_neighbours(
+        ["hash:50"], CorpusVectors(corpus), ["a cat sat on the mat"], k=2, includes_query=True
+    )
     first, second = with_itself.columns[0].neighbours[0]
     assert (first.sentence, second.sentence) == ("a cat sat on the mat", "a dog sat on the mat")
     assert first.score == pytest.approx(1, abs=1e-6)
@@ -213,7 +215,9 @@ def test_neighbours_excludes_the_query_and_duplicates(corpus) -> None:
 def test_neighbours_compares_a_code_with_vectors(corpus) -> None:
     """A model with a code is searched by Hamming distance; here the bits are letters."""
     encoders = {"hash:50": HashEncoder(50), "hash:51": Bits()}
-    found = find_neighbours(["hash:50", "hash:51"], corpus, ["a cot sat on the mat"], k=1, load=encoders.get)
+    found = find_neighbours(
+        ["hash:50", "hash:51"], CorpusVectors(corpus, load=encoders.get), ["a cot sat on the mat"], k=1
+    )
     assert [column.measure for column in found.columns] == ["cosine", "hamming"]
     best = found.columns[1].neighbours[0][0]
     assert (best.sentence, best.score) == ("a cat sat on the mat", 0)
@@ -225,18 +229,18 @@ def test_neighbours_compares_a_code_with_vectors(corpus) -> None:
 def test_neighbours_refuses_empty_queries(corpus, queries, message) -> None:
     """No query or an empty one is an error."""
     with pytest.raises(ConfigError, match=f"^queries: .*{message}$"):
-        find_neighbours(["hash:5"], corpus, queries)
+        find_neighbours(["hash:5"], CorpusVectors(corpus), queries)
 
 
 def test_neighbours_refuses_a_k_of_zero(corpus) -> None:
     """At least one neighbour is needed."""
     with pytest.raises(ConfigError, match="^k: must be at least 1; given 0$"):
-        find_neighbours(["hash:5"], corpus, ["a"], k=0)
+        find_neighbours(["hash:5"], CorpusVectors(corpus), ["a"], k=0)
 
 
 def test_read_comparison_returns_what_was_saved(corpus, tmp_path) -> None:
     """A comparison survives its file; another file is refused."""
-    found = find_neighbours(["hash:5", "hash:6"], corpus, ["a cat", "rain"], k=3)
+    found = find_neighbours(["hash:5", "hash:6"], CorpusVectors(corpus), ["a cat", "rain"], k=3)
     assert read_comparison(tmp_path) is None
     module.save_comparison(tmp_path, found)
     assert read_comparison(tmp_path) == found

@@ -11,7 +11,8 @@ from command import CommandLine
 
 import raysent
 from raysent.analysis import vector_search as module
-from raysent.analysis.vector_search import build_index, search_folder
+from raysent.analysis.neighbours import find_neighbours
+from raysent.analysis.vector_search import FolderVectors, build_index
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.exports import corpus
@@ -74,12 +75,14 @@ def test_search_folder_finds_the_nearest_distinct_sentences(texts, bits, tmp_pat
     if index is not None:
         pytest.importorskip("faiss")
         assert build_index(tmp_path / "out", index).num_rows == 150
-    found = search_folder([model], tmp_path / "out", QUERIES, k=6, index=index)
+    found = find_neighbours([model], FolderVectors(tmp_path / "out", index=index), QUERIES, k=6)
     for query, neighbours in zip(QUERIES, found.columns[0].neighbours, strict=True):
         scores = [one.score for one in neighbours]
         np.testing.assert_allclose(scores, plain_neighbours(model, texts, query, k=6), atol=1e-5)
         assert len({one.sentence for one in neighbours} - {query}) == 6
-    with_query = search_folder([model], tmp_path / "out", QUERIES[:1], k=1, includes_query=True, index=index)
+    with_query = find_neighbours(
+        [model], FolderVectors(tmp_path / "out", index=index), QUERIES[:1], k=1, includes_query=True
+    )
     assert with_query.columns[0].neighbours[0][0].sentence == "the cat sat"
 
 
@@ -91,8 +94,8 @@ def test_search_folder_with_cells_finds_what_is_near(texts, tmp_path, monkeypatc
         build_index(tmp_path / "out", tmp_path / "index", ivf=True)
     monkeypatch.setattr(module, "MIN_IVF_ROWS", 100)
     assert build_index(tmp_path / "out", tmp_path / "index", ivf=True).num_cells == 3
-    exact = search_folder(["hash:16"], tmp_path / "out", QUERIES, k=4)
-    found = search_folder(["hash:16"], tmp_path / "out", QUERIES, k=4, index=tmp_path / "index")
+    exact = find_neighbours(["hash:16"], FolderVectors(tmp_path / "out"), QUERIES, k=4)
+    found = find_neighbours(["hash:16"], FolderVectors(tmp_path / "out", index=tmp_path / "index"), QUERIES, k=4)
     for one, other in zip(found.columns[0].neighbours, exact.columns[0].neighbours, strict=True):
         assert [neighbour.sentence for neighbour in one] == [neighbour.sentence for neighbour in other]
 
@@ -100,7 +103,7 @@ def test_search_folder_with_cells_finds_what_is_near(texts, tmp_path, monkeypatc
 def test_search_folder_without_texts_names_file_and_row(texts, tmp_path) -> None:
     """Rows count from 1, as an editor counts lines."""
     encode_corpus("hash:16", tmp_path / "in", tmp_path / "out", keeps_text=False)
-    found = search_folder(["hash:16"], tmp_path / "out", [texts[115]], k=1)
+    found = find_neighbours(["hash:16"], FolderVectors(tmp_path / "out"), [texts[115]], k=1)
     assert found.columns[0].neighbours[0][0].sentence == "b.txt:6"
 
 
@@ -111,15 +114,15 @@ def test_search_folder_refuses_in_one_line(texts, tmp_path) -> None:
     encode_corpus("hash:16", tmp_path / "in", out)
     build_index(out, index)
     with pytest.raises(ArtifactError, match="out: holds vectors of the model hash:16, not of hash:9; name that model"):
-        search_folder(["hash:9"], out, QUERIES)
+        find_neighbours(["hash:9"], FolderVectors(out), QUERIES)
     with pytest.raises(ConfigError, match="queries: must be at least one sentence"):
-        search_folder(["hash:16"], out, [])
+        find_neighbours(["hash:16"], FolderVectors(out), [])
     with pytest.raises(ArtifactError, match="in: must be a folder of vectors; no vectors.json is there"):
-        search_folder(["hash:16"], tmp_path / "in", QUERIES)
+        find_neighbours(["hash:16"], FolderVectors(tmp_path / "in"), QUERIES)
     (tmp_path / "in" / "c.txt").write_text("one more\n")
     encode_corpus("hash:16", tmp_path / "in", out)
     with pytest.raises(ArtifactError, match="index: is of other vectors than .* has now; run 'raysent index"):
-        search_folder(["hash:16"], out, QUERIES, index=index)
+        find_neighbours(["hash:16"], FolderVectors(out, index=index), QUERIES)
     (tmp_path / "empty.txt").write_text("")
     encode_corpus("hash:16", tmp_path / "empty.txt", tmp_path / "none")
     with pytest.raises(DataError, match="none: must hold at least one vector; given none"):
@@ -191,7 +194,7 @@ def test_neighbours_refuses_vectors_of_another_format_than_their_folder(texts, t
     about = tmp_path / "out" / "vectors.json"
     about.write_text(about.read_text().replace('"dim": 16', '"dim": 17'))
     with pytest.raises(ArtifactError, match=r"a\.txt\.parquet: must be as vectors\.json says, or one is damaged"):
-        search_folder(["hash:16"], tmp_path / "out", QUERIES)
+        find_neighbours(["hash:16"], FolderVectors(tmp_path / "out"), QUERIES)
 
 
 def test_neighbours_and_index_commands_read_a_folder_of_vectors(texts, tmp_path, monkeypatch, capsys) -> None:

@@ -10,16 +10,25 @@ reported/         scores that papers report
 from __future__ import annotations
 
 from raysent.analysis.analogies import Analogies, AnalogyScore, read_analogies, score_analogies
-from raysent.analysis.neighbours import Comparison, Neighbour, find_neighbours, read_comparison, save_comparison
+from raysent.analysis.neighbours import (
+    Comparison,
+    CorpusVectors,
+    Neighbour,
+    find_neighbours,
+    read_comparison,
+    save_comparison,
+)
 from raysent.analysis.reported import COSTS, ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
-from raysent.analysis.vector_search import FaissIndex, build_index, search_folder
+from raysent.analysis.vector_search import FaissIndex, FolderVectors, build_index
 
 __all__ = [
     "COSTS",
     "Analogies",
     "AnalogyScore",
     "Comparison",
+    "CorpusVectors",
     "FaissIndex",
+    "FolderVectors",
     "Neighbour",
     "ReportedModel",
     "ReportedTable",
@@ -32,5 +41,4 @@ __all__ = [
     "reported_tables",
     "save_comparison",
     "score_analogies",
-    "search_folder",
 ]

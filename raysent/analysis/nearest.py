@@ -42,6 +42,11 @@ class Hits:
     rows: npt.NDArray[np.int64]
     scores: np.ndarray
 
+    @property
+    def distances(self) -> np.ndarray:
+        """What is smaller for nearer rows: minus the cosines, or the Hamming distances."""
+        return self.scores if self.scores.dtype == np.int64 else -self.scores
+
 
 def load_faiss(what: str) -> Any:
     """Return the library.

@@ -1,10 +1,12 @@
 """Nearest sentences of a corpus, by exact search with cosine or Hamming distance.
 
-`find_neighbours` compares several models on the same queries. An `Index` holds a model's vectors of a corpus' distinct
-sentences: float32 unit rows, or the packed bits of a code. It is a folder ``neighbours/<key>/`` of the cache, with
-``vectors.bin`` (rows without a header, memory-mapped) and ``index.json``, which is written last. The key is made of the
-model's content, the sentences and the format, so the same question again costs the search alone. Vectors are written in
-blocks, and an interrupted index is continued.
+`find_neighbours` compares several models on the same queries, among the sentences of a corpus (`CorpusVectors`) or of a
+folder of vectors (`vector_search.FolderVectors`).
+
+An `Index` holds a model's vectors of a corpus' distinct sentences: float32 unit rows, or the packed bits of a code. It
+is a folder ``neighbours/<key>/`` of the cache, with ``vectors.bin`` (rows without a header, memory-mapped) and
+``index.json``, which is written last. The key is made of the model's content, the sentences and the format, so the same
+question again costs the search alone. Vectors are written in blocks, and an interrupted index is continued.
 
 `nearest.py` searches it; rows of equal distance are in the order of the corpus.
 
@@ -13,14 +15,16 @@ Source: nearest neighbours as in Logeswaran and Lee, 2018, Kiros et al., 2015, a
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pydantic
 
 from raysent.analysis.nearest import Hits, Measure, check_search, nearest_codes, nearest_vectors
 from raysent.data.corpus import CorpusConfig
@@ -28,7 +32,7 @@ from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences, distinct_sentences, normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Load
-from raysent.evaluation.members import Member, expand
+from raysent.evaluation.members import Member, Model, expand
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import load as load_model
 from raysent.models.codes import pack_bits
@@ -42,6 +46,8 @@ _FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 4096
 _SUMMARY = "index.json"
 _VECTORS = "vectors.bin"
+# Repeated sentences are listed once, so more rows than needed are asked for.
+_SPARE_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -90,51 +96,130 @@ class Comparison:
         return asdict(self)
 
 
+class Found(NamedTuple):
+    """A row that may be among the nearest.
+
+    Attributes:
+        distance: Minus the cosine, or the number of differing bits.
+        order: Its place among all rows.
+        name: The sentence, or file and row.
+    """
+
+    distance: float
+    order: tuple[int, int]
+    name: str
+
+
+class Nearest:
+    """The nearest distinct sentences of one query so far."""
+
+    def __init__(self, k: int, *, excluded: str) -> None:
+        """Begin without any.
+
+        Args:
+            k: Sentences to find.
+            excluded: A sentence that does not count.
+        """
+        self.k, self._excluded = k, excluded
+        self._found: dict[str, Found] = {}
+
+    @property
+    def bound(self) -> float:
+        """Only a smaller distance, or an equal one of an earlier row, has an effect."""
+        is_full = len(self._found) >= self.k
+        return max(one.distance for one in self._found.values()) if is_full else math.inf
+
+    def search(self, ask: Callable[[int], list[Found]], num_rows: int) -> None:
+        """Add the nearest of some rows; one sentence may stand in many of them, so that more are asked for.
+
+        Args:
+            ask: A number of rows -> the nearest rows, at most so many.
+            num_rows: The number of rows that there are.
+        """
+        size = self.k + _SPARE_ROWS
+        while True:
+            rows = ask(min(size, num_rows))
+            if self.add(rows) >= self.k or len(rows) < size or size >= num_rows:
+                break
+            size *= 4
+
+    def add(self, rows: Iterable[Found]) -> int:
+        """Add rows, and return how many different sentences they have that count."""
+        names = set()
+        for row in rows:
+            name = normalize_whitespace(row.name)
+            if not name or name == self._excluded:
+                continue
+            names.add(name)
+            if name not in self._found or row[:2] < self._found[name][:2]:
+                self._found[name] = row._replace(name=name)
+        self._found = {one.name: one for one in sorted(self._found.values())[: self.k]}
+        return len(names)
+
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Return the neighbours, nearest first."""
+        return tuple(
+            Neighbour(one.name, one.distance if isinstance(one.distance, int) else -one.distance)
+            for one in sorted(self._found.values())
+        )
+
+
+class Searched:
+    """Sentences among which neighbours are searched.
+
+    Attributes:
+        name: The text or the folder as the user named it.
+        num_sentences: The number of its sentences.
+        key: Hash of the sentences.
+    """
+
+    name: str
+    num_sentences: int
+    key: str
+
+    def search(self, member: Member, queries: list[str], lists: Sequence[Nearest]) -> Measure:
+        """Add the sentences that a model finds for each query to the query's list; returns how it compares.
+
+        Raises:
+            RaysentError: If FAISS is needed and not installed, or the model or its vectors cannot be used.
+        """
+        raise NotImplementedError
+
+
 def find_neighbours(
-    models: Sequence[str | Path],
-    corpus: CorpusConfig,
-    queries: Sequence[str],
-    *,
-    k: int = 5,
-    includes_query: bool = False,
-    load: Load | None = None,
-    progress: Progress | None = None,
+    models: Sequence[Model], searched: Searched, queries: Sequence[str], *, k: int = 5, includes_query: bool = False
 ) -> Comparison:
     """Return the sentences nearest to each query, by each model.
 
-    A repeated sentence counts once; sentences that differ in white space alone are the same.
+    A repeated sentence counts once, and an empty one not at all; sentences that differ in white space alone are the
+    same.
 
     Args:
         models: Folders of models, ``hash:DIM``, or a sweep's folder, which stands for its trials with a model.
-        corpus: The sentences to search.
-        queries: Sentences; they need not be in the corpus.
+        searched: The sentences to search.
+        queries: Sentences; they need not be among those.
         k: Neighbours per query.
-        includes_query: Whether a query that is in the corpus is its own neighbour.
-        load: Path -> encoder; `raysent.models.load` by default.
-        progress: Called with the progress.
+        includes_query: Whether a query that is among them is its own neighbour.
 
     Raises:
         ConfigError: If there is no query or an empty one, `k` is below 1, or FAISS is needed and not installed.
         DataError: If the corpus cannot be read, or a model gives NaN.
-        ArtifactError: If a model cannot be loaded, or the cache cannot be written.
+        ArtifactError: If a model cannot be loaded, the cache cannot be written, or vectors are of another model.
     """
     set_matmul_precision()
     if k < 1:
         raise ConfigError(f"k: must be at least 1; given {k}")
-    checked = check_queries(queries)
-    members = expand(models)
-    sentences = distinct_sentences(corpus, progress=progress)
+    asked = [normalize_whitespace(query) for query in queries]
+    if not asked:
+        raise ConfigError("queries: must be at least one sentence; given none")
+    if "" in asked:
+        raise ConfigError(f"queries: must be sentences; number {asked.index('') + 1} is empty")
     columns = []
-    for member in members:
-        encoder = (load or load_model)(member.path)
-        check_search(measure_of(encoder))
-        index = open_index(member, encoder, sentences, cache_dir=corpus.cache_dir, progress=progress)
-        vectors = index_rows(encoder, checked, measure=index.measure)
-        # One more than needed, because the query itself may be among them.
-        hits = index.search(vectors, k=k + (not includes_query))
-        columns.append(_of_model(member, index, hits, excluded=None if includes_query else checked, k=k))
-    name = corpus.path if isinstance(corpus.path, str) else ", ".join(corpus.path)
-    return Comparison(name, len(sentences), sentences.key, tuple(checked), tuple(columns))
+    for member in expand(models):
+        lists = [Nearest(k, excluded="" if includes_query else one) for one in asked]
+        measure = searched.search(member, asked, lists)
+        columns.append(ModelNeighbours(member.name, measure, tuple(one.neighbours() for one in lists)))
+    return Comparison(searched.name, searched.num_sentences, searched.key, tuple(asked), tuple(columns))
 
 
 def save_comparison(folder: Path, comparison: Comparison) -> Path:
@@ -159,46 +244,36 @@ def read_comparison(folder: Path) -> Comparison | None:
         return None
     values = read_json(path)
     try:
-        if values["kind"] != _KIND:
+        if values.pop("kind") != _KIND:
             raise KeyError("kind")
-        columns = tuple(_read_column(column) for column in values["columns"])
-        names = ("corpus", "num_sentences", "sentences_key")
-        return Comparison(**{name: values[name] for name in names}, queries=tuple(values["queries"]), columns=columns)
-    except (KeyError, TypeError):
+        return pydantic.TypeAdapter(Comparison).validate_python(values)
+    except (AttributeError, KeyError, TypeError, pydantic.ValidationError):
         raise ArtifactError(
             f"{address_of(path)}: not a table of neighbours of this version; run 'raysent neighbours' again"
         ) from None
 
 
-def _read_column(values: Mapping[str, Any]) -> ModelNeighbours:
-    found = tuple(tuple(Neighbour(**one) for one in of_query) for of_query in values["neighbours"])
-    return ModelNeighbours(values["model"], values["measure"], found)
+class CorpusVectors(Searched):
+    """The distinct sentences of a text; each model's vectors of them are made at the first search, and cached."""
 
+    def __init__(self, config: CorpusConfig, progress: Progress | None = None, *, load: Load = load_model) -> None:
+        """Read a text, as `distinct_sentences` does; `load` loads a model."""
+        self.name = config.path if isinstance(config.path, str) else ", ".join(config.path)
+        self.sentences = distinct_sentences(config, progress=progress)
+        self.num_sentences, self.key = len(self.sentences), self.sentences.key
+        self._cache_dir, self._progress, self._load = config.cache_dir, progress, load
 
-def check_queries(queries: Sequence[str]) -> list[str]:
-    """Return the queries with single blanks.
-
-    Raises:
-        ConfigError: If there is none, or one is empty.
-    """
-    checked = [normalize_whitespace(query) for query in queries]
-    if not checked:
-        raise ConfigError("queries: must be at least one sentence; given none")
-    if "" in checked:
-        raise ConfigError(f"queries: must be sentences; number {checked.index('') + 1} is empty")
-    return checked
-
-
-def _of_model(member: Member, index: Index, hits: Hits, *, excluded: list[str] | None, k: int) -> ModelNeighbours:
-    """Return the sentences of the rows found; `excluded` holds each query that is not its own neighbour."""
-    found = []
-    for number, (rows, scores) in enumerate(zip(hits.rows, hits.scores, strict=True)):
-        texts = index.sentences.texts(rows.tolist())
-        of_query = [Neighbour(text, score) for text, score in zip(texts, scores.tolist(), strict=True)]
-        if excluded is not None:
-            of_query = [one for one in of_query if one.sentence != excluded[number]]
-        found.append(tuple(of_query[:k]))
-    return ModelNeighbours(member.name, index.measure, tuple(found))
+    def search(self, member: Member, queries: list[str], lists: Sequence[Nearest]) -> Measure:
+        """Search all vectors by cosine, or codes by Hamming distance."""
+        sentences, encoder = self.sentences, self._load(member.path)
+        check_search(measure_of(encoder))
+        index = open_index(member, encoder, sentences, cache_dir=self._cache_dir, progress=self._progress)
+        # One more than needed, because the query itself may be among them.
+        hits = index.search(index_rows(encoder, queries, measure=index.measure), k=lists[0].k + 1)
+        for one, rows, distances in zip(lists, hits.rows.tolist(), hits.distances.tolist(), strict=True):
+            texts = sentences.texts(rows)
+            one.add(Found(*row) for row in zip(distances, ((0, row) for row in rows), texts, strict=True))
+        return index.measure
 
 
 @dataclass(frozen=True)

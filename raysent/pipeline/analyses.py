@@ -10,11 +10,12 @@ from typing import Any
 from raysent.analysis import (
     AnalogyScore,
     Comparison,
+    CorpusVectors,
+    FolderVectors,
     find_neighbours,
     read_analogies,
     save_comparison,
     score_analogies,
-    search_folder,
 )
 from raysent.config import Document, validate
 from raysent.data import read_lines
@@ -117,24 +118,20 @@ def neighbours(  # noqa: PLR0913 - the options of the command
     """
     if not queries:
         raise ConfigError("query: must be given at least once, or a file of queries; given neither")
-    options: dict[str, Any] = {"k": k, "includes_query": includes_query}
     name = str(corpus)
     if is_model(name):  # the most likely slip with a list of models before it
         raise ConfigError(f"corpus: must be a text to search; given the model {name}; add 'docs' or a file")
-    if is_vector_folder(name):
-        if column is not None or max_sentences is not None:
-            raise ConfigError("column and max_sentences: must be left out for a folder of vectors")
-        place = None if index is None else Path(index)
-        with ProgressLines(is_quiet=not progress) as bar:
-            found = search_folder(list(models), name, list(queries), index=place, progress=bar, **options)
-    else:
-        if index is not None:
-            raise ConfigError(f"index: must be used with a folder of vectors; given {corpus}; leave it out")
-        config = CorpusConfig(path=name, max_sentences=max_sentences, text_field=column or "text")
-        with ProgressLines(is_quiet=not progress) as bar:
-            found = find_neighbours(list(models), config, list(queries), progress=bar, **options)
-        if progress:
-            print_corpus_notes(config)
+    config = CorpusConfig(path=name, max_sentences=max_sentences, text_field=column or "text")
+    is_folder = is_vector_folder(name)
+    if is_folder and (column is not None or max_sentences is not None):
+        raise ConfigError("column and max_sentences: must be left out for a folder of vectors")
+    if index is not None and not is_folder:
+        raise ConfigError(f"index: must be used with a folder of vectors; given {corpus}; leave it out")
+    with ProgressLines(is_quiet=not progress) as bar:
+        searched = FolderVectors(name, index=index, progress=bar) if is_folder else CorpusVectors(config, bar)
+        found = find_neighbours(models, searched, queries, k=k, includes_query=includes_query)
+    if progress and not is_folder:
+        print_corpus_notes(config)
     folder = next((Path(model) for model in models if Path(model).is_dir()), None)
     if folder is not None:
         save_comparison(folder, found)
