@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import time
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -19,12 +18,12 @@ from command import CommandLine
 from object_store import BUCKET, keys
 
 import raysent
-from raysent.cost import MARKET_LABEL, TYPE_LABEL
+from raysent.cost import MARKET_LABEL, TYPE_LABEL, CostConfig
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared
 from raysent.exports import corpus as module
-from raysent.exports.corpus import Limits, encode_corpus
+from raysent.exports.corpus import encode_corpus
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.vector_folder import VectorFolder
@@ -288,21 +287,20 @@ def test_encode_corpus_is_billed_by_the_types_of_machines(texts, tmp_path, monke
     FakeCluster(monkeypatch)
     labels = {TYPE_LABEL: "g5.xlarge", MARKET_LABEL: "spot"}
     monkeypatch.setattr(module, "alive_nodes", lambda: {"head": {TYPE_LABEL: "m5.xlarge"}, "worker": labels})
-    limits = Limits(
-        budget="5usd", machines={"g5.xlarge": 60.0, "m5.xlarge": 6.0}, boot="1h", spot=lambda _: (12.0, "spot price")
-    )
-    stopped = encode_corpus("hash:8", texts, tmp_path / "out", address="head:6379", workers=1, limits=limits)
+    cost = CostConfig(budget="5usd", machines={"g5.xlarge": 60.0, "m5.xlarge": 6.0}, boot="1h")
+    options = {"address": "head:6379", "workers": 1, "spot": lambda _: (12.0, "spot price")}
+    stopped = encode_corpus("hash:8", texts, tmp_path / "out", cost=cost, **options)
     assert stopped.stopped.startswith("encoding: must stay within 5.00 usd; 18.")
     with pytest.raises(ConfigError, match="max_hourly 10usd: the machines cost 66.00 usd an hour together"):
-        limits = replace(limits, budget=None, max_hourly="10usd")
-        encode_corpus("hash:8", texts, tmp_path / "dear", address="head:6379", workers=1, limits=limits)
+        cost = cost.model_copy(update={"budget": None, "max_hourly": "10usd"})
+        encode_corpus("hash:8", texts, tmp_path / "dear", cost=cost, **options)
 
 
 def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypatch) -> None:
     """Complete files are kept."""
     clock = iter(range(1000))
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    stopped = encode_corpus("hash:8", texts, tmp_path / "out", limits=Limits(time="6s"))
+    stopped = encode_corpus("hash:8", texts, tmp_path / "out", cost=CostConfig(deadline="6s"))
     monkeypatch.undo()
     assert stopped.stopped == "encoding: the time of 6s is over"
     assert stopped.num_files + stopped.num_left == 4
@@ -313,12 +311,12 @@ def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypa
 
 def test_encode_corpus_stays_within_its_budget(texts, tmp_path) -> None:
     """What one call spends, the next one counts."""
-    limits = Limits(budget="1usd", usd_per_hour=1e6)
-    stopped = encode_corpus("hash:8", texts, tmp_path / "out", limits=limits)
+    cost = CostConfig(budget="1usd", usd_per_hour=1e6)
+    stopped = encode_corpus("hash:8", texts, tmp_path / "out", cost=cost)
     assert stopped.num_files == 0
     assert stopped.stopped.startswith("encoding: must stay within 1.00 usd")
     assert (tmp_path / "out" / "cost" / "ledger.jsonl").is_file()
-    assert encode_corpus("hash:8", texts, tmp_path / "out", limits=Limits(usd_per_hour=1e-9)).num_files == 4
+    assert encode_corpus("hash:8", texts, tmp_path / "out", cost=CostConfig(usd_per_hour=1e-9)).num_files == 4
 
 
 @pytest.mark.parametrize(
@@ -328,14 +326,14 @@ def test_encode_corpus_stays_within_its_budget(texts, tmp_path) -> None:
         ({"keeps_text": False}, "output .*out: holds vectors with has_text = True, not False; name another folder"),
         ({"input": "none/*.txt"}, "input: none/.*: no file matches"),
         (
-            {"limits": Limits(budget="5usd")},
+            {"cost": CostConfig(budget="5usd")},
             "budget 5usd: needs the price of a machine; name usd_per_hour or a cluster",
         ),
-        ({"limits": Limits(time="soon")}, "time soon: a duration must look like"),
-        ({"limits": Limits(max_hourly="1usd", usd_per_hour=2)}, "max_hourly 1usd: the machines cost 2.00 usd"),
+        ({"cost": CostConfig(deadline="2020-01-01")}, "a deadline must be in the future; given"),
+        ({"cost": CostConfig(max_hourly="1usd", usd_per_hour=2.0)}, "max_hourly 1usd: the machines cost 2.00 usd"),
         ({"encoding": module.Encoding("int8")}, "precision: must be float32 or ubinary; given 'int8'"),
         ({"encoding": module.Encoding(bfloat16=True)}, "bfloat16: must be used with a trained model; given hash:8"),
-        ({"limits": Limits(machines={"m5.xlarge": 1.0})}, "cluster: must be used with an address; name one"),
+        ({"cost": CostConfig(machines={"m5.xlarge": 1.0})}, "cluster: must be used with an address; name one"),
         ({"encoding": module.Encoding(device="cuda")}, "device cuda: must be used with an address; name one"),
         ({"encoding": module.Encoding(device="tpu")}, "device: must be cpu or cuda; given 'tpu'"),
         ({"column": "body"}, "output .*out: holds vectors with column = '', not 'body'; name another folder"),

@@ -12,18 +12,18 @@ call continues with the files and pieces that are missing or damaged, or whose t
 from __future__ import annotations
 
 import contextlib
+import datetime
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from raysent.config import Document, validate
-from raysent.cost import Budget, CostConfig, Prices, SpotUsd, parse_duration
+from raysent.cost import CostConfig, Prices, SpotUsd
 from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
@@ -106,50 +106,6 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What encoding may take.
-
-    Attributes:
-        time: Wall-clock time of this call, such as ``30m``.
-        budget: Dollars of all calls for one folder, such as ``5usd``.
-        max_hourly: The most that all machines together may cost an hour.
-        usd_per_hour: Price of each machine; None if they are free, or have the prices of `machines`.
-        machines: Instance type -> dollars an hour on demand, of a cluster whose nodes name their types.
-        boot: How long a machine of `machines` is billed before it joins the cluster.
-        spot: Returns the current spot price of a type; None to count spot machines as on-demand.
-    """
-
-    time: str | None = None
-    budget: str | None = None
-    max_hourly: str | None = None
-    usd_per_hour: float | None = None
-    machines: Mapping[str, float] = field(default_factory=dict)
-    boot: str | None = None
-    spot: SpotUsd | None = None
-
-    def cost(self) -> CostConfig:
-        """Return the prices and limits as the section `cost` of a search space has them.
-
-        Raises:
-            ConfigError: If one is malformed, or dollars are limited without a price.
-        """
-        given = {
-            "budget": self.budget,
-            "max_hourly": self.max_hourly,
-            "usd_per_hour": self.usd_per_hour,
-            "machines": dict(self.machines) or None,
-            "boot": self.boot,
-        }
-        values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        names: dict[tuple[str, ...], str] = {(name,): f"{name} {value}" for name, value in values.items()}
-        config = validate(CostConfig, Document(values=values, options=names))
-        named = next((names[name,] for name in ("budget", "max_hourly") if name in values), None)
-        if named is not None and not config.is_priced:
-            raise ConfigError(f"{named}: needs the price of a machine; name usd_per_hour or a cluster")
-        return config
-
-
-@dataclass(frozen=True)
 class EncodedCorpus:
     """What encoding a corpus has done.
 
@@ -206,52 +162,31 @@ class _File:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some blocks of a file, which one task of a cluster encodes.
-
-    Attributes:
-        file: The file of text.
-        index: Its place among the file's pieces.
-        blocks: The texts of each block.
-    """
+    """Some blocks of a large file, the one at `index`, which one task of a cluster encodes."""
 
     file: _File
     index: int
     blocks: list[list[str]]
 
     @property
-    def name(self) -> str:
-        """Name of its file of vectors."""
-        return f"{_pieces_of(self.file)}/{self.index:06}"
-
-    @property
     def as_file(self) -> _File:
         """The piece as a file: its version also changes with the size of pieces."""
-        return replace(self.file, name=self.name, version=f"{self.file.version} {_PIECE_BLOCKS} x {BLOCK_SENTENCES}")
+        name, version = (
+            f"{_pieces_of(self.file)}/{self.index:06}",
+            f"{self.file.version} {_PIECE_BLOCKS} x {BLOCK_SENTENCES}",
+        )
+        return replace(self.file, name=name, version=version)
 
 
 @dataclass(frozen=True)
 class _Join:
-    """A file of which all pieces have been encoded."""
+    """A file of which all pieces, by name, have been encoded."""
 
     file: _File
     pieces: list[str]
 
 
-@dataclass(frozen=True)
-class _Done:
-    """What a job of a cluster has done.
-
-    Attributes:
-        file: The file of text.
-        num_rows: Sentences in the file of vectors that it wrote.
-        piece: Name of the piece that was encoded; empty for a whole file.
-        is_joined: Whether the file was made of pieces.
-    """
-
-    file: _File
-    num_rows: int
-    piece: str = ""
-    is_joined: bool = False
+_Job = _File | _Piece | _Join
 
 
 @dataclass(frozen=True)
@@ -279,13 +214,13 @@ class _Target:
         found = VectorFolder(self.folder).find_file(file.name)
         return found is not None and (found.source, found.format) == (file.version, self.format.key)
 
-    def run(self, job: _File | _Piece | _Join) -> _Done:
-        """Encode a file or a piece, or join a file's pieces, in a process of a cluster."""
+    def run(self, job: _Job) -> tuple[_Job, int]:
+        """Encode a file or a piece, or join a file's pieces, in a process of a cluster; returns the rows too."""
         if isinstance(job, _Join):
-            return _Done(job.file, self._join(job), is_joined=True)
+            return job, self._join(job)
         if isinstance(job, _Piece):
-            return _Done(job.file, self._encode(job.as_file, job.blocks), job.name)
-        return _Done(job, self._encode(job, (texts for texts, _ in job.blocks())))
+            return replace(job, blocks=[]), self._encode(job.as_file, job.blocks)
+        return job, self._encode(job, (texts for texts, _ in job.blocks()))
 
     def _encode(self, file: _File, blocks: Iterable[list[str]]) -> int:
         """Write the vectors of blocks of texts, and return their rows."""
@@ -300,13 +235,11 @@ class _Target:
 
     def _join(self, job: _Join) -> int:
         """Write a file of its pieces, remove those, and return the rows."""
-        folder = VectorFolder(self.folder)
+        folder, file = VectorFolder(self.folder), job.file
         # A process that was lost may have joined them.
-        done = folder.find_file(job.file.name) if self.has(job.file) else None
-        num_rows = (
-            done.num_rows if done else folder.join(job.file.name, job.pieces, self.format, version=job.file.version)
-        )
-        folder.discard(_pieces_of(job.file))
+        done = folder.find_file(file.name) if self.has(file) else None
+        num_rows = done.num_rows if done else folder.join(file.name, job.pieces, self.format, version=file.version)
+        folder.discard(_pieces_of(file))
         return num_rows
 
 
@@ -326,60 +259,58 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     encoding: Encoding | None = None,
     workers: int | None = None,
     address: str | None = None,
-    limits: Limits | None = None,
+    cost: CostConfig | None = None,
+    spot: SpotUsd | None = None,
     progress: Progress = lambda *_: None,
 ) -> EncodedCorpus:
     """Encode files into a folder of vectors; see `raysent.encode_corpus`.
 
+    `encoding` is how sentences become rows; `cost` has prices, the budget of all calls for the folder and the deadline
+    of this one; `spot` returns the current spot price of a type, without which spot machines count as on-demand.
+
     Raises:
         RaysentError: If the model, a file or the folder cannot be used.
     """
-    chosen, allowed = encoding or Encoding(), limits or Limits()
-    config = allowed.cost()
+    chosen, limits = encoding or Encoding(), cost or CostConfig()
+    limited = next((name for name in ("budget", "max_hourly") if getattr(limits, name) is not None), None)
+    if limited is not None and not limits.is_priced:
+        given = f"{limited} {getattr(limits, limited)}"
+        raise ConfigError(f"{given}: needs the price of a machine; name usd_per_hour or a cluster")
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
-    if address is None and (chosen.device == "cuda" or allowed.machines):
+    if address is None and (chosen.device == "cuda" or limits.machines):
         raise ConfigError(f"{'device cuda' if chosen.device else 'cluster'}: must be used with an address; name one")
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
         chosen = replace(chosen, device=_choose_device(chosen, encoder, folder, address))
-        options = {
-            "normalize": chosen.normalize,
-            "bfloat16": chosen.bfloat16,
-            "batch_size": chosen.batch_size,
-            "column": column or "",
-            "sentences": splits_sentences,
-            **({} if chosen.device == "cpu" else {"device": chosen.device}),
-        }
-        format = VectorFormat(
-            model=str(name),
-            model_key=model_key(name),
-            measure="hamming" if encoder.similarity_measure == "hamming" else "cosine",
-            precision=cast(Precision, chosen.precision),
-            dim=encoder.get_sentence_embedding_dimension(),
-            has_text=keeps_text,
-            options=options,
-        )
+        options = {"column": column or "", "sentences": splits_sentences}
+        format = _format_of(str(name), encoder, chosen, has_text=keeps_text, options=options)
         target = _Target(shared_name(name), folder.name, format, chosen)
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
         there = set(folder.names() if todo else [])
         damaged = [file.name for file in todo if file.name in there and folder.find_file(file.name) is None]
-        counts, stopped = list[int](), ""
+        counts, num_rows, stopped = list[int](), 0, ""
         try:
-            with _limited(allowed, config, folder, address) as check:
+            with _limited(limits, spot, folder, address) as check:
                 check()
-                step = _Step(check, progress, len(todo))
+
+                def note(count: int = 0) -> None:
+                    """Show that sentences have been encoded, and stop at a limit."""
+                    nonlocal num_rows
+                    num_rows += count
+                    progress(f"{len(counts)} of {len(todo)} files done; sentences", num_rows, None)
+                    check()
+
                 if address is None:
-                    results = _encode_here(encoder, target, todo, workers or _num_processes(todo), step)
+                    results = _encode_here(encoder, target, todo, workers or _num_processes(todo), note)
                 else:
-                    results = _encode_on_ray(target, todo, address, workers, step)
+                    results = _encode_on_ray(target, todo, address, workers, note)
                 with contextlib.closing(results):
                     for count in results:
                         counts.append(count)
-                        step.num_done += 1
         except BudgetError as error:
             stopped = str(error)
     return EncodedCorpus(
@@ -391,6 +322,21 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         width=format.width,
         stopped=stopped,
         damaged=tuple(folder.path_of(name) for name in damaged),
+    )
+
+
+def _format_of(
+    name: str, encoder: SentenceEncoder, encoding: Encoding, *, has_text: bool, options: dict[str, Any]
+) -> VectorFormat:
+    known = {"normalize": encoding.normalize, "bfloat16": encoding.bfloat16, "batch_size": encoding.batch_size}
+    return VectorFormat(
+        model=name,
+        model_key=model_key(name),
+        measure="hamming" if encoder.similarity_measure == "hamming" else "cosine",
+        precision=cast(Precision, encoding.precision),
+        dim=encoder.get_sentence_embedding_dimension(),
+        has_text=has_text,
+        options={**known, **options, **({} if encoding.device == "cpu" else {"device": encoding.device})},
     )
 
 
@@ -410,33 +356,8 @@ def _choose_device(encoding: Encoding, encoder: SentenceEncoder, folder: VectorF
     return wanted or ("cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu")
 
 
-@dataclass
-class _Step:
-    """Called while files are encoded: checks the limits, and shows progress.
-
-    Attributes:
-        check: Raises `BudgetError` once a limit is reached.
-        progress: Shows what is done.
-        num_files: All files.
-        num_done: Files that have been encoded.
-        num_rows: Sentences that have been encoded.
-    """
-
-    check: Callable[[], None]
-    progress: Progress
-    num_files: int
-    num_done: int = 0
-    num_rows: int = 0
-
-    def add(self, count: int) -> None:
-        """Note sentences that have been encoded."""
-        self.num_rows += count
-        self.progress(f"{self.num_done} of {self.num_files} files done; sentences", self.num_rows, None)
-        self.check()
-
-
 def _encode_here(
-    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, step: _Step
+    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, note: Callable[[int], None]
 ) -> Generator[int]:
     """Encode files in processes of this machine, in order; yields the rows of each.
 
@@ -445,7 +366,7 @@ def _encode_here(
     done = losses = 0
     while done < len(todo):
         try:
-            for count in _encode_in_processes(encoder, target, todo[done:], num_processes, step):
+            for count in _encode_in_processes(encoder, target, todo[done:], num_processes, note):
                 done, losses = done + 1, 0
                 yield count
         except WorkerError:
@@ -455,7 +376,7 @@ def _encode_here(
 
 
 def _encode_in_processes(
-    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, step: _Step
+    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, note: Callable[[int], None]
 ) -> Iterator[int]:
     """Encode files once, in order; yields the rows of each. One stream of blocks keeps all processes busy."""
     ahead: deque[tuple[list[str], bool]] = deque()
@@ -476,14 +397,14 @@ def _encode_in_processes(
                 for vectors in encoded:
                     texts, is_last = ahead.popleft()
                     writer.write(target.encoding.rows(vectors), texts)
-                    step.add(len(texts))
+                    note(len(texts))
                     if is_last:
                         break
             yield writer.num_rows
 
 
 def _encode_on_ray(
-    target: _Target, todo: Sequence[_File], address: str, workers: int | None, step: _Step
+    target: _Target, todo: Sequence[_File], address: str, workers: int | None, note: Callable[..., None]
 ) -> Generator[int]:
     """Encode files on a cluster, in any order; yields the rows of each."""
     gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
@@ -496,15 +417,15 @@ def _encode_on_ray(
             address=address,
             max_running=workers or _num_at_once(gpus_each),
             gpus_each=gpus_each,
-            on_wait=step.check,
+            on_wait=note,
         )
         with contextlib.closing(results):
-            for _, done in results:
-                step.add(0 if done.is_joined else done.num_rows)
-                if done.piece:
-                    jobs.note(done)
+            for _, (done, num_rows) in results:
+                note(0 if isinstance(done, _Join) else num_rows)
+                if isinstance(done, _Piece):
+                    jobs.has_encoded(done)
                 else:
-                    yield done.num_rows
+                    yield num_rows
     VectorFolder(target.folder).discard(_PIECES)
 
 
@@ -515,35 +436,34 @@ class _ClusterJobs:
         self._target, self._todo = target, todo
         self._ready = deque[_Join]()
         # Of each large file: the pieces that were sent and have not been encoded; those of a file that is being read.
-        self._running: dict[str, set[str]] = {}
+        self._running: dict[str, set[int]] = {}
         self._read: dict[str, _Join] = {}
 
-    def of_files(self) -> Iterator[_File | _Piece | _Join]:
+    def of_files(self) -> Iterator[_Job]:
         """Yield all jobs but joins that become ready after the last of the others."""
         for file in self._todo:
             for job in [file] if file.source.num_bytes <= _WHOLE_BYTES else self._pieces(file):
                 yield job
                 yield from self.of_joins()
 
-    def of_joins(self) -> Iterator[_Join]:
+    def of_joins(self) -> Iterator[_Job]:
         """Yield the joins that are ready."""
         while self._ready:
             yield self._ready.popleft()
 
-    def note(self, done: _Done) -> None:
+    def has_encoded(self, piece: _Piece) -> None:
         """Note that a piece has been encoded."""
-        self._running[done.file.name].remove(done.piece)
-        self._check_ready(done.file)
+        self._running[piece.file.name].remove(piece.index)
+        self._check_ready(piece.file)
 
     def _pieces(self, file: _File) -> Iterator[_Piece]:
         """Read a file, and yield the pieces that are not encoded yet; memory holds one."""
-        names: list[str] = []
-        self._running[file.name] = set()
+        names, running = list[str](), self._running.setdefault(file.name, set())
         for index, blocks in enumerate(batched((texts for texts, _ in file.blocks()), _PIECE_BLOCKS)):
             piece = _Piece(file, index, blocks)
-            names.append(piece.name)
+            names.append(piece.as_file.name)
             if not self._target.has(piece.as_file):
-                self._running[file.name].add(piece.name)
+                running.add(index)
                 yield piece
         self._read[file.name] = _Join(file, names)
         self._check_ready(file)
@@ -583,43 +503,32 @@ def _num_processes(todo: Sequence[_File]) -> int:
 
 @contextlib.contextmanager
 def _limited(
-    limits: Limits, config: CostConfig, folder: VectorFolder, address: str | None
+    cost: CostConfig, spot: SpotUsd | None, folder: VectorFolder, address: str | None
 ) -> Iterator[Callable[[], None]]:
     """Yield a function that raises `BudgetError` once a limit is reached; machines are billed inside the block.
 
     What was spent is in a ledger in the folder of vectors, so the next call continues to count.
     """
-    end = None if limits.time is None else time.monotonic() + _duration(limits.time)
+    started, budget = time.monotonic(), cost.for_sweep(datetime.datetime.now(datetime.UTC))
     with contextlib.ExitStack() as stack:
         check_budget: Callable[[], None] = lambda: None  # noqa: E731
-        if config.is_priced:
+        if cost.is_priced:
             ledger = open_folder(f"{folder.name}/{COST_FOLDER}")
             ledger.mkdir(parents=True, exist_ok=True)
-            nodes = None if address is None else alive_nodes
-            prices = Prices(config, spot=limits.spot)
-            _check_hourly(config, prices, [{}] if nodes is None else list(nodes().values()))
-            check_budget = stack.enter_context(metered(ledger, config, what="encoding", nodes=nodes, prices=prices))
+            nodes, prices = None if address is None else alive_nodes, Prices(cost, spot=spot)
+            labels: Iterable[Any] = [{}] if nodes is None else nodes().values()
+            hourly_usd = sum(prices.of(one).worst_usd_per_hour for one in labels)
+            if not budget.fits_hourly(hourly_usd):
+                spent = f"the machines cost {hourly_usd:.2f} usd an hour together"
+                raise ConfigError(f"max_hourly {cost.max_hourly}: {spent}")
+            check_budget = stack.enter_context(metered(ledger, cost, what="encoding", nodes=nodes, prices=prices))
 
         def check() -> None:
-            if end is not None and time.monotonic() > end:
-                raise BudgetError(f"encoding: the time of {limits.time} is over")
+            if budget.deadline_s is not None and time.monotonic() - started > budget.deadline_s:
+                raise BudgetError(f"encoding: the time of {cost.deadline} is over")
             check_budget()
 
         yield check
-
-
-def _check_hourly(config: CostConfig, prices: Prices, labels: Iterable[Any]) -> None:
-    """Refuse machines that together cost more an hour than they may."""
-    hourly_usd = sum(prices.of(one).worst_usd_per_hour for one in labels)
-    if not Budget(max_hourly_usd=config.max_hourly_usd).fits_hourly(hourly_usd):
-        raise ConfigError(f"max_hourly {config.max_hourly}: the machines cost {hourly_usd:.2f} usd an hour together")
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ConfigError as error:
-        raise ConfigError(f"time {text}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -689,4 +598,4 @@ def _place(file: str, path: str) -> str:
     return file.removeprefix(start).lstrip("/")
 
 
-__all__ = ["EncodedCorpus", "Encoding", "Limits", "encode_corpus"]
+__all__ = ["EncodedCorpus", "Encoding", "encode_corpus"]

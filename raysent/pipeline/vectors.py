@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from raysent.analysis import FaissIndex, build_index
+from raysent.config import Document, validate
+from raysent.cost import CostConfig, SpotUsd
 from raysent.data.text_files import batched
 from raysent.data.texts import read_texts
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
-from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding, Limits
+from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding
 from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.models import Composition
 from raysent.models import compose as compose_models
@@ -22,6 +24,7 @@ from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
+from raysent.pipeline.arguments import overrides_of
 from raysent.progress import ProgressLines, messages
 from raysent.storage import open_folder
 
@@ -160,7 +163,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             else ``cuda`` for a trained model on a cluster with GPUs. Vectors of a GPU have other last bits.
         cluster: File of the cluster at the address, whose machines cost what AWS charges for them, spot prices as they
             are then.
-        time: Wall-clock limit, such as ``30m``.
+        time: Wall-clock limit of this call, such as ``30m``, or an ISO time.
         budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour` or `cluster`.
         max_hourly: The most that all machines together may cost an hour.
         usd_per_hour: Price of each machine; instead of `cluster`.
@@ -175,6 +178,9 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
         WorkerError: If the same file has ended several processes.
     """
+    names = {"time": ("deadline", time), "budget": ("budget", budget), "max_hourly": ("max_hourly", max_hourly)}
+    machines, spot = ({}, None) if cluster is None else _machines(cluster)
+    limits = overrides_of({**names, "usd_per_hour": ("usd_per_hour", usd_per_hour)})
     with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
         return encode_files(
             model,
@@ -186,13 +192,14 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             encoding=Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16, device=device),
             workers=workers,
             address=address,
-            limits=Limits(time, budget, max_hourly, usd_per_hour, **({} if cluster is None else _prices(cluster))),
+            cost=validate(CostConfig, Document(machines).with_overrides(limits)),
+            spot=spot,
             progress=bar,
         )
 
 
-def _prices(cluster: str | Path) -> dict[str, Any]:
-    """Return the limits that say what the machines of a cluster's file cost."""
+def _machines(cluster: str | Path) -> tuple[dict[str, Any], SpotUsd]:
+    """Return what the machines of a cluster's file cost, as settings, and their spot prices."""
     from raysent.cluster import read_cluster  # noqa: PLC0415 - seconds that only clusters need
     from raysent.cluster.prices import BOOT, LiveSpot, quotes  # noqa: PLC0415 - as above
 
@@ -200,7 +207,7 @@ def _prices(cluster: str | Path) -> dict[str, Any]:
     machines, notes = quotes(found)
     for note in notes:
         messages.print(note, style="dim", soft_wrap=True)
-    return {"machines": machines, "boot": BOOT, "spot": LiveSpot(found.region)}
+    return {"machines": machines, "boot": BOOT}, LiveSpot(found.region)
 
 
 def index_vectors(folder: str | Path, output: str | Path, *, ivf: bool = False, progress: bool = True) -> FaissIndex:
