@@ -58,12 +58,8 @@ def packed_gru(
         CompilerError: If the cell is the compiled one and there is no compiler.
     """
     order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
-    recurrence = _LastStates(order, cell, workspaces or Workspaces(), dtype)
-    with torch.autocast(projected.device.type, enabled=False):
-        if torch.is_grad_enabled():
-            states: Tensor = _LastStatesFunction.apply(projected, weight, bias, recurrence)  # type: ignore[no-untyped-call]
-            return states
-        return recurrence.last_states(projected, weight, bias)
+    recurrence = _Recurrence(order, cell, workspaces or Workspaces(), dtype, has_states=False)
+    return _run(recurrence, projected, weight, bias)
 
 
 @torch.no_grad()
@@ -85,7 +81,8 @@ def packed_gru_all_states(
     """
     order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
     with torch.autocast(projected.device.type, enabled=False):
-        return _LastStates(order, cell, workspaces or Workspaces(), dtype).all_states(projected, weight, bias)
+        recurrence = _Recurrence(order, cell, workspaces or Workspaces(), dtype, has_states=True)
+        return recurrence.forward(projected, weight, bias, needs_backward=False)
 
 
 def packed_gru_over_inputs(
@@ -114,12 +111,20 @@ def packed_gru_over_inputs(
         CompilerError: If the cell is the compiled one and there is no compiler.
     """
     order = _order_of_tokens(inputs, batch_sizes, has_initial=initial is not None)
-    recurrence = _AllStates(order, cell, workspaces or Workspaces(), product_dtype(inputs.device))
-    with torch.autocast(inputs.device.type, enabled=False):
+    recurrence = _Recurrence(order, cell, workspaces or Workspaces(), product_dtype(inputs.device), has_states=True)
+    return _run(recurrence, inputs, weight, inputs.new_zeros(weight.shape[1]), initial)
+
+
+def _run(
+    recurrence: _Recurrence, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None = None
+) -> Tensor:
+    """Return all states or the last ones; one backward can follow."""
+    with torch.autocast(projected.device.type, enabled=False):
         if torch.is_grad_enabled():
-            states: Tensor = _AllStatesFunction.apply(inputs, weight, initial, recurrence)  # type: ignore[no-untyped-call]
-            return states
-        return recurrence.forward(inputs, weight, initial, needs_backward=False)
+            found: Tensor = _Function.apply(projected, weight, bias, initial, recurrence)  # type: ignore[no-untyped-call]
+            return found
+        states, last = recurrence.forward(projected, weight, bias, initial, needs_backward=False)
+        return states if recurrence.has_states else last
 
 
 def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Packed, *, backwards: bool) -> Tensor:
@@ -218,12 +223,61 @@ class _Recurrence:
         cell: The operations between two products.
         workspaces: Source of the buffers.
         dtype: Type of the products.
+        has_states: Whether all states are wanted rather than the last ones.
     """
 
-    def __init__(self, order: _Order, cell: type[Cell], workspaces: Workspaces, dtype: torch.dtype) -> None:
-        self._order, self._dtype = order, dtype
+    def __init__(
+        self, order: _Order, cell: type[Cell], workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool
+    ) -> None:
+        self._order, self._dtype, self.has_states = order, dtype, has_states
         self._cell_type, self._workspaces = cell, workspaces
         self._steps = order.steps
+
+    def forward(
+        self, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None = None, *, needs_backward: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return all states, empty unless they are wanted, and the last ones; keep what `backward` needs."""
+        order, hidden, low_weight = self._order, weight.shape[1], weight.to(self._dtype)
+        workspace, cell = self._prepare(projected, bias, hidden=hidden, needs_backward=needs_backward)
+        if initial is not None:
+            start = order.batch if needs_backward else 0
+            for buffer in (workspace.states, workspace.low_states):
+                buffer[start : start + len(initial)] = initial
+        num_tokens = len(order.tokens) - order.num_before if self.has_states else 0
+        states = projected.new_empty(num_tokens, hidden, dtype=torch.float32)
+        for step in self._forward_steps(workspace, cell, low_weight, needs_backward=needs_backward):
+            if self.has_states:
+                self._copy_states(workspace, cell, step, states[self._rows(step)], needs_backward=needs_backward)
+        if needs_backward:
+            last = cell.last
+            del cell.last  # autograd keeps this object with its result: a reference back would be a cycle
+            self._kept = workspace, cell, low_weight
+        else:
+            last = cell.last.clone()
+            self._workspaces.release(workspace)
+        return states, last
+
+    def backward(self, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of `projected`, weight, bias and initial states for that of all or of the last ones."""
+        workspace, cell, weight = self._kept
+        if self.has_states:
+            d_state = gradient.new_zeros(self._order.batch, weight.shape[1])
+        else:
+            d_state = gradient.float().clone(memory_format=torch.contiguous_format)
+        cell.start_backward(d_state)
+        for step in self._backward_steps(workspace, cell, weight):
+            if self.has_states:
+                d_state[: step.batch] += gradient[self._rows(step)]
+        d_projected, d_bias = cell.gradients()
+        d_weight = self._d_weight(workspace)
+        d_initial = d_state + workspace.d_recurrent[: len(d_state)] if self._order.has_initial else None
+        self._workspaces.release(workspace)
+        del self._kept
+        return d_projected, d_weight, d_bias, d_initial
+
+    def _rows(self, step: TimeStep) -> slice:
+        start = step.first - self._order.num_before
+        return slice(start, start + step.batch)
 
     def _prepare(self, projected: Tensor, bias: Tensor, *, hidden: int, needs_backward: bool) -> tuple[Workspace, Cell]:
         """Return a workspace for the batch, and the cell before its first time step."""
@@ -287,131 +341,26 @@ class _Recurrence:
         states[step.next_batch :] = cell.last[step.next_batch : step.batch]
 
 
-class _LastStates(_Recurrence):
-    """From the projections of words to last states."""
-
-    def last_states(self, projected: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the last states [batch, hidden]; no backward can follow."""
-        workspace, cell = self._prepare(projected, bias, hidden=weight.shape[1], needs_backward=False)
-        for _ in self._forward_steps(workspace, cell, weight.to(self._dtype), needs_backward=False):
-            pass
-        last = cell.last.clone()
-        self._workspaces.release(workspace)
-        return last
-
-    def all_states(self, projected: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all states [tokens, hidden] and the last ones [batch, hidden]; no backward can follow."""
-        workspace, cell = self._prepare(projected, bias, hidden=weight.shape[1], needs_backward=False)
-        states = projected.new_empty(len(self._order.tokens), weight.shape[1], dtype=torch.float32)
-        for step in self._forward_steps(workspace, cell, weight.to(self._dtype), needs_backward=False):
-            rows = states[step.first : step.first + step.batch]
-            self._copy_states(workspace, cell, step, rows, needs_backward=False)
-        last = cell.last.clone()
-        self._workspaces.release(workspace)
-        return states, last
-
-    def forward(self, projected: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the last states [batch, hidden], and keep the values that `backward` needs."""
-        workspace, cell = self._prepare(projected, bias, hidden=weight.shape[1], needs_backward=True)
-        low_weight = weight.to(self._dtype)
-        for _ in self._forward_steps(workspace, cell, low_weight, needs_backward=True):
-            pass
-        last = cell.last
-        del cell.last  # autograd keeps this object with its result: a reference back would be a cycle
-        self._kept = workspace, cell, low_weight
-        return last
-
-    def backward(self, d_last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients of `projected`, of the weight and of the bias."""
-        workspace, cell, weight = self._kept
-        cell.start_backward(d_last.float().clone(memory_format=torch.contiguous_format))
-        for _ in self._backward_steps(workspace, cell, weight):
-            pass
-        d_projected, d_bias = cell.gradients()
-        d_weight = self._d_weight(workspace)
-        self._workspaces.release(workspace)
-        del self._kept
-        return d_projected, d_weight, d_bias
-
-
-class _AllStates(_Recurrence):
-    """From the inputs of tokens to all states."""
-
-    def forward(self, inputs: Tensor, weight: Tensor, initial: Tensor | None, *, needs_backward: bool) -> Tensor:
-        """Return the states [tokens, hidden], and keep the values that `backward` needs, if one follows."""
-        hidden, low_weight = weight.shape[1], weight.to(self._dtype)
-        bias = inputs.new_zeros(hidden)
-        workspace, cell = self._prepare(inputs, bias, hidden=hidden, needs_backward=needs_backward)
-        if initial is not None:
-            start = self._order.batch if needs_backward else 0
-            for states in (workspace.states, workspace.low_states):
-                states[start : start + len(initial)] = initial
-        states = inputs.new_empty(len(inputs), hidden, dtype=torch.float32)
-        for step in self._forward_steps(workspace, cell, low_weight, needs_backward=needs_backward):
-            self._copy_states(workspace, cell, step, states[self._rows(step)], needs_backward=needs_backward)
-        if needs_backward:
-            del cell.last
-            self._kept = workspace, cell, low_weight
-        else:
-            self._workspaces.release(workspace)
-        return states
-
-    def _rows(self, step: TimeStep) -> slice:
-        start = step.first - self._order.num_before
-        return slice(start, start + step.batch)
-
-    def backward(self, d_states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the gradients of the inputs, of the weight and of the initial states."""
-        workspace, cell, weight = self._kept
-        d_state = d_states.new_zeros(self._order.batch, weight.shape[1])
-        cell.start_backward(d_state)
-        for step in self._backward_steps(workspace, cell, weight):
-            d_state[: step.batch] += d_states[self._rows(step)]
-        d_inputs, _ = cell.gradients()
-        d_weight = self._d_weight(workspace)
-        d_initial = d_state + workspace.d_recurrent[: len(d_state)] if self._order.has_initial else None
-        self._workspaces.release(workspace)
-        del self._kept
-        return d_inputs, d_weight, d_initial
-
-
-class _LastStatesFunction(torch.autograd.Function):
-    """`_LastStates` as a differentiable function."""
+class _Function(torch.autograd.Function):
+    """A recurrence as a differentiable function."""
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, weight: Tensor, bias: Tensor, recurrence: _LastStates) -> Tensor:
-        """Return the last states."""
+    def forward(
+        ctx: Any, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None, recurrence: _Recurrence
+    ) -> Tensor:
+        """Return all states or the last ones."""
         ctx.recurrence = recurrence
-        return recurrence.forward(projected, weight, bias)
+        states, last = recurrence.forward(projected, weight, bias, initial, needs_backward=True)
+        return states if recurrence.has_states else last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of `projected`, `weight` and `bias`."""
-        return *_backward_once(ctx, gradients[0]), None
-
-
-class _AllStatesFunction(torch.autograd.Function):
-    """`_AllStates` as a differentiable function."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, initial: Tensor | None, recurrence: _AllStates) -> Tensor:
-        """Return the states."""
-        ctx.recurrence = recurrence
-        return recurrence.forward(inputs, weight, initial, needs_backward=True)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of inputs, weight and initial states."""
-        return *_backward_once(ctx, gradients[0]), None
-
-
-def _backward_once(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of the recurrence that `ctx` holds, and free it."""
-    if ctx.recurrence is None:
-        raise RuntimeError("the packed GRU keeps no values after a backward; use implementation: torch to repeat one")
-    recurrence, ctx.recurrence = ctx.recurrence, None
-    with torch.autocast(gradient.device.type, enabled=False):
-        gradients: tuple[Tensor | None, ...] = recurrence.backward(gradient)
-        return gradients
+        """Return the gradients of `projected`, weight, bias and initial states, and free what was kept."""
+        if ctx.recurrence is None:
+            raise RuntimeError(
+                "the packed GRU keeps no values after a backward; use implementation: torch to repeat one"
+            )
+        recurrence, ctx.recurrence = ctx.recurrence, None
+        with torch.autocast(gradients[0].device.type, enabled=False):
+            return *recurrence.backward(gradients[0]), None
