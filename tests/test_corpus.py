@@ -17,12 +17,12 @@ from object_store import BUCKET
 from pyarrow import parquet
 from tables import save_dataset, write_table
 
-from raysent.data.corpus import CorpusConfig, cache_folder, corpus_notes, docs_documents, prepare
+from raysent.data.corpus import CorpusConfig, cache_folder, corpus_notes, docs_documents, embedded, prepare
 from raysent.data.corpus import documents as documents_module
 from raysent.data.corpus.documents import describe_reading, passages, read_passage
+from raysent.data.corpus.embedded import extract, is_prose, paragraphs, prose_sentences
 from raysent.data.corpus.preparation import choose_splits
 from raysent.data.corpus.sources import Source, find_sources
-from raysent.data.docstrings import is_prose, paragraphs, prose_sentences
 from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
 from raysent.data.texts import read_texts
 from raysent.data.vocabulary import VocabularyConfig
@@ -728,12 +728,9 @@ def test_unreadable_file_raises_one_clear_error(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def documentation(tmp_path_factory):
+def documentation():
     """Return the documents of two small libraries."""
-    cache = tmp_path_factory.mktemp("docs")
-    first = list(docs_documents(cache=cache, libraries=["optuna", "pydantic"]))
-    assert list(docs_documents(cache=cache, libraries=["optuna", "pydantic"])) == first
-    return first
+    return list(extract(["optuna", "pydantic"]))
 
 
 def test_docs_are_prose_of_named_modules(documentation):
@@ -745,10 +742,13 @@ def test_docs_are_prose_of_named_modules(documentation):
     assert all(is_prose(sentence) for sentence in sentences)
 
 
-def test_docs_refuse_an_unknown_library(tmp_path):
-    """The error suggests the nearest name."""
-    with pytest.raises(DataError, match="docs: unknown library 'nunpy'; did you mean 'numpy'"):
-        next(docs_documents(cache=tmp_path, libraries=["nunpy"]))
+def test_docs_are_cached(documentation, monkeypatch, tmp_path):
+    """They are extracted once; then each line of the file is a document."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
+    monkeypatch.setattr(embedded, "extract", lambda libraries: iter(documentation))
+    assert list(docs_documents()) == documentation
+    monkeypatch.setattr(embedded, "extract", lambda libraries: pytest.fail("extracted again"))
+    assert list(docs_documents()) == documentation
 
 
 DOCSTRING = """Fit the model to data.

@@ -21,7 +21,6 @@ from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_datas
 from raysent.data.text_files import open_bytes, reading_errors, text_blocks
 from raysent.errors import DataError
 from raysent.parallel import Progress
-from raysent.storage import cache_folder
 
 # Suffixes of the files that a folder contributes: those of the first group that it has any of. A file that is named or
 # matched by a glob may have any suffix.
@@ -177,7 +176,7 @@ def corpus_sources(config: CorpusConfig, progress: Progress | None = None) -> li
         DataError: If a path matches no file.
     """
     if config.path == "docs":
-        return [Source(str(docs_file(cache_folder(), progress=progress)))]
+        return [Source(str(docs_file(progress)))]
     return find_sources(config.path)
 
 
