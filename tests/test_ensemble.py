@@ -17,7 +17,7 @@ from tiny_run import tiny_run
 from raysent import models as model
 from raysent.ensembles import CostLimits, combine, default_folder, fit, pool, read_result
 from raysent.ensembles.pools import read_combination
-from raysent.ensembles.representations import Average, Concatenation
+from raysent.ensembles.representations import Average
 from raysent.ensembles.selection import GreedySelection
 from raysent.ensembles.task_ensemble import (
     fitted_folds,
@@ -33,6 +33,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
+from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.training.loop import fit as fit_model
 
 MEMBERS = ["hash:4", "hash:8", "hash:16"]
@@ -522,8 +523,15 @@ def test_joined_vectors_are_scored_as_a_model(tmp_path, monkeypatch):
     write_tasks(data)
     result = combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data, joins_vectors=True)
     assert list(result.mean.scores) == ["ensemble", "uniform", "best", "guarded", "concatenation", *result.members]
-    joined = Concatenation([HashEncoder(int(name.removeprefix("hash:"))) for name in result.members])
+    joined = JoinedEncoders([HashEncoder(int(name.removeprefix("hash:"))) for name in result.members])
     alone = Evaluator(tmp_path / "b", data, load=lambda _: joined, divides=True)
     (expected,) = alone.evaluate(["hash:1"], ["CR"])
     assert result.tasks["CR"].scores["concatenation"].test == pytest.approx(expected.test)
-    assert [Average.accepts(sizes) for sizes in ([8, 8], [8, 4])] == [True, False]
+
+
+def test_blocks_of_one_size_are_averaged():
+    """Each block has unit length first."""
+    encoders = [HashEncoder(8), HashEncoder(8)]
+    encoders[1].encode_texts = lambda sentences, **_: np.tile(np.arange(8, dtype=np.float32), (len(sentences), 1))
+    blocks = [encoder.encode(["a cat", "b"], normalize_embeddings=True) for encoder in encoders]
+    np.testing.assert_allclose(Average(encoders).encode(["a cat", "b"]), (blocks[0] + blocks[1]) / 2, rtol=1e-6)

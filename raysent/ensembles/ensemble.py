@@ -14,14 +14,13 @@ import torch
 
 from raysent.ensembles.pools import read_combination
 from raysent.ensembles.predictor import Predictor, Predictors
-from raysent.ensembles.representations import Concatenation
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import ensemble_members, folder_name, model_key
 from raysent.evaluation.records import read_record, record_folder
 from raysent.models import load as load_model
 from raysent.models.schemes import is_scheme_name
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import BEST_FOLDER, ENSEMBLE_FILE, EVALUATION_FOLDER
 
@@ -52,7 +51,7 @@ class Ensemble(SentenceEncoder):
         """Join loaded members; `load_ensemble` does so from a folder."""
         self.folder, self.result = folder, result
         self.members = tuple(members)
-        self._vectors = Concatenation([member.encoder for member in self.members])
+        self._vectors = JoinedEncoders([member.encoder for member in self.members])
 
     def __repr__(self) -> str:
         """Return the folder, the members and the tasks."""

@@ -14,7 +14,6 @@
 
 from raysent.models.config import ModelConfig
 from raysent.models.derived import (
-    Composition,
     Whitening,
     average_of_words,
     bag_of_words,
@@ -34,7 +33,6 @@ from raysent.models.vector_folder import is_vector_folder
 
 __all__ = [
     "TENSORS_FILE",
-    "Composition",
     "KnownVectors",
     "ModelConfig",
     "SentenceModel",

@@ -7,7 +7,8 @@
     compose             trained models -> a composition, whose vectors are theirs one after another
 
 A composition is a folder of `composition.json` and a copy of each member, which keeps its own vocabulary, its own
-clipping of gradients in training, and any size; one run of the encoder `concat` cannot give them these.
+clipping of gradients in training, and any size; one run of the encoder `concat` cannot give them these. A member's own
+blocks keep their lengths: two towers are two blocks of unit length.
 
 Source: Arora et al., 2017 (weights a / (a + p(w)), first singular vector removed); Mikolov et al., 2018 (plain means);
 Kiros et al., 2015, section 2.2 (expansion), section 3 (combine-skip) and table 2 (bow); Logeswaran and Lee, 2018, who
@@ -47,7 +48,7 @@ from raysent.models.files import TENSORS_FILE
 from raysent.models.model import SentenceModel
 from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
 from raysent.models.postprocessing import PostprocessingConfig, whitening_directions
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.storage import address_of, read_json, storage_errors, write_json
 from raysent.storage.layout import COMPOSITION_FILE, MEMBERS_FOLDER, MODEL_FILE, OUTCOME_FILE, VOCABULARY_FILE
 
@@ -255,41 +256,7 @@ class Whitening:
         return model
 
 
-class Composition(SentenceEncoder):
-    """Models side by side.
-
-    Attributes:
-        members: The models by name, in the order of their blocks.
-    """
-
-    def __init__(self, members: Mapping[str, SentenceModel]) -> None:
-        """Hold the members, at least one."""
-        self.members = dict(members)
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return the sum of the sizes of the members."""
-        return sum(member.get_sentence_embedding_dimension() for member in self.members.values())
-
-    @property
-    def max_seq_length(self) -> int | None:
-        """Tokens that some member reads of a longer sentence."""
-        return max(member.max_length for member in self.members.values())
-
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
-        """Return the members' blocks one after another, float32 [sentences, dim]; see `SentenceEncoder`.
-
-        A member's own blocks keep their lengths: two towers are two blocks of unit length.
-        """
-        blocks = [member.encode_texts(sentences, batch_size=batch_size) for member in self.members.values()]
-        return np.concatenate(blocks, axis=1)
-
-    def use_device(self, device: torch.device) -> None:
-        """Move the members."""
-        for member in self.members.values():
-            member.use_device(device)
-
-
-def compose(models: Mapping[str, Path], output: Path) -> Composition:
+def compose(models: Mapping[str, Path], output: Path) -> JoinedEncoders:
     """Make one model of several trained ones and save it.
 
     Args:
@@ -308,7 +275,7 @@ def compose(models: Mapping[str, Path], output: Path) -> Composition:
         if member.code is not None:
             raise ConfigError(f"{name}: its vectors are bits, which do not compose; name the model that it was made of")
     _save_composition(models, output)
-    return Composition(members)
+    return JoinedEncoders(members.values(), normalizes=False)
 
 
 def check_new(output: Path) -> None:
@@ -346,7 +313,7 @@ def member_folders(folder: Path) -> dict[str, Path]:
     return {str(name): folder / MEMBERS_FOLDER / str(name) for name in about["members"]}
 
 
-def load_composition(folder: Path) -> Composition:
+def load_composition(folder: Path) -> JoinedEncoders:
     """Load a saved composition.
 
     Raises:
@@ -355,4 +322,4 @@ def load_composition(folder: Path) -> Composition:
     folders = member_folders(folder)
     if any((path / _RETIRED_MAP).is_file() for path in folders.values()):
         raise ArtifactError(f"{address_of(folder)}: holds a map of sentences, which is read no longer; name the model")
-    return Composition({name: SentenceModel.load(path) for name, path in folders.items()})
+    return JoinedEncoders(map(SentenceModel.load, folders.values()), normalizes=False)

@@ -334,6 +334,54 @@ class SentenceEncoder(ABC):
         return {**options, "prompt_name": found}
 
 
+class JoinedEncoders(SentenceEncoder):
+    """Several encoders; their vectors stand one after another.
+
+    Attributes:
+        encoders: The encoders, at least one.
+    """
+
+    def __init__(self, encoders: Iterable[SentenceEncoder], *, normalizes: bool = True) -> None:
+        """Hold encoders.
+
+        Args:
+            encoders: The encoders.
+            normalizes: Whether each one's vector gets unit length; otherwise it is as its `encode` returns it.
+        """
+        self.encoders = tuple(encoders)
+        self._normalizes = normalizes
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the sum of the encoders' sizes."""
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the encoders' vectors."""
+        return [encoder.get_sentence_embedding_dimension() for encoder in self.encoders]
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens that some encoder reads of a longer sentence."""
+        lengths = [encoder.max_seq_length for encoder in self.encoders]
+        return None if None in lengths else max(length for length in lengths if length is not None)
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
+        is_unit = self._normalizes
+        blocks = [one.encode(sentences, batch_size=batch_size, normalize_embeddings=is_unit) for one in self.encoders]
+        return self.join(blocks)
+
+    def join(self, blocks: Sequence[Float32]) -> Float32:
+        """Return one vector per sentence, [sentences, dim], from the encoders' vectors, each [sentences, its dim]."""
+        return np.concatenate(blocks, axis=1)
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the encoders."""
+        for encoder in self.encoders:
+            encoder.use_device(device)
+
+
 class EvaluationMetrics:
     """What evaluators measured, by the evaluator's name.
 

@@ -18,10 +18,9 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding
 from raysent.exports.corpus import encode_corpus as encode_files
-from raysent.models import Composition
 from raysent.models import compose as compose_models
 from raysent.models import load as load_model
-from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.pipeline.arguments import overrides_of
@@ -32,7 +31,7 @@ from raysent.storage import open_folder
 _LEAST_BLOCKS = 4
 
 
-def compose(models: Sequence[str | Path], *, output: str | Path) -> Composition:
+def compose(models: Sequence[str | Path], *, output: str | Path) -> JoinedEncoders:
     """Put trained models side by side as one model in a folder of its own.
 
     Args:

@@ -29,14 +29,13 @@ from raysent.data.corpus import Corpus, CorpusConfig, SentenceTexts, sentence_te
 from raysent.data.corpus.cache import build_once
 from raysent.ensembles import Ensemble, read_result
 from raysent.ensembles.ensemble import LoadedMember
-from raysent.ensembles.representations import Concatenation
 from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.members import model_folder, model_key
 from raysent.models import load as load_model
 from raysent.models.objectives import TargetBatches
 from raysent.models.schemes import is_scheme_name
 from raysent.models.schemes.tfidf import LexicalModel
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
 from raysent.parallel import Progress
 from raysent.storage import cache_folder, content_key, open_folder, read_json
 from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE
@@ -115,7 +114,7 @@ class Teacher:
         """
         loaded = load_model(self.name)
         if not isinstance(loaded, Ensemble):
-            return Concatenation([loaded]), None
+            return JoinedEncoders([loaded]), None
         members = [
             member if isinstance(member.encoder, LexicalModel) else LoadedMember(member.name, _LastKept(member.encoder))
             for member in loaded.members
@@ -124,7 +123,7 @@ class Teacher:
         encoders = [member.encoder for member in members if not isinstance(member.encoder, LexicalModel)]
         if not encoders:
             raise ConfigError(f"objective.teacher: {self.name}: must have a member with vectors; all are lexical")
-        return Concatenation(encoders), ensemble
+        return JoinedEncoders(encoders), ensemble
 
 
 def find_teacher(settings: TargetBatches) -> Teacher:

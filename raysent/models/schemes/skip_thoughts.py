@@ -28,8 +28,7 @@ from raysent.models.files import Record
 from raysent.models.model import SentenceModel
 from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
 from raysent.models.pretrained import PretrainedFolders
-from raysent.models.schemes.st import JoinedModels
-from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 
 FORM = "skip-thoughts:PATH"
 
@@ -56,7 +55,7 @@ def load(rest: str) -> SentenceEncoder:
         raise ArtifactError(f"skip-thoughts:{rest}: must hold uni_skip.npz or bi_skip.npz; found neither")
     words = _read_words(folder / _WORDS_FILE)
     models = [_model(folder / weights, folder / table, prefixes, words) for weights, table, prefixes in parts]
-    return models[0] if len(models) == 1 else JoinedModels(models)
+    return models[0] if len(models) == 1 else JoinedEncoders(models)
 
 
 def _read_words(path: Path) -> list[str]:

@@ -7,7 +7,6 @@ refused unless that code is trusted; see `raysent.models.pretrained`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +29,7 @@ from raysent.models.pretrained import (
     first_script,
     reading,
 )
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
 from raysent.storage import load_tensors, read_json
 from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
 
@@ -83,7 +82,7 @@ def _load_own(folder: Path) -> SentenceEncoder:
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE.replace(".", f"{number or ''}."))
         record = _record(member, source=path)
         models.append(SentenceModel.from_tensors(record, vocabulary, own, source=folder / TENSORS_FILE))
-    return models[0] if len(models) == 1 else JoinedModels(models)
+    return models[0] if len(models) == 1 else JoinedEncoders(models)
 
 
 def _record(member: Any, *, source: Path) -> Record:
@@ -94,33 +93,6 @@ def _record(member: Any, *, source: Path) -> Record:
         return Record(config, int(member["max_length"]), int(member["num_words"]), int(member["num_classes"]))
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{source}: changed or of another version ({error}); export the model again") from None
-
-
-class JoinedModels(SentenceEncoder):
-    """Several models; their vectors of unit length stand one after another."""
-
-    def __init__(self, models: Sequence[SentenceModel]) -> None:
-        """Hold the models."""
-        self.models = tuple(models)
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return the sum of the models' sizes."""
-        return sum(model.get_sentence_embedding_dimension() for model in self.models)
-
-    @property
-    def max_seq_length(self) -> int:
-        """Tokens that some model reads of a longer sentence."""
-        return max(model.max_seq_length for model in self.models)
-
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
-        """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
-        blocks = [model.encode(sentences, batch_size=batch_size, normalize_embeddings=True) for model in self.models]
-        return np.concatenate(blocks, axis=1)
-
-    def use_device(self, device: torch.device) -> None:
-        """Move the models."""
-        for model in self.models:
-            model.use_device(device)
 
 
 class SentenceTransformersModel(SentenceEncoder):
