@@ -33,7 +33,7 @@ def without_values(module: Callable[..., Module], *arguments: Any, **options: An
     made = module(*arguments, **options, device="meta")
     for part in made.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
-            setattr(part, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")))
+            setattr(part, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
     return made
 
 

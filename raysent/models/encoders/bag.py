@@ -45,10 +45,6 @@ class Config(WordEncoderConfig):
         """Size of one tower's vector."""
         return self.embedding.dim
 
-    def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of the word table."""
-        return num_words * self.embedding.dim
-
     @property
     def activations_per_token(self) -> int:
         """Numbers of a word vector; sums of them are kept once a sentence."""

@@ -92,11 +92,6 @@ class Config(WordEncoderConfig):
         """Size of one tower's vector."""
         return len(self.windows) * self.num_filters
 
-    def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of the word table, filters and biases."""
-        filters = sum(self.windows) * self.num_filters * self.embedding.dim
-        return num_words * self.embedding.dim + filters + self.dim
-
     @property
     def activations_per_token(self) -> int:
         """Numbers of a word vector, and of the filters at its place unless words are summed first."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import Tables, WordTable
-from raysent.models.encoders import EncoderConfig, Tower, build_encoder, count_parameters
+from raysent.models.encoders import EncoderConfig, Tower, build_encoder
 
 if TYPE_CHECKING:
     from raysent.models.encoders import AnyEncoder
@@ -78,10 +78,6 @@ class Config(EncoderConfig):
         pairs = [member.dropout_masks(batch, generator=generator) for member in self.members.values()]
         f, g = ([mask.expand(batch, -1) for mask in side] for side in zip(*pairs, strict=True))
         return torch.cat(f, dim=1), torch.cat(g, dim=1)
-
-    def num_parameters(self, num_words: int) -> int:
-        """Return the members' parameters; a fixed word table that several read counts once."""
-        return sum(count_parameters(self.members.values(), num_words))
 
     @property
     def activations_per_token(self) -> int:

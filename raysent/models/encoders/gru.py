@@ -121,14 +121,6 @@ class Config(WordEncoderConfig):
         """The reset gate's place; that of the variant where `reset` is None."""
         return self.reset or ("before" if self.variant == "authors" else "after")
 
-    def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of the word table, and of three gates with two biases in each direction and layer."""
-        directions = 2 if self.bidirectional else 1
-        hidden = self.hidden_size // directions
-        inputs = self.embedding.dim + (self.num_layers - 1) * directions * hidden
-        gates = directions * 3 * hidden * (inputs + self.num_layers * (hidden + 2))
-        return num_words * self.embedding.dim + gates
-
     @property
     def activations_per_token(self) -> int:
         """Numbers of a word vector and of the states of all layers."""

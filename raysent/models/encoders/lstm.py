@@ -61,12 +61,6 @@ class Config(WordEncoderConfig):
         """Size of one tower's vector."""
         return self.hidden_size
 
-    def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of the word table, and of four gates with two biases in each direction."""
-        directions = 2 if self.bidirectional else 1
-        hidden = self.hidden_size // directions
-        return num_words * self.embedding.dim + directions * 4 * hidden * (self.embedding.dim + hidden + 2)
-
 
 class Encoder(Tower):
     """One tower."""

@@ -203,13 +203,6 @@ class Config(EncoderConfig):
         """Return the settings of the word table."""
         return {"words": EmbeddingConfig(dim=self.hidden_size)}
 
-    def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of words, positions, normalizations, layers and biases by distance."""
-        size, inner = self.hidden_size, self.intermediate_size
-        layer = 4 * size * (size + 1) + 2 * size * inner + inner + size + 4 * size
-        biases = self.num_buckets * self.num_heads
-        return (num_words + self.max_positions + 2) * size + self.num_layers * layer + biases
-
     @property
     def activations_per_token(self) -> int:
         """Numbers of a word vector, and of each layer's states, products and hidden layer."""
