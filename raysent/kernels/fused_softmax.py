@@ -12,9 +12,9 @@ and sums are float32. All operations between the products are one pass over each
 from __future__ import annotations
 
 import ctypes
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,36 +51,36 @@ def vocabulary_cross_entropy(
     row_pass = _choose_row_pass(device, dtype, is_compiled=is_compiled)
     with torch.autocast(device.type, enabled=False):
         if torch.is_grad_enabled():
-            loss: Tensor = _CrossEntropy.apply(states, weight, bias, targets, row_pass)  # type: ignore[no-untyped-call]
+            loss: Tensor = _CrossEntropy.apply(states, weight, bias, targets, row_pass, dtype)  # type: ignore[no-untyped-call]
             return loss
-        return _Blocks(states, weight, targets, row_pass).loss(bias)
+        return _compute(states, weight, bias, targets, row_pass, dtype, has_gradient=False)[0]
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The loss, whose forward computes the gradient as well."""
-
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, row_pass: _RowPass
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        row_pass: _RowPass,
+        dtype: torch.dtype,
     ) -> Tensor:
-        """Return the loss []."""
-        blocks = _Blocks(states, weight, targets, row_pass)
-        d_weight, d_bias = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
-        gradients = _Gradients(blocks.new_states(), d_weight, d_bias)
-        loss = blocks.loss(bias, gradients)
-        ctx.save_for_backward(gradients.states[: len(states)].to(states.dtype), d_weight, d_bias)
+        loss, gradients = _compute(states, weight, bias, targets, row_pass, dtype, has_gradient=True)
+        assert gradients is not None
+        d_states = gradients.states[: len(states)].to(states.dtype)
+        ctx.save_for_backward(d_states, gradients.weight, gradients.bias)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of states, weight and bias."""
         scaled = [None if found is None else found * gradients[0] for found in ctx.saved_tensors]
-        return *scaled, None, None
+        return *scaled, None, None, None
 
 
-@dataclass(frozen=True)
-class _Gradients:
+class _Gradients(NamedTuple):
     """The gradients of the blocks so far.
 
     Attributes:
@@ -94,144 +94,83 @@ class _Gradients:
     bias: Tensor | None
 
 
-class _Blocks:
-    """The rows of one loss, block by block; the last block is padded with states of zero."""
+_RowPass = Callable[[Tensor, Tensor, Tensor | None, _Gradients | None], Tensor]
+"""The operations between the products: scores without bias [block, words], targets [block] and bias -> the loss of each
+row, float32 [block]. Scores may change; with gradients they become theirs, and that of the bias is added to its own."""
 
-    def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, row_pass: _RowPass) -> None:
-        """Convert the operands to the type of the products.
 
-        Args:
-            states: [rows, hidden].
-            weight: [words, hidden].
-            targets: int64 [rows].
-            row_pass: The operations between the products.
-        """
-        self._targets, self._pass = targets.contiguous(), row_pass
-        padded = max(_ROW_MULTIPLE, _rounded(len(states)))
-        fitting = BLOCK_BYTES // (len(weight) * row_pass.dtype.itemsize)
-        self._block = min(padded, max(_ROW_MULTIPLE, fitting // _ROW_MULTIPLE * _ROW_MULTIPLE))
-        self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.dtype)
-        self._states[: len(states)] = states
-        # Both products are a few percent faster with this layout.
-        self._weight = weight.to(row_pass.dtype).T.contiguous()
-        self._scores = states.new_empty(self._block, len(weight), dtype=row_pass.dtype)
-
-    def new_states(self) -> Tensor:
-        """Return an uninitialized tensor for the gradient of the states."""
-        return torch.empty_like(self._states)
-
-    def loss(self, bias: Tensor | None, gradients: _Gradients | None = None) -> Tensor:
-        """Return the loss [], and add to `gradients` if given."""
-        losses = [
-            self._losses(slice(first, min(first + self._block, len(self._states))), bias, gradients)
-            for first in range(0, len(self._states), self._block)
-        ]
-        return torch.cat(losses).sum()
-
-    def _losses(self, rows: slice, bias: Tensor | None, gradients: _Gradients | None) -> Tensor:
-        """Return the loss of each of these rows, and add its gradient to `gradients` if given."""
-        states, targets = self._states[rows], self._targets[rows]
-        scores = torch.mm(states, self._weight, out=self._scores[: len(states)])
-        real = scores[: len(targets)]
+def _compute(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    row_pass: _RowPass,
+    dtype: torch.dtype,
+    *,
+    has_gradient: bool,
+) -> tuple[Tensor, _Gradients | None]:
+    """Return the loss [] and its gradients, block by block; the last block is padded with states of zero."""
+    num_rows = max(_ROW_MULTIPLE, -(-len(states) // _ROW_MULTIPLE) * _ROW_MULTIPLE)
+    fitting = BLOCK_BYTES // (len(weight) * dtype.itemsize)
+    block = min(num_rows, max(_ROW_MULTIPLE, fitting // _ROW_MULTIPLE * _ROW_MULTIPLE))
+    padded = states.new_zeros(num_rows, states.shape[1], dtype=dtype)
+    padded[: len(states)] = states
+    # Both products are a few percent faster with this layout.
+    low_weight, targets = weight.to(dtype).T.contiguous(), targets.contiguous()
+    buffer = states.new_empty(block, len(weight), dtype=dtype)
+    gradients, losses = None, []
+    if has_gradient:
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        gradients = _Gradients(torch.empty_like(padded), torch.zeros_like(weight), d_bias)
+    for first in range(0, num_rows, block):
+        part, wanted = padded[first : first + block], targets[first : first + block]
+        scores = torch.mm(part, low_weight, out=buffer[: len(part)])
+        losses.append(row_pass(scores[: len(wanted)], wanted, bias, gradients))
         if gradients is None:
-            return self._pass.losses(real, targets, bias)
-        losses = self._pass.gradient(real, targets, bias, gradients.bias)
-        scores[len(targets) :].zero_()
-        torch.mm(scores, self._weight.T, out=gradients.states[rows])
-        if scores.dtype == torch.float32:
-            gradients.weight.addmm_(scores.T, states)
+            continue
+        scores[len(wanted) :].zero_()
+        torch.mm(scores, low_weight.T, out=gradients.states[first : first + block])
+        if dtype == torch.float32:
+            gradients.weight.addmm_(scores.T, part)
         else:
-            gradients.weight.add_(torch.mm(scores.T, states))
-        return losses
+            gradients.weight.add_(torch.mm(scores.T, part))
+    return torch.cat(losses).sum(), gradients
 
 
-class _RowPass(ABC):
-    """The operations between the products.
-
-    Attributes:
-        dtype: Type of the products.
-    """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-
-    @abstractmethod
-    def losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the loss of each row, float32 [block], of scores without bias [block, words]; scores may change."""
-
-    @abstractmethod
-    def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
-        """Return the loss of each row; overwrite the scores with their gradient, and add it to `d_bias` if given."""
-
-
-class _TorchPass(_RowPass):
-    """In torch's operations."""
-
-    def losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the loss of each row."""
-        return self._losses(scores, targets, bias)[0]
-
-    def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
-        """Return the loss of each row, with its gradient."""
-        losses, d_scores = self._losses(scores, targets, bias)
-        d_scores.scatter_add_(1, targets[:, None], d_scores.new_full((len(d_scores), 1), -1.0))
-        if d_bias is not None:
-            d_bias += d_scores.sum(dim=0)
+def _torch_pass(scores: Tensor, targets: Tensor, bias: Tensor | None, gradients: _Gradients | None) -> Tensor:
+    exact = scores.float()
+    if bias is not None:
+        exact += bias
+    probabilities = torch.softmax(exact, dim=1)
+    target_scores = exact.gather(1, targets[:, None])[:, 0]
+    # The highest probability is never near zero, unlike the target's: log(sum) = highest score - its logarithm.
+    losses = exact.amax(dim=1) - target_scores - probabilities.amax(dim=1).log()
+    if gradients is not None:
+        d_scores = probabilities.scatter_add_(1, targets[:, None], probabilities.new_full((len(targets), 1), -1.0))
+        if gradients.bias is not None:
+            gradients.bias.add_(d_scores.sum(dim=0))
         scores.copy_(d_scores)
-        return losses
-
-    def _losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the loss of each row, and the words' probabilities [block, words]."""
-        exact = scores.float()
-        if bias is not None:
-            exact += bias
-        probabilities = torch.softmax(exact, dim=1)
-        target_scores = exact.gather(1, targets[:, None])[:, 0]
-        # The highest probability is never near zero, unlike the target's: log(sum) = highest score - its logarithm.
-        return exact.amax(dim=1) - target_scores - probabilities.amax(dim=1).log(), probabilities
+    return losses
 
 
-class _CompiledPass(_RowPass):
-    """One pass of a compiled kernel over each row, on a CPU."""
-
-    def __init__(self, dtype: torch.dtype, library: ctypes.CDLL) -> None:
-        super().__init__(dtype)
-        self._kernel = library[f"cross_entropy_{str(dtype).removeprefix('torch.')}"]
-
-    def losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the loss of each row."""
-        return self._run(scores, targets, bias, None, has_gradient=False)
-
-    def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
-        """Return the loss of each row; overwrite the scores with their gradient."""
-        if d_bias is None:
-            return self._run(scores, targets, bias, None, has_gradient=True)
-        d_block = torch.zeros_like(d_bias)
-        losses = self._run(scores, targets, bias, d_block, has_gradient=True)
-        d_bias += d_block  # a sum per block is more accurate than one sum over all rows
-        return losses
-
-    def _run(
-        self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None, *, has_gradient: bool
-    ) -> Tensor:
-        rows, words = scores.shape
-        if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
-            raise IndexError(f"targets must be words below {words}")
-        row, losses = scores.new_empty(words, dtype=torch.float32), scores.new_empty(rows, dtype=torch.float32)
-        pointers = map(address, (scores, bias, targets, row, losses, d_bias))
-        self._kernel(*pointers, *map(ctypes.c_int64, (rows, words, has_gradient)))
-        return losses
+def _compiled_pass(
+    kernel: Any, scores: Tensor, targets: Tensor, bias: Tensor | None, gradients: _Gradients | None
+) -> Tensor:
+    rows, words = scores.shape
+    if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
+        raise IndexError(f"targets must be words below {words}")
+    row, losses = scores.new_empty(words, dtype=torch.float32), scores.new_empty(rows, dtype=torch.float32)
+    d_bias = None if gradients is None or gradients.bias is None else torch.zeros_like(gradients.bias)
+    pointers = map(address, (scores, bias, targets, row, losses, d_bias))
+    kernel(*pointers, *map(ctypes.c_int64, (rows, words, gradients is not None)))
+    if gradients is not None and gradients.bias is not None and d_bias is not None:
+        gradients.bias.add_(d_bias)  # a sum per block is more accurate than one sum over all rows
+    return losses
 
 
 def _choose_row_pass(device: torch.device, dtype: torch.dtype, *, is_compiled: bool) -> _RowPass:
     can_compile = device.type == "cpu" and dtype in _KERNEL_TYPES and torch.get_num_threads() <= _MAX_THREADS
-    if is_compiled and can_compile:
-        library = try_load("cross_entropy")
-        if library is not None:
-            return _CompiledPass(dtype, library)
-    return _TorchPass(dtype)
-
-
-def _rounded(count: int) -> int:
-    """Return the smallest multiple of `_ROW_MULTIPLE` that is at least `count`."""
-    return -(-count // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    library = try_load("cross_entropy") if is_compiled and can_compile else None
+    if library is None:
+        return _torch_pass
+    return partial(_compiled_pass, library[f"cross_entropy_{str(dtype).removeprefix('torch.')}"])
