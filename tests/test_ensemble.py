@@ -267,7 +267,8 @@ def test_result_that_does_not_say_its_metric_is_refused(tmp_path):
         read_result(tmp_path)
     path.write_text(json.dumps(EARLIER))
     result = read_result(tmp_path)
-    assert json.loads(result.model_dump_json(exclude_unset=True, exclude={"mean": {"over_baseline"}})) == EARLIER
+    later = {"mean": {"over_baseline"}, "tasks": {"__all__": {"calibration"}}}
+    assert json.loads(result.model_dump_json(exclude_unset=True, exclude=later)) == EARLIER
     assert result.choices[0].fronts == ("encode_ms",)
     assert result.tasks["docs-neighbours"].scores["a"].reliability[0].accuracy == 0.5
     path.write_text(json.dumps({name: value for name, value in EARLIER.items() if name != "costs"}))
@@ -422,7 +423,9 @@ def test_ensemble_predicts_as_the_combination_of_its_records(run):
     of_members = np.stack([record.folds[0].test_log_probabilities for record in kept])
     expected = read_combination(result.tasks["TREC"].combination, source="here")(of_members)
     loaded = model.load(folder)
-    np.testing.assert_allclose(loaded.predict_log_probabilities("TREC", sentences), expected, atol=1e-4)
+    np.testing.assert_allclose(loaded.predictors["TREC"].combined([sentences]), expected, atol=1e-4)
+    calibrated = result.tasks["TREC"].calibration(expected)
+    np.testing.assert_allclose(loaded.predict_log_probabilities("TREC", sentences), calibrated, atol=1e-3)
     np.testing.assert_allclose(loaded.predict_proba("TREC", sentences).sum(axis=1), 1)
     assert loaded.predict("TREC", sentences) == [kept[0].label_names[best] for best in expected.argmax(axis=1)]
     assert loaded.tasks == ["CR", "TREC"]

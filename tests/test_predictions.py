@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -18,6 +19,7 @@ from tables import write_table
 from raysent import predict
 from raysent.data.vocabulary import WordVectors
 from raysent.ensembles import combine
+from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
@@ -123,7 +125,7 @@ def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
     model = load(folder)
     assert model.tasks == ["own"]
     assert model.label_names() == ("False", "True")
-    expected = record.probe.log_probabilities(model.encode(rows))
+    expected = calibration_of([record], method="uniform")(record.probe.log_probabilities(model.encode(rows)))
     np.testing.assert_allclose(model.predict_log_probabilities(rows), expected, atol=1e-6)
     assert model.predict("red red", task="own") == model.predict("own", ["red red"]) == ["True"]
 
@@ -131,6 +133,44 @@ def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
     shutil.rmtree(folder / "model")
     other.save(folder / "model")
     assert load(folder).tasks == []  # the record is of another model
+
+
+def test_rows_below_a_threshold_stay_unanswered(saved, tmp_path, raysent) -> None:
+    """The threshold is saved with the model; the printed line says what validation rows promise and what was done."""
+    given = texts(50, seed=6)
+    file = write_table(tmp_path / "new.jsonl", {"text": given})
+    ran = raysent("predict", saved / "own", file, "-o", tmp_path / "out.jsonl", "--coverage", "0.6")
+    found = pd.read_json(tmp_path / "out.jsonl", lines=True)["predicted"]
+    model = load(saved / "own")
+    calibration = json.loads((saved / "own/ensemble.json").read_text())["tasks"]["own"]["calibration"]
+    level = next(one for one in calibration["levels"] if one[1] >= 0.6 * calibration["num_rows"])
+    is_answered = model.predict_proba(given).max(axis=1) >= level[0]
+    assert found.notna().tolist() == is_answered.tolist()
+    assert found[is_answered].tolist() == model.predict([given[row] for row in np.flatnonzero(is_answered)])
+    line = (
+        rf"60% of rows answered: a confidence of {level[0]:.3f} answers {level[1]} of {calibration['num_rows']} validation "
+        rf"rows, {level[2] / level[1]:.1%} of them right; here {is_answered.sum()} of 50 rows are answered \(.*\)"
+    )
+    assert re.search(rf"^{line}$", ran.err, re.MULTILINE), ran.err
+
+    both = raysent("predict", saved / "own", file, "--coverage", "0.6", "--precision", "0.9")
+    assert (both.code, both.err) == (2, "error: coverage and precision: must not both be given; name one\n")
+    assert raysent("predict", saved / "near", file, "--coverage", "0.6").err == (
+        "error: --coverage: must be of a task with classes; near has scores\n"
+    )
+    several = raysent("predict", saved / "has", file, "--precision", "0.6").err
+    assert several == "error: --task: must be one of has.tall, has.red, has.blue to be answered in part\n"
+
+
+def test_ensemble_of_an_earlier_version_is_calibrated_by_its_records(saved, tmp_path) -> None:
+    """Its file has no calibration; the members' records have what it is fitted on."""
+    shutil.copytree(saved / "own", tmp_path / "own")
+    file = tmp_path / "own/ensemble.json"
+    about = json.loads(file.read_text())
+    del about["tasks"]["own"]["calibration"]
+    file.write_text(json.dumps(about))
+    rows = texts(20, seed=7)
+    np.testing.assert_array_equal(load(tmp_path / "own").predict_proba(rows), load(saved / "own").predict_proba(rows))
 
 
 @pytest.mark.parametrize(

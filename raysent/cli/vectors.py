@@ -67,16 +67,41 @@ def predict(
     task: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="Task to predict, of a model that predicts several.")
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option("--coverage", metavar="X", help="Answer this part of the rows, 0.8, and leave the others empty."),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option("--precision", metavar="X", help="Answer as many rows as can be with 0.95 of them right."),
+    ] = None,
     address: AddressOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Predict the label of each row of a file.
 
     Writes the file's columns and a column 'predicted', as a whole or not at all. A model predicts the tasks that it was
-    made or evaluated on. --set takes header=false, for a .csv or .tsv whose first line is a row.
+    made or evaluated on. Rows below the threshold for --coverage or --precision, which is fitted on validation rows,
+    get no label. --set takes header=false, for a .csv or .tsv whose first line is a row.
     """
     given = arguments_of(raysent.predict, overrides)
-    made = raysent.predict(model, file, output=output, column=column, task=task, proba=proba, address=address, **given)
+    made = raysent.predict(
+        model,
+        file,
+        output=output,
+        column=column,
+        task=task,
+        proba=proba,
+        coverage=coverage,
+        precision=precision,
+        address=address,
+        **given,
+    )
+    if made.promise is not None:
+        answered = (
+            f"{made.num_answered:,} of {made.num_rows:,} rows are answered ({made.num_answered / made.num_rows:.1%})"
+        )
+        messages.print(f"{made.promise}; here {answered}", soft_wrap=True)
     shares = [f"{label} {count:,}" for label, count in made.counts.items()]
     more = [f"{len(shares) - _MAX_SHARES} more labels"] if len(shares) > _MAX_SHARES else []
     about = ", ".join([*shares[:_MAX_SHARES], *more])

@@ -15,6 +15,7 @@ import torch
 from raysent.ensembles.pools import read_combination
 from raysent.ensembles.predictor import Predictor, Predictors
 from raysent.ensembles.result import EnsembleResult, read_result
+from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import ensemble_members, folder_name, model_key
 from raysent.evaluation.records import read_record, record_folder
@@ -116,7 +117,8 @@ class Ensemble(SentenceEncoder):
             records.append(record)
         source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
         combination = read_combination(found.combination, source=source)
-        return Predictor(tuple(member.encoder for member in self.members), tuple(records), combination)
+        calibration = found.calibration or calibration_of(records, method=self.result.method)
+        return Predictor(tuple(member.encoder for member in self.members), tuple(records), combination, calibration)
 
 
 def load_ensemble(folder: Path) -> Ensemble:

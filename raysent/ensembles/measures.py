@@ -124,9 +124,16 @@ def measure(
         for column, name in enumerate(("accuracy", "nll", "brier"))
     }
     estimates["ece"] = BootstrapEstimate.of(float(np.abs(values[3:]).sum()), np.abs(drawn[:, 3:]).sum(axis=1))
+    return estimates, reliability(log_probabilities, labels)
+
+
+def reliability(log_probabilities: Float64, labels: np.ndarray) -> tuple[CalibrationBin, ...]:
+    """Return bins of rows of similar confidence, by rising confidence, of predictions [rows, classes]."""
+    confidence, right = np.exp(log_probabilities.max(axis=1)), log_probabilities.argmax(axis=1) == labels
+    bins = equal_mass_bins(confidence)
     sizes = bins.sum(axis=0)
     found = zip(confidence @ bins / sizes, right @ bins / sizes, sizes, strict=True)
-    return estimates, tuple(CalibrationBin(float(mean), float(part), int(size)) for mean, part, size in found)
+    return tuple(CalibrationBin(float(mean), float(part), int(size)) for mean, part, size in found)
 
 
 def equal_mass_bins(confidence: Float64) -> Float64:

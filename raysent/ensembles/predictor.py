@@ -14,7 +14,9 @@ from typing import cast
 
 import numpy as np
 
+from raysent.ensembles.calibration import Calibration, Promise
 from raysent.ensembles.pools import Combination, LogarithmicPool
+from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.members import model_folder, model_key
 from raysent.evaluation.probes.features import features_of
@@ -41,11 +43,13 @@ class Predictor:
         members: The models.
         records: Their records of the task, in the same order.
         combination: What combines their log-probabilities.
+        calibration: What makes the result true, and thresholds; None for rated pairs.
     """
 
     members: tuple[SentenceEncoder, ...]
     records: tuple[Record, ...]
     combination: Combination
+    calibration: Calibration | None
 
     @property
     def task(self) -> str:
@@ -68,7 +72,12 @@ class Predictor:
         return self.records[0].targets.is_scored
 
     def log_probabilities(self, columns: Sequence[Texts]) -> Float64:
-        """Return log-probabilities of rows, float64 [rows, classes].
+        """Return calibrated log-probabilities of rows, float64 [rows, classes]; see `combined`."""
+        combined = self.combined(columns)
+        return combined if self.calibration is None else self.calibration(combined)
+
+    def combined(self, columns: Sequence[Texts]) -> Float64:
+        """Return log-probabilities of rows as the members' combination has them, float64 [rows, classes].
 
         Args:
             columns: The texts [rows], of each column.
@@ -86,12 +95,40 @@ class Predictor:
         predicted = [_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)]
         return self.combination(np.stack(predicted))
 
-    def answers(self, log_probabilities: Float64) -> list[str] | list[float]:
-        """Return the name of the most probable class of each row [rows, classes]; of rated pairs the mean rating."""
+    def answers(self, log_probabilities: Float64, threshold: float = 0.0) -> list[str | None] | list[float]:
+        """Return the name of the most probable class of each row [rows, classes]; of rated pairs the mean rating.
+
+        Rows of a confidence below the threshold have no answer.
+        """
         if self.is_scored:
             scores: list[float] = predicted_scores(log_probabilities).tolist()
             return scores
-        return [self.label_names[best] for best in log_probabilities.argmax(axis=1)]
+        confident = log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold) if threshold else None
+        names = [self.label_names[best] for best in log_probabilities.argmax(axis=1)]
+        return (
+            [*names]
+            if confident is None
+            else [name if is_sure else None for name, is_sure in zip(names, confident, strict=True)]
+        )
+
+    def promise(self, *, coverage: float | None = None, precision: float | None = None) -> Promise:
+        """Return the threshold that answers a promised part of new rows, or with a promised precision.
+
+        Raises:
+            ConfigError: If both or none are given, one is out of range, no threshold reaches it, or the task's rows
+                have scores.
+        """
+        if (coverage is None) == (precision is None):
+            raise ConfigError("coverage and precision: must not both be given; name one")
+        if self.calibration is None:
+            name = "coverage" if precision is None else "precision"
+            raise ConfigError(f"{name}: must be of a task with classes; {self.task} has scores")
+        if precision is None:
+            assert coverage is not None
+            return Promise(
+                self.calibration, self.calibration.for_coverage(coverage), f"{coverage:.0%} of rows answered"
+            )
+        return Promise(self.calibration, self.calibration.for_precision(precision), f"{precision:.1%} of answers right")
 
 
 def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...]) -> np.ndarray:
@@ -178,7 +215,9 @@ def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
         for path in sorted(place.glob("*.json")):
             record = None if path.stem in found else read_record(place, path.stem)
             if record is not None and record.model_key == key:
-                found[record.task] = Predictor((encoder,), (record,), LogarithmicPool(np.ones(1)))
+                found[record.task] = Predictor(
+                    (encoder,), (record,), LogarithmicPool(np.ones(1)), calibration_of([record], method="uniform")
+                )
     return found
 
 

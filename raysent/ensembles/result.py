@@ -132,7 +132,7 @@ class EnsembleResult(StrictModel):
 
     def values(self) -> dict[str, Any]:
         """Return what it is worth as plain values, without what only loading needs."""
-        needed = {"combination", "keys", "row_hash", "label_names"}
+        needed = {"combination", "keys", "row_hash", "label_names", "calibration"}
         return self.model_dump(
             mode="json", exclude={"kind": True, "paths": True, "keys": True, "tasks": {"__all__": needed}}
         )

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raysent.ensembles.cross_fitting import CrossFitted, Select, cross_fit
+from raysent.ensembles.calibration import Calibration, calibrate, calibrated_reliability
+from raysent.ensembles.cross_fitting import CrossFitted, Select, cross_fit, held_out
 from raysent.ensembles.measures import Diversity, TaskScores, diversity, measure
 from raysent.ensembles.methods import ENSEMBLE
 from raysent.ensembles.predictions import MemberPredictions
@@ -53,6 +54,7 @@ class TaskEnsemble:
         row_hash: Of the task's rows.
         metric: What the scores are.
         label_names: The classes' names [classes].
+        calibration: What makes probabilities true, and thresholds; None for ratings, and in files of earlier versions.
     """
 
     weights: Mapping[str, float]
@@ -66,6 +68,7 @@ class TaskEnsemble:
     row_hash: str
     metric: Metric | Literal["pearson"]
     label_names: tuple[str, ...]
+    calibration: Calibration | None = None
 
 
 def task_ensemble(
@@ -113,7 +116,16 @@ def task_ensemble(
         row_hash=records[0].row_hash,
         metric="pearson" if records[0].targets.is_scored else records[0].metric,
         label_names=records[0].label_names,
+        calibration=None
+        if targets.is_scored
+        else calibrate(final.held_out, targets, calibrated_reliability(records, folds)),
     )
+
+
+def calibration_of(records: Sequence[Record], *, method: str) -> Calibration | None:
+    """Return the calibration of members' records on one task, of a method; None for ratings."""
+    predictions, targets = validation_predictions(records)
+    return None if targets.is_scored else calibrate(held_out(predictions, targets, method=method), targets)
 
 
 def score_methods(
@@ -183,14 +195,14 @@ def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> Tas
     """Return the scores of a method from its fits in the outer folds."""
     targets = records[0].targets
     resamples = Resamples.of(records[0].task, len(targets))
-    in_sample, held_out, tested = [], [], []
+    in_sample, out_of_fold, tested = [], [], []
     for found, *folds in zip(fitted, *(record.folds for record in records), strict=True):
         rows = folds[0].validation_rows
         in_sample.append(100 * targets.take(rows).score(found.in_sample))
-        held_out.append((rows, targets.take(rows), found.held_out))
+        out_of_fold.append((rows, targets.take(rows), found.held_out))
         tested.append(found.predict([fold.test_log_probabilities for fold in folds]))
     rows, predicted = np.concatenate([fold.test_rows for fold in records[0].folds]), np.concatenate(tested)
-    validation, cross_fitted = float(np.mean(in_sample)), mean_estimate(resamples.estimates(held_out))
+    validation, cross_fitted = float(np.mean(in_sample)), mean_estimate(resamples.estimates(out_of_fold))
     test = resamples.estimates([(rows, targets.take(rows), predicted)])[0]
     measures, bins = measure(predicted, targets.labels[rows], rows=rows, resamples=resamples)
     return TaskScores(

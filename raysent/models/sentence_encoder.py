@@ -199,7 +199,7 @@ class SentenceEncoder(ABC):
         return answers
 
     def predict_proba(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:
-        """Return probabilities, float64 [rows, classes], with classes in the order of `label_names`; see `predict`."""
+        """Return calibrated probabilities, float64 [rows, classes], in the order of `label_names`; see `predict`."""
         probabilities: npt.NDArray[np.float64] = np.exp(self.predict_log_probabilities(*texts, task=task))
         return probabilities
 

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from raysent.data.corpus.sources import Source
 from raysent.data.tables import Table, check_header, check_texts, is_table, open_table
 from raysent.data.text_files import batched, iterate_lines
 from raysent.data.texts import open_texts
+from raysent.ensembles.calibration import Promise
 from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError, DataError
@@ -52,11 +53,15 @@ class Predicted:
         task: The task that was predicted.
         num_rows: Rows that were read.
         counts: Label -> rows that got it, the most frequent first; empty for scores.
+        num_answered: Rows that got an answer.
+        promise: What was promised of them; None where all rows are answered.
     """
 
     task: str
     num_rows: int
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int]
+    num_answered: int
+    promise: Promise | None = None
 
 
 class _Block(NamedTuple):
@@ -83,6 +88,8 @@ def predict(  # noqa: PLR0913 - the options of the command
     column: str | Sequence[str] | None = None,
     task: str | None = None,
     proba: bool = False,
+    coverage: float | None = None,
+    precision: float | None = None,
     header: bool = True,
     address: str | None = None,
     progress: bool = True,
@@ -101,6 +108,9 @@ def predict(  # noqa: PLR0913 - the options of the command
         task: The task to predict; None where the model has one. Several labels a row are one task by the name of their
             table, whose rows get the list of their labels.
         proba: Whether to also write the probability of each label, in columns such as ``probability_positive``.
+        coverage: Answer this part of the rows, those that the model is surest of, by a threshold that is fitted on
+            validation rows; the others get no label.
+        precision: Answer as many rows as can be with this part of the answers right, in place of `coverage`.
         header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns; without it they are ``0``, ….
         address: A running Ray cluster, whose cores predict blocks; one that is lost is predicted again.
         progress: Whether to show progress on standard error.
@@ -111,14 +121,20 @@ def predict(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the output cannot be written.
     """
     encoder = model if isinstance(model, SentenceEncoder) else load_predicting(model)
-    answerer = _Answerer(_questions(encoder, task), shows_probabilities=proba)
+    questions = _questions(encoder, task)
+    promise = None
+    if coverage is not None or precision is not None:
+        if len(questions) > 1:
+            raise ConfigError(f"task: must be one of {', '.join(one.task for one in questions)} to be answered in part")
+        promise = questions[0].promise(coverage=coverage, precision=precision)
+    answerer = _Answerer(questions, shows_probabilities=proba, threshold=promise.level.threshold if promise else 0.0)
     name = None if file in (None, "-") else str(file if is_remote(file) else Path(file).expanduser())
     given = [column] if isinstance(column, str) else list(column or ())
     opened = _open(name, given, num_columns=answerer.first.num_columns, has_header=header)
     taken = next((one for one in answerer.names if one in opened.names), None)
     if taken is not None:
         raise DataError(f"{name}: must have no column '{taken}', which the output adds; rename it")
-    counts, num_rows = Counter[str](), 0
+    counts, num_rows, num_answered = Counter[str](), 0, 0
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress or output is None))
         write = stack.enter_context(_writing(output, [*opened.names, *answerer.names]))
@@ -126,15 +142,20 @@ def predict(  # noqa: PLR0913 - the options of the command
             answers = answerer.columns(logs)
             write([*block.values, *answers])
             num_rows += len(block.texts[0])
+            num_answered += sum(one is not None for one in answers[0])
             if not answerer.first.is_scored:
-                counts.update(chain.from_iterable(one if isinstance(one, list) else [one] for one in answers[0]))
+                counts.update(
+                    chain.from_iterable(
+                        one if isinstance(one, list) else [one] for one in answers[0] if one is not None
+                    )
+                )
             bar("predicting", num_rows, None)
         if not num_rows:
             raise DataError(f"{name or 'standard input'}: must hold text; given no row of it")
     if opened.found and progress:  # last, since a mistake is one line
         shown = " and ".join(f"'{one}'" for one in opened.found)
         messages.print(f"{name}: text = {shown} (found by name)", style="dim", soft_wrap=True)
-    return Predicted(answerer.task, num_rows, dict(counts.most_common()))
+    return Predicted(answerer.task, num_rows, dict(counts.most_common()), num_answered, promise)
 
 
 def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
@@ -154,6 +175,7 @@ class _Answerer:
 
     questions: list[Predictor]
     shows_probabilities: bool
+    threshold: float = 0.0
 
     @property
     def first(self) -> Predictor:
@@ -192,7 +214,7 @@ class _Answerer:
         if self.is_multilabel:
             answers: list[Any] = [[self.labels[place] for place in np.flatnonzero(row > 0.5)] for row in yes]
         else:
-            answers = list(self.first.answers(logs[0]))
+            answers = list(self.first.answers(logs[0], self.threshold))
         return [answers, *(np.round(yes, _DIGITS).T.tolist() if self.shows_probabilities else ())]
 
 

@@ -294,7 +294,7 @@ def _write(
         files[0][first:stop] = teacher.encode_texts(block)
         for task, values in zip(tasks, files[1:], strict=True):
             assert ensemble is not None
-            values[first:stop] = np.maximum(ensemble.predict_log_probabilities(task, block), _LEAST_LOG)
+            values[first:stop] = np.maximum(ensemble.predictors[task].combined([block]), _LEAST_LOG)
         if progress:
             progress("encoding with the teacher", stop, len(texts))
     for values in files:

@@ -168,6 +168,9 @@ def _reliability(ensemble: EnsembleResult, task: str) -> Figure:
     found = ensemble.tasks[task].scores
     shown = [("best", OTHER_METHODS["best"], QUIET), (ENSEMBLE, ENSEMBLE, BEST)]
     lines = [_bins(title, found[name].reliability, color) for name, title, color in shown if name in found]
+    calibration = ensemble.tasks[task].calibration
+    if calibration is not None and calibration.reliability:
+        lines.append(_bins("as it predicts, calibrated", calibration.reliability, ACCENT))
     diagonal = go.Scatter(
         x=[0, 1], y=[0, 1], mode="lines", line={"color": ACCENT, "width": 1, "dash": "dot"}, hoverinfo="skip"
     )
