@@ -326,7 +326,8 @@ def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch,
     models = [swept[0].folder / "trials" / "0000", trained.source]
     models += [tmp_path / name for name in ("bag", "average", "expanded")]
     assert [type(raysent.load(path)) for path in models] == [raysent.SentenceModel] * len(models)
-    assert isinstance(raysent.load(str(swept[0].folder)), raysent.Sweep)
+    assert raysent.load(str(swept[0].folder)).tasks == ["MR"]
+    assert raysent.Sweep(swept[0].folder).status == "completed"
     assert isinstance(raysent.load(tmp_path / "code"), raysent.VectorCode)
     assert isinstance(raysent.load("hash:8"), raysent.SentenceEncoder)
 
@@ -335,7 +336,7 @@ def test_load_of_a_sweep_without_ensemble(swept, tmp_path, monkeypatch):
     """The sweep is loaded; its ensemble is asked for in vain, in one line that says what to do."""
     folder = tmp_path / "run"
     folder.symlink_to(swept[0].folder)
-    unfinished = raysent.load(folder)
+    unfinished = raysent.Sweep(folder)
     monkeypatch.setattr("raysent.pipeline.results.ENSEMBLE_FILE", "missing.json")
     assert unfinished.best.encode(["w1"]).shape == (1, 16)
     with pytest.raises(raysent.ArtifactError, match="has no missing.json; finish the sweep with 'raysent resume"):

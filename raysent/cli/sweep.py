@@ -422,6 +422,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         if as_json:
             print_json({**_values(ended), "resume": f"raysent resume {shlex.quote(ended.address)}"})
         return ExitCode.INTERRUPTED
+    from raysent.ensembles import answer_lines, answer_values
+
     evaluation = ended.evaluation
     assert evaluation is not None
     if as_json:
@@ -430,6 +432,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             "ensemble": ensemble,
             "evaluation_stopped": evaluation.stopped,
             "report": address_of(evaluation.report),
+            "answers": answer_values(ended.answers),
         }
         print_json({**_values(ended), **after})
     else:
@@ -444,6 +447,9 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             for curve in evaluation.curves:
                 results.print(curve.sentence, soft_wrap=True)
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
+        results.print()
+        for line in answer_lines(ended.answers):
+            results.print(line, soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
         messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)

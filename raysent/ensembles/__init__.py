@@ -17,6 +17,8 @@ task_ensemble.py    members' records of one task -> the ensemble on it
 selection.py        which models are members: by cost and score, or by what each adds to the others
 representations.py  probes on members' joined vectors
 combine.py          all of it, for models on several tasks
+best.py             the one model to take on a task, chosen among everything that was scored
+answer.py           what it is worth, and what simpler things give, in sentences
 result.py           ensemble.json
 label_curves.py     scores against the number of labels
 front.py            score against the time to encode: a student beside its teachers, an ensemble and its members
@@ -25,6 +27,8 @@ ensemble.py         the saved ensemble as an encoder
 
 from __future__ import annotations
 
+from raysent.ensembles.answer import Answer, Candidate, answer_lines, answer_values
+from raysent.ensembles.best import Prefer, choose, read_answers, save_best, save_encoder
 from raysent.ensembles.combine import ALL, Selection, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
@@ -49,6 +53,8 @@ __all__ = [
     "DEFAULT_SIZES",
     "ENSEMBLE",
     "METHODS",
+    "Answer",
+    "Candidate",
     "Combination",
     "CostLimits",
     "CrossFitted",
@@ -62,9 +68,13 @@ __all__ = [
     "MemberCost",
     "MemberPredictions",
     "MemberSubset",
+    "Prefer",
     "Selection",
     "Targets",
+    "answer_lines",
+    "answer_values",
     "check_method",
+    "choose",
     "combine",
     "cross_fit",
     "default_folder",
@@ -75,9 +85,12 @@ __all__ = [
     "load_ensemble",
     "parse_sizes",
     "pool",
+    "read_answers",
     "read_curves",
     "read_front",
     "read_result",
+    "save_best",
+    "save_encoder",
     "student_front",
     "total_cost",
     "write_curves",

@@ -133,12 +133,12 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     others = evaluator.records(baselines_of(list(chosen), protocol=protocol) if baselines else [], tasks)
     joined = score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {}
     scores = scores or [score_methods(of_task, methods) for of_task in _by_task(chosen)]
-    result = _result(
+    result = ensemble_result(
         output,
         chosen,
-        others,
-        scores,
-        joined,
+        others=others,
+        scores=scores,
+        joined=joined,
         method=_best_method(scores) if method == ALL else method,
         costs=costs,
         subsets=subsets,
@@ -268,30 +268,31 @@ def _best_method(scores: Sequence[Mapping[str, TaskScores]]) -> str:
     return max(METHODS, key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]))
 
 
-def _result(
+def ensemble_result(
     folder: Path,
     members: Members,
-    others: Members,
-    scores: Sequence[Mapping[str, TaskScores]],
-    joined: Mapping[str, Sequence[TaskScores]],
     *,
     method: str,
     costs: dict[str, MemberCost],
-    subsets: tuple[MemberSubset, ...],
+    others: Members | None = None,
+    scores: Sequence[Mapping[str, TaskScores]] | None = None,
+    joined: Mapping[str, Sequence[TaskScores]] | None = None,
+    subsets: tuple[MemberSubset, ...] = (),
 ) -> EnsembleResult:
     """Return the ensemble on each task and over all.
 
     Args:
         folder: The ensemble's folder, which the members' paths are relative to.
         members: The members by falling mean validation score.
-        others: The baselines.
-        scores: Of methods on each task [tasks].
-        joined: Scores on each task of probes on joined vectors, by name.
         method: The method that makes the ensemble.
         costs: Member -> its cost.
+        others: The baselines.
+        scores: Of methods on each task [tasks], where they are known.
+        joined: Scores on each task of probes on joined vectors, by name.
         subsets: Subsets of the members.
     """
     names, by_task = [member.name for member in members], _by_task(members)
+    others, joined, scores = others or {}, joined or {}, scores or [{} for _ in by_task]
     baselines = {one.name: [score_model(record) for record in found] for one, found in others.items()}
     with_lexical = _with_lexical(members, others)
     beside = dict(baselines)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import pydantic
 
 from raysent.config import StrictModel
+from raysent.ensembles.answer import Answer
 from raysent.ensembles.measures import MeanScores
 from raysent.ensembles.methods import BY_LOG_LOSS
 from raysent.ensembles.selection import MemberCost, MemberSubset
@@ -99,6 +100,7 @@ class EnsembleResult(StrictModel):
         choices: Subsets of the members, with costs and scores, by rising time to encode.
         tasks: Task -> the ensemble on it.
         mean: Over all tasks.
+        answer: Of the model to take on a task: how it was chosen.
     """
 
     kind: Literal["raysent ensemble"] = KIND
@@ -114,6 +116,7 @@ class EnsembleResult(StrictModel):
     choices: tuple[MemberSubset, ...]
     tasks: dict[str, TaskEnsemble]
     mean: MeanOverTasks
+    answer: Answer | None = None
 
     def remarks(self) -> list[str]:
         """Return a line for each task whose metric the method cannot fit."""

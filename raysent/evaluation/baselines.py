@@ -45,6 +45,23 @@ def is_baseline(path: str) -> bool:
     return path in LEXICAL or path.startswith(_FORMS)
 
 
+def is_free(path: str) -> bool:
+    """Return whether a model costs no training: TF-IDF, or the mean of untrained word vectors."""
+    return path in LEXICAL or path.startswith("words:start:")
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a model in words: `mean of 0003's word vectors, untrained` for `words:start:0003`."""
+    what, _, of = name.rpartition(":")
+    texts = {
+        "words:start": f"mean of {of}'s word vectors, untrained",
+        "words": f"mean of {of}'s word vectors",
+        "start": f"{of} untrained",
+        "hash": f"mean of {of} random numbers a word",
+    }
+    return texts.get(what, name)
+
+
 def below_start(scores: Mapping[str, float]) -> dict[str, float]:
     """Return the points that trained models lose against themselves before training.
 

@@ -17,6 +17,7 @@ from raysent.exports.card import check_license, model_card
 from raysent.exports.check import Check, compare, refuse
 from raysent.exports.formats import FORMATS, trained_models
 from raysent.models import load
+from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder, storage_errors, write_text
 
@@ -68,7 +69,7 @@ def export(
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
         raise ConfigError(f"to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
-    encoder = load(model) if isinstance(model, str | Path) else model
+    encoder = load(encoder_name(model)) if isinstance(model, str | Path) else model
     models = trained_models(encoder)
     target.check_model(models)
     path = Path(output)

@@ -26,6 +26,7 @@ from raysent.models import (
 )
 from raysent.models import expand as expand_model
 from raysent.models import load as load_model
+from raysent.models.schemes import encoder_name
 from raysent.models.vector_codes import VectorCode
 from raysent.pipeline.arguments import overrides_of
 from raysent.progress import ProgressLines
@@ -168,7 +169,7 @@ def trained_model(model: str | Path | SentenceModel, output: str | Path | None) 
         ConfigError: If it is a model of another kind.
         ArtifactError: If the new folder holds a model already.
     """
-    loaded = load_model(model) if isinstance(model, (str, Path)) else model
+    loaded = load_model(encoder_name(model)) if isinstance(model, (str, Path)) else model
     if not isinstance(loaded, SentenceModel):
         raise ConfigError(f"{model}: must be a trained model with words of its own; name the folder of a training")
     check_free(output)

@@ -14,7 +14,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
-from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes import encoder_name, is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import overrides_of, run_folder_of
 from raysent.pipeline.evaluation import map_jobs
@@ -50,8 +50,8 @@ def distill(  # noqa: PLR0913 - the options of the command
     folder loads, resumes, evaluates, exports and joins ensembles, and does not need the teacher.
 
     Args:
-        teacher: Folder of a training, a trial, a composition, an ensemble or a sweep with an ensemble; what `load`
-            returned for it; or a name such as ``st:PATH``.
+        teacher: Folder of a training, a trial, a composition or an ensemble; what `load` returned for it; a sweep,
+            whose best model with vectors teaches; or a name such as ``st:PATH``.
         into: The student's encoder: its type, such as ``bag``, ``cnn``, ``gru`` or ``transformer``, or its settings.
         dim: Size of the target, to which the teacher's vectors are projected; 1024 by default.
         corpus: Text to train on; by default that of the teacher's first member.
@@ -114,9 +114,9 @@ def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
         ConfigError: If it is a model that was not loaded from a folder.
     """
     if isinstance(teacher, Sweep):
-        return str(teacher.folder)
+        return str(encoder_name(teacher.folder))
     if not isinstance(teacher, SentenceEncoder):
-        return str(teacher)
+        return str(encoder_name(teacher))
     if teacher.source is None:
         raise ConfigError("teacher: must have been loaded from a folder; name that folder")
     return teacher.source

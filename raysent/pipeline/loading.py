@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
@@ -11,18 +10,16 @@ from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.models.vector_codes import VectorCode, load_code
 from raysent.storage import open_folder
-from raysent.storage.layout import CODE_FILE, SWEEP_FILE
-
-if TYPE_CHECKING:
-    from raysent.pipeline.results import Sweep
+from raysent.storage.layout import CODE_FILE
 
 
-def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncoder | Sweep | VectorCode:
+def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncoder | VectorCode:
     """Return what a folder holds, or a model by a scheme's name.
 
     - A folder of `train`, `expand`, `bag` or `average`, or of one trial of a sweep: a `SentenceModel`.
-    - A folder of `sweep`: a `Sweep`, finished or not.
-    - A folder of `ensemble`: an `Ensemble`.
+    - A folder of `sweep`: the model to take, `best`, where it has one task; else the best model with vectors,
+      `encoder`. `Sweep` reads its trials.
+    - A folder of `ensemble`, or `best` of a sweep: an `Ensemble`.
     - A folder of `binarize --keep`: a `VectorCode`.
 
     Args:
@@ -36,10 +33,6 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncode
         if isinstance(path, str) and is_scheme_name(path):
             return load_model(path)
         folder = open_folder(path)
-        if (folder / SWEEP_FILE).is_file():
-            from raysent.pipeline.results import Sweep  # noqa: PLC0415 - it imports Ray, pandas and plotly
-
-            return Sweep(folder)
         if (folder / CODE_FILE).is_file():
             return load_code(folder)
         return load_model(path)

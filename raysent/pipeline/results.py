@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from raysent.cost import bill_values, compare_estimate
-from raysent.ensembles import Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble
+from raysent.ensembles import Answer, Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble, read_answers
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.live import untrained_line
@@ -332,6 +332,11 @@ class Sweep:
                 f"finish the sweep with 'raysent resume {shlex.quote(address_of(self.folder))}'"
             )
         return load_ensemble(self.folder)
+
+    @property
+    def answers(self) -> list[tuple[Path, Answer]]:
+        """The folder of the model to take on each task, and how it was chosen; none before the evaluation."""
+        return read_answers(self.folder)
 
     @property
     def scores(self) -> pd.DataFrame:

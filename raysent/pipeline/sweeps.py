@@ -9,13 +9,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, label_curve, read_curves, write_curves
+from raysent.ensembles import (
+    DEFAULT_SIZES,
+    EnsembleResult,
+    label_curve,
+    read_curves,
+    save_best,
+    save_encoder,
+    write_curves,
+)
 from raysent.ensembles.combine import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.division import check_divisions, save_divisions
-from raysent.evaluation.evaluate import MapJobs
+from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
+from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, Task, TaskData
 from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
@@ -40,7 +49,7 @@ from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_re
 from raysent.pipeline.tracking import read_scores
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, write_json
-from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
+from raysent.storage.layout import ENCODER_FOLDER, ESTIMATE_FILE, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
 from raysent.sweeps.driver import check_free
 from raysent.sweeps.driver import resume as resume_sweep
@@ -406,7 +415,8 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     options = ended.recorded.record.evaluation or {}
     evaluation = ended.space.evaluation
     data = None if options.get("data") is None else Path(options["data"])
-    members = select_members(ended.space, ended.recorded.trials, num_members=evaluation.num_evaluated)
+    trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.num_evaluated)
+    members = [ended.recorded.model_folder(trial) for trial in trials]
     result, stopped = None, ""
     if members and options.get("tasks") != []:
         check_divisions(ended.folder, load_divided(options.get("tasks"), data))
@@ -418,7 +428,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
 
             try:
                 result = combine(
-                    [ended.recorded.model_folder(trial) for trial in members],
+                    members,
                     output=ended.folder,
                     tasks=options.get("tasks"),
                     data_dir=data,
@@ -428,6 +438,21 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     progress=on_progress,
                     map_jobs=_map_of(machines),
                 )
+                evaluator = Evaluator(
+                    ended.folder / EVALUATION_FOLDER,
+                    data,
+                    progress=on_progress,
+                    map_jobs=_map_of(machines),
+                    divides=True,
+                )
+                save_best(
+                    members,
+                    evaluator,
+                    run=ended.folder,
+                    tasks=options.get("tasks"),
+                    baselines=evaluation.baselines,
+                    prefer=evaluation.prefer,
+                )
                 if options.get("labels"):
                     _write_label_curves(ended, result, options, on_progress, _map_of(machines))
                 machines.release()  # the rest is this machine's work
@@ -435,6 +460,9 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                 run = shlex.quote(address_of(ended.folder))
                 stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
     machines.release()
+    models = [member for member in members if model_folder(member) is not None]
+    if models and (result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
+        save_encoder(ended.folder, {member: [] for member in expand_names(models)})
     return SweepEvaluation(result, write_report(ended.folder), stopped, tuple(read_curves(ended.folder)))
 
 

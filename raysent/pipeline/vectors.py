@@ -20,6 +20,7 @@ from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus
 from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.models import compose as compose_models
 from raysent.models import load as load_model
+from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
@@ -91,6 +92,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
     """
+    model = encoder_name(model, says=progress)
     encoder = load_model(model)
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
     encoding.check(encoder, model)
@@ -182,7 +184,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     limits = overrides_of({**names, "usd_per_hour": ("usd_per_hour", usd_per_hour)})
     with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
         return encode_files(
-            model,
+            model if isinstance(model, SentenceEncoder) else encoder_name(model, says=progress),
             input,
             output,
             column=column,

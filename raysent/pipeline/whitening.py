@@ -14,6 +14,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel, Whitening
 from raysent.models import load as load_model
+from raysent.models.schemes import encoder_name
 from raysent.pipeline.arguments import metric_values, overrides_of
 from raysent.pipeline.derived import check_free
 from raysent.progress import ProgressLines
@@ -83,7 +84,7 @@ def whiten(  # noqa: PLR0913 - the options of the command
     Source: Su et al., 2021, section 3.3.
     """
     check_free(output)
-    given = load_model(model) if isinstance(model, (str, Path)) else model
+    given = load_model(encoder_name(model)) if isinstance(model, (str, Path)) else model
     if not isinstance(given, SentenceModel):
         raise ConfigError(f"{model}: must be a trained model; a composition or an ensemble has whitened members")
     if dimension not in ("auto", "full") and not (isinstance(dimension, int) and dimension >= 1):

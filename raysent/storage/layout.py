@@ -6,6 +6,7 @@ several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
              trials/0006-retrained/ ...   (trials that were trained on)
              divisions/TASK.json   (which rows test)
+             best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors

@@ -44,7 +44,7 @@ def test_run_in_a_bucket_is_resumed_elsewhere(user, environment_with_extras, buc
     other("resume", "s3://store/first", **bucket)
     trials = json.loads(
         other.python(
-            "import raysent; print(raysent.load('s3://store/first').trials.reset_index().to_json(orient='records'))",
+            "import raysent; print(raysent.Sweep('s3://store/first').trials.reset_index().to_json(orient='records'))",
             **bucket,
         ).splitlines()[-1]
     )

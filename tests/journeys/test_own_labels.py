@@ -57,7 +57,7 @@ def test_own_table_becomes_a_served_classifier(user, until):
     assert [row["predicted"] for row in labelled] == ["positive", "negative"]
     written = [[float(row["probability_negative"]), float(row["probability_positive"])] for row in labelled]
     assert written == [pytest.approx(row, abs=1e-6) for row in probabilities]
-    for model in ("raysent.load('runs/first').best", "raysent.load('runs/first/trials/0000')"):
+    for model in ("raysent.Sweep('runs/first').best", "raysent.load('runs/first/trials/0000')"):
         assert user.python(f"import raysent; print(len({model}.encode(['One text.'])))").split() == ["1"]
 
     with socket.socket() as found:

@@ -7,6 +7,7 @@ the model of either.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
@@ -14,9 +15,17 @@ from typing import Any, Protocol
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.progress import messages
 from raysent.registry import Registry
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, MODEL_FILE
+from raysent.storage.layout import (
+    BEST_FOLDER,
+    COMPOSITION_FILE,
+    ENCODER_FOLDER,
+    ENSEMBLE_FILE,
+    MODEL_FILE,
+    SWEEP_FILE,
+)
 
 
 class Scheme(Protocol):
@@ -131,7 +140,8 @@ def load(name: str | Path) -> SentenceEncoder:
     """Return a model by the name of its folder, or by a scheme's name.
 
     Args:
-        name: Folder of a run, a trial, a model or an ensemble, also in ``s3://``; or a name such as ``hash:50``.
+        name: Folder of a run, a trial, a model, an ensemble or a sweep, also in ``s3://``; or a name such as
+            ``hash:50``. A sweep stands for its model to take, see `model_of_sweep`.
 
     Raises:
         ArtifactError: If there is no such folder, or its files are truncated or of another kind.
@@ -144,6 +154,7 @@ def load(name: str | Path) -> SentenceEncoder:
     folder = open_folder(name)
     if not folder.is_dir():
         raise missing_model(folder, "no such folder")
+    folder = model_of_sweep(folder) if (folder / SWEEP_FILE).is_file() else folder
     for file_name, loader in LOADERS.items():
         for place in (folder, folder / "model"):
             if (place / file_name).is_file():
@@ -151,6 +162,41 @@ def load(name: str | Path) -> SentenceEncoder:
     raise ArtifactError(
         f"{address_of(folder)}: holds no {' and no '.join(LOADERS)}; name a trained model's folder or an ensemble's"
     )
+
+
+def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
+    """Return the folder of a sweep's model to take: its answer on its task, or the best encoder.
+
+    Args:
+        folder: The sweep's folder.
+        has_vectors: Whether to return the encoder, as always for a sweep of no task or several.
+
+    Raises:
+        ArtifactError: If there is none yet.
+    """
+    places = {} if has_vectors else {BEST_FOLDER: ENSEMBLE_FILE}
+    for name, file_name in {**places, ENCODER_FOLDER: MODEL_FILE}.items():
+        if (folder / name / file_name).is_file():
+            return folder / name
+    run = address_of(folder)
+    raise ArtifactError(f"{run}: a sweep without a model to take; finish it with 'raysent resume {shlex.quote(run)}'")
+
+
+def encoder_name(model: str | Path, *, says: bool = True) -> str | Path:
+    """Return a model's name for what needs vectors: of a sweep its best encoder's folder, with a line that says so.
+
+    Raises:
+        ArtifactError: If the sweep has none yet.
+    """
+    if is_scheme_name(str(model)):
+        return model
+    folder = open_folder(model)
+    if not (folder / SWEEP_FILE).is_file():
+        return model
+    found = address_of(model_of_sweep(folder, has_vectors=True))
+    if says:
+        messages.print(f"{address_of(folder)}: its best model with vectors is used, {found}", soft_wrap=True)
+    return found
 
 
 def _named(encoder: SentenceEncoder, name: str) -> SentenceEncoder:

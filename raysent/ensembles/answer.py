@@ -1,0 +1,161 @@
+"""Which model to take on a task, what it is worth, and what simpler things give: values, and sentences from them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from raysent.config import StrictModel
+from raysent.evaluation.baselines import shown_name
+from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
+from raysent.evaluation.task import Metric
+from raysent.storage import address_of
+
+MAJORITY = "majority"
+# How a metric is called in a sentence.
+_METRICS = {"accuracy": "accuracy", "macro_f1": "macro F1", "pearson": "correlation x 100"}
+_SHOWN_MEMBERS = 4
+# A difference of at most so many points is a small one.
+_SMALL_POINTS = 2.0
+# Below this ratio of times, neither is called faster.
+_FASTER = 1.5
+
+
+class Candidate(StrictModel):
+    """What could be taken on a task.
+
+    Attributes:
+        members: Names of the models that it needs; one for a model alone.
+        method: How they are combined.
+        validation: Score of the rows that train, each predicted out of fold, in percent.
+        test: Score of the test rows.
+        interval: 95 % bootstrap interval of `test`.
+        behind: The test score of the answer minus its own; paired.
+        encode_ms: Milliseconds for 1,000 texts.
+        num_bytes: Size of its models' files.
+    """
+
+    members: tuple[str, ...]
+    method: str
+    validation: float
+    test: float
+    interval: Interval
+    behind: BootstrapEstimate
+    encode_ms: float
+    num_bytes: int
+
+    @property
+    def title(self) -> str:
+        """What it is in words."""
+        if self.method == MAJORITY:
+            return "the most frequent class"
+        names = [shown_name(name) for name in self.members]
+        if len(names) > _SHOWN_MEMBERS:
+            names = [*names[: _SHOWN_MEMBERS - 1], f"{len(names) - _SHOWN_MEMBERS + 1} more"]
+        return " + ".join(names) + ("" if len(self.members) == 1 else f" ({self.method})")
+
+
+class Answer(StrictModel):
+    """The model to take on a task.
+
+    Attributes:
+        task: The task.
+        metric: What the scores are.
+        num_test: The number of test rows, none of which ranked, stopped, chose or fitted anything.
+        prefer: Whether the cheapest was taken of those that are nearly as good, and by which cost.
+        taken: The place of the answer among `candidates`.
+        simplest: The place of the simplest thing that could be taken; None where no TF-IDF was scored.
+        majority: The place of the most frequent class; None for ratings.
+        over_majority: The best candidate's validation score minus that of the most frequent class; paired.
+        candidates: All that was scored, by falling validation score.
+    """
+
+    task: str
+    metric: Metric | Literal["pearson"]
+    num_test: int
+    prefer: Literal["speed", "size"] | None
+    taken: int
+    simplest: int | None
+    majority: int | None
+    over_majority: BootstrapEstimate | None
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def answer(self) -> Candidate:
+        """What to take."""
+        return self.candidates[self.taken]
+
+    @property
+    def sentence(self) -> str:
+        """What it is worth, and what the simplest thing would give."""
+        found, (low, high) = self.answer, self.answer.interval
+        scored = f"{self.task}: {_METRICS[self.metric]} {found.test:.1f} [{low:.1f}, {high:.1f}]"
+        scored += f" on {self.num_test:,} test rows"
+        beside = [] if self.simplest in (None, self.taken) else [self.candidates[self.simplest]]
+        texts = [f"{one.title} alone {one.test:.1f}" for one in beside]
+        if self.majority not in (None, self.taken):
+            texts.append(f"majority {self.candidates[self.majority].test:.1f}")
+        if texts:
+            scored += f"; {', '.join(texts)}"
+        if self.taken == self.majority:
+            best = next(one for one in self.candidates if one.method != MAJORITY)
+            return (
+                f"{scored}; on validation no model is better by an interval, {best.title} {_signed(self.over_majority)}"
+            )
+        if self.taken == self.simplest:
+            scored += "; it is the simplest thing, and nothing is better by an interval on validation"
+        elif beside:
+            scored += f": {_signed(beside[0].behind)}, so {_verdict(found, beside[0])}"
+        if self.over_majority is not None and self.over_majority.interval[0] <= 0:
+            scored += "; these are too few rows to show that anything is better than the most frequent class"
+        return scored
+
+
+def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
+    """Return what a user should know first: what to take, what it is worth, and how to use it.
+
+    Args:
+        answers: Each saved answer's folder, and the answer.
+    """
+    lines = []
+    for folder, found in answers:
+        lines += [f"Take {address_of(folder)}: {found.answer.title}", found.sentence]
+    if answers:
+        place = shlex.quote(address_of(answers[0][0]))
+        lines.append(f"raysent predict {place} new.csv      raysent serve {place}")
+    return lines
+
+
+def answer_values(answers: Sequence[tuple[Path, Answer]]) -> list[dict[str, Any]]:
+    """Return what `answer_lines` says as plain values, with every candidate."""
+    return [
+        {
+            "path": address_of(folder),
+            "title": found.answer.title,
+            "sentence": found.sentence,
+            **found.model_dump(mode="json"),
+        }
+        for folder, found in answers
+    ]
+
+
+def _signed(estimate: BootstrapEstimate | None) -> str:
+    assert estimate is not None
+    return f"{estimate.value:+.1f} [{estimate.interval[0]:+.1f}, {estimate.interval[1]:+.1f}]"
+
+
+def _verdict(taken: Candidate, simple: Candidate) -> str:
+    """Return what a paired difference on test rows says, and what it costs."""
+    low, high = simple.behind.interval
+    ratio = taken.encode_ms / simple.encode_ms if simple.encode_ms > 0 else 0.0
+    times = f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+    if low > 0:
+        return f"it is better than {simple.title} alone" + (f", and {times} slower" if ratio >= _FASTER else "")
+    faster = f" and {times} faster" if ratio >= _FASTER else ""
+    if high < 0:
+        return f"{simple.title} alone is better on these rows{faster}"
+    if high <= _SMALL_POINTS:
+        return f"{simple.title} alone is nearly as good{faster}"
+    return f"these rows show no difference from {simple.title} alone" + (f", which is{faster[4:]}" if faster else "")

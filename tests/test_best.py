@@ -1,0 +1,187 @@
+"""The model to take: the choice against a slow restatement, what is saved, and what the sentences say."""
+
+import csv
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_run import tiny_run
+
+import raysent as api
+from raysent.ensembles import Answer, answer_lines, choose, read_answers, read_result, save_best, save_encoder
+from raysent.ensembles.best import Fitted
+from raysent.ensembles.methods import MIN_POOL_ROWS
+from raysent.ensembles.selection import MemberCost
+from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import _counts
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand
+from raysent.evaluation.targets import Targets
+from raysent.models.schemes import encoder_name
+from raysent.storage.layout import SWEEP_FILE
+from raysent.training.loop import fit as fit_model
+
+
+def made_up(seed, *, rows, candidates, signal):
+    """Return candidates of random out-of-fold predictions and cost, and the targets; the last one is the majority."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 2, rows)
+    found = []
+    for place in range(candidates):
+        scores = generator.standard_normal((rows, 2))
+        scores[np.arange(rows), labels] += signal * generator.uniform(0, 1)
+        scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        cost = MemberCost(encode_ms=float(generator.integers(1, 50)), num_bytes=int(place), training_s=None)
+        found.append(Fitted((place,), "uniform", scores, scores, cost, is_first=place == 1))
+    constant = np.tile(np.log([0.4, 0.6] if labels.mean() > 0.5 else [0.6, 0.4]), (rows, 1))
+    return [*found, Fitted((0,), "majority", constant, constant, found[0].cost)], Targets(labels)
+
+
+def restated(candidates, labels, *, prefer):
+    """Return the place to take, row by row and resample by resample."""
+    right = [[int(row[label] > row[1 - label]) for row, label in zip(one.held_out, labels, strict=True)]
+             for one in candidates]  # fmt: skip
+    loss = [-np.mean([row[label] for row, label in zip(one.held_out, labels, strict=True)]) for one in candidates]
+    counts = _counts(zlib.crc32(b"made"), len(labels)).astype(float)
+
+    def difference(one, other):
+        drawn = [np.dot(row, np.subtract(right[one], right[other])) / len(labels) for row in counts]
+        return np.mean(right[one]) - np.mean(right[other]), np.percentile(drawn, 2.5), np.std(drawn)
+
+    majority, models = len(candidates) - 1, range(len(candidates) - 1)
+    best = sorted(models, key=lambda place: (-np.mean(right[place]), loss[place]))[0]
+    if len(labels) >= MIN_POOL_ROWS and all(difference(place, majority)[1] <= 0 for place in models):
+        return majority
+    taken = best if difference(best, 1)[1] > 0 else 1
+    if prefer is None:
+        return taken
+    near = [place for place in models if difference(taken, place)[0] <= difference(taken, place)[2]]
+    return sorted(near, key=lambda one: (candidates[one].cost.encode_ms, difference(taken, one)[0]))[0]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.integers(0, 2**31), st.sampled_from([24, MIN_POOL_ROWS]), st.sampled_from([0.0, 0.4, 2.0]),
+    st.sampled_from([None, "speed"]),
+)  # fmt: skip
+def test_choice_is_that_of_the_restatement(seed, rows, signal, prefer):
+    """The first unless the best is above it by an interval; the majority where nothing is above it; or the cheapest."""
+    candidates, targets = made_up(seed, rows=rows, candidates=4, signal=signal)
+    taken, _ = choose(candidates, targets, task="made", prefer=prefer)
+    assert taken == restated(candidates, targets.labels, prefer=prefer)
+
+
+def write_reviews(path, *, rows, signal):
+    """Write a table whose label a word determines in a part of the rows."""
+    generator = np.random.default_rng(5)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label"])
+        for row in range(rows):
+            label = int(generator.integers(0, 2))
+            word = ("bad", "good")[label] if generator.random() < signal else "plain"
+            topic = generator.integers(0, 40, 4)
+            table.writerow([f"{word} {' '.join(f'w{number}' for number in topic)} {row}", ("no", "yes")[label]])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return the folder of a training of a few steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    fit_model(tiny_run(folder, encoder={"type": "bag", "embedding": {"dim": 6}}), folder / "0000")
+    return folder / "0000"
+
+
+def saved(run, models, tasks, **options):
+    """Choose and save into a folder that is a sweep's; return the results."""
+    (run / SWEEP_FILE).parent.mkdir(parents=True, exist_ok=True)
+    (run / SWEEP_FILE).touch()
+    return save_best(models, Evaluator(run / "evaluation", divides=True), run=run, tasks=tasks, **options)
+
+
+def test_random_labels_are_answered_by_the_most_frequent_class(tmp_path):
+    """With enough rows to say so; the saved model predicts it for any text, and the sentence says why."""
+    task = write_reviews(tmp_path / "noise.csv", rows=460, signal=0.0)
+    (result,) = saved(tmp_path / "run", ["hash:4", "hash:8"], [task])
+    assert result.method == "majority"
+    ((folder, answer),) = read_answers(tmp_path / "run")
+    assert "no model is better by an interval" in answer.sentence
+    model = api.load(folder)
+    assert len(set(model.predict("noise", ["good", "bad w1", "w2 w3"]))) == 1
+    assert model.predict_proba("noise", ["good"])[0].max() == pytest.approx(0.5, abs=0.1)
+
+
+def test_saved_model_is_that_which_was_scored(tmp_path, trained):
+    """Its predictions of the test rows have the score that the answer names, after the folder was moved alone."""
+    task = write_reviews(tmp_path / "reviews.csv", rows=300, signal=0.8)
+    saved(tmp_path / "run", [trained], [task])
+    ((folder, answer),) = read_answers(tmp_path / "run")
+    found = answer.answer
+    assert {"tfidf", "tfidf:chars"} & set(found.members)
+    assert found.validation >= 80
+    folder.rename(tmp_path / "moved")
+    model = api.load(tmp_path / "moved")
+    record = model.predictors["reviews"].records[0]
+    rows = record.folds[0].test_rows
+    texts = [row["text"] for row in csv.DictReader(Path(task).read_text(encoding="utf-8").splitlines())]
+    predicted = model.predict("reviews", [texts[row] for row in rows])
+    right = [record.label_names[record.labels[row]] == one for row, one in zip(rows, predicted, strict=True)]
+    # A probe that is fitted on all rows that train predicts; it is the one that was scored.
+    assert 100 * np.mean(right) == pytest.approx(found.test)
+
+
+def test_every_task_has_its_own_and_the_run_its_encoder(tmp_path, trained):
+    """With several tasks `best/TASK`; loading the run then returns the encoder, and so does what needs vectors."""
+    run = tmp_path / "run"
+    tasks = [write_reviews(tmp_path / f"{name}.csv", rows=40, signal=0.9) for name in ("one", "two")]
+    saved(run, [trained], tasks)
+    assert [(place.name, answer.task) for place, answer in read_answers(run)] == [("one", "one"), ("two", "two")]
+    encoder = api.load(run)
+    assert isinstance(encoder, api.SentenceModel)
+    assert encoder_name(run) == str(run / "encoder")
+    saved(run, [trained], tasks[:1])
+    assert [place.name for place, _ in read_answers(run)] == ["best"]
+    assert isinstance(api.load(run), api.Ensemble)
+    assert encoder_name(run, says=False) == str(run / "encoder")
+    assert encoder_name("hash:4") == "hash:4"
+
+
+def test_encoder_without_tasks_is_the_first_trial(tmp_path, trained):
+    """A sweep without tasks has an encoder and nothing to predict with; without either it is told to be finished."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / SWEEP_FILE).touch()
+    with pytest.raises(ArtifactError, match="without a model to take; finish it with 'raysent resume"):
+        api.load(run)
+    save_encoder(run, {member: [] for member in expand([trained])})
+    np.testing.assert_array_equal(api.load(run).encode(["w1 w2"]), api.load(trained).encode(["w1 w2"]))
+    assert read_answers(run) == []
+
+
+def test_sentences_follow_the_paired_difference(tmp_path):
+    """They name the score, the simplest thing and the majority, and what the interval of the difference says."""
+    task = write_reviews(tmp_path / "reviews.csv", rows=120, signal=0.8)
+    (result,) = saved(tmp_path / "run", ["hash:4"], [task])
+    assert read_result(tmp_path / "run/best") == result
+    answer = result.answer
+    assert isinstance(answer, Answer)
+    take, worth, use = answer_lines([(tmp_path / "run/best", answer)])
+    assert take == f"Take {tmp_path}/run/best: {answer.answer.title}"
+    assert use.startswith(f"raysent predict {tmp_path}/run/best new.csv")
+    assert f"accuracy {answer.answer.test:.1f}" in worth
+    assert f"majority {answer.candidates[answer.majority].test:.1f}" in worth
+    simple = answer.candidates[answer.simplest]
+    for interval, text in (
+        ((0.5, 3.0), f"it is better than {simple.title} alone"),
+        ((-3.0, -0.5), f"{simple.title} alone is better on these rows"),
+        ((-1.0, 1.0), f"{simple.title} alone is nearly as good"),
+        ((-9.0, 9.0), f"these rows show no difference from {simple.title} alone"),
+    ):
+        changed = simple.model_copy(update={"behind": replace(simple.behind, interval=interval)})
+        rows = tuple(changed if one is simple else one for one in answer.candidates)
+        assert text in answer.model_copy(update={"candidates": rows}).sentence
