@@ -38,7 +38,7 @@ from raysent.cost import CostConfig
 from raysent.sweeps import SweepController, ray_tune
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.journal import Journal
-from raysent.sweeps.layout import Layout
+from raysent.sweeps.machines import Layout
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.trainables import Message, ReusedActor

@@ -20,7 +20,8 @@ from raysent.data.pairs import PairsConfig, read_pairs
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary, VocabularyConfig, read_word_vectors
 from raysent.errors import RaysentError
 from raysent.models import ModelConfig, SentenceModel
-from raysent.training.allocator import limit_primitive_cache, release_memory, resident_bytes
+from raysent.platforms import trim_heap
+from raysent.training.memory import limit_primitive_cache, resident_bytes
 
 NUM_WORDS = 20_000
 WORDS = [f"w{number}" for number in range(NUM_WORDS)]
@@ -222,5 +223,5 @@ def soak(*, num_trials: int, largest: int, seed: int = 0) -> Iterator[int]:
         if number == num_trials:
             return
         train_once(encoder, is_low=is_low, num_steps=4, seed=number)
-        release_memory()
+        trim_heap()
         yield resident_bytes() >> 20

@@ -20,11 +20,10 @@ from raysent.cluster import fleet as fleet_module
 from raysent.cluster.cluster_file import read_cluster, self_destruct
 from raysent.config import parse_yaml, shipped_path
 from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices, price_list
-from raysent.cost.budget import BOUND_S
+from raysent.cost.budget import ALONE_S, BOUND_S, CHECK_S, LEASE_S, SLOW_STOP_S, WATCH_S, permit_s, uncovered_s
 from raysent.cost.ledger import bad_entry
-from raysent.cost.lifetimes import ALONE_S, CHECK_S, LEASE_S, SLOW_STOP_S, WATCH_S, permit_s, uncovered_s
+from raysent.preemption.agent import FIRST_PERMIT_S, Watch
 from raysent.preemption.ray_nodes import DrainError
-from raysent.preemption.watch import FIRST_PERMIT_S, Watch
 from raysent.sweeps.space import parse_space
 
 SHIPPED = CostConfig()

@@ -19,8 +19,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines, num_lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
 from raysent.sweeps.fleet import is_urgent, training_left_s
-from raysent.sweeps.layout import Layout, Machines, layout, within_memory
-from raysent.sweeps.machines import Workers, num_workers, workers_to_come
+from raysent.sweeps.machines import Layout, Machines, Workers, layout, num_workers, within_memory, workers_to_come
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial
 

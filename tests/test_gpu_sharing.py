@@ -12,7 +12,7 @@ from raysent.config import parse_yaml
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.models import encoders
 from raysent.models.encoders import Tower, WordEncoderConfig
-from raysent.sweeps.layout import GIB, share_gpu, trial_bytes, trials_per_gpu
+from raysent.sweeps.machines import GIB, share_gpu, trial_bytes, trials_per_gpu
 from raysent.sweeps.space import parse_space
 
 QUICK_THOUGHTS = (

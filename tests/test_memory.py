@@ -120,14 +120,15 @@ def test_sizes_are_shown_in_readable_units():
 def test_freed_memory_goes_back_to_the_system():
     """Holes in the heap are returned although blocks behind them live on."""
     script = (
-        "from raysent.training.allocator import release_memory, resident_bytes\n"
+        "from raysent.platforms import trim_heap\n"
+        "from raysent.training.memory import resident_bytes\n"
         "import numpy as np\n"
         "kept, before = [], resident_bytes()\n"
         "for size in (2, 4, 8, 16, 30):\n"
         "    blocks = [np.ones(size << 17) for _ in range(20)]\n"
         "    most, kept = resident_bytes(), [*kept, blocks[-1]]\n"
         "    del blocks\n"
-        "assert release_memory()\n"
+        "assert trim_heap()\n"
         "print(most - before, resident_bytes() - before)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -140,7 +141,7 @@ def test_training_releases_its_memory(tmp_path, monkeypatch):
     """After a run that ends, and after one that fails; its model is gone by then."""
     models, released = [], []
     monkeypatch.setattr(loop, "build_model", lambda *run: _kept_weakly(build_model(*run), models))
-    monkeypatch.setattr(loop, "release_memory", lambda: released.append(models[-1]() is None))
+    monkeypatch.setattr(loop, "trim_heap", lambda: released.append(models[-1]() is None))
     run = tiny_run(tmp_path, training__max_steps=1, training__num_reports=1)
     loop.fit(run, tmp_path / "ends")
     assert released == [True]

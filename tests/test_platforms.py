@@ -11,7 +11,7 @@ import pytest
 
 from raysent import platforms
 from raysent.parallel import num_processes_for
-from raysent.training.allocator import release_memory
+from raysent.platforms import trim_heap
 
 PACKAGE = Path(platforms.__file__).parent
 CALLS = re.compile(r"sched_getaffinity|malloc_trim|[\"']/proc|\bfcntl\b|prctl|renameat|sys\.platform")
@@ -32,7 +32,7 @@ def test_other_systems_have_a_plain_path(monkeypatch):
     assert platforms.num_cores() == 6
     assert num_processes_for(bytes_each=1) == 6
     assert platforms.cpu_info("model name") == ""
-    assert not release_memory()
+    assert not trim_heap()
 
 
 def test_folders_of_the_user_are_those_of_the_system(monkeypatch):

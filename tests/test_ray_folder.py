@@ -14,8 +14,8 @@ import pytest
 import ray
 
 from raysent.errors import TrainingError
-from raysent.training import ray_folder as module
-from raysent.training.ray_folder import ray_folder, whose_folder
+from raysent.training import ray_processes as module
+from raysent.training.ray_processes import ray_folder, whose_folder
 from raysent.training.ray_session import ray_session
 
 
@@ -92,7 +92,7 @@ def test_path_is_short_enough_for_sockets(short, monkeypatch):
 
 def test_folders_of_ended_processes_are_removed_but_for_the_newest(short):
     """One that a living process holds stays, however old it is."""
-    program = "from raysent.training.ray_folder import ray_folder; print(ray_folder(), flush=True); input()"
+    program = "from raysent.training.ray_processes import ray_folder; print(ray_folder(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as old:

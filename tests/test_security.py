@@ -14,7 +14,7 @@ import pytest
 
 from raysent.config import parse_yaml, read_yaml
 from raysent.errors import ConfigError
-from raysent.sweeps.ray_tune import _Interrupt, _signals_caught
+from raysent.sweeps.ray_tune import Session, _signals_caught
 from raysent.sweeps.space import parse_space
 from raysent.training.ray_session import _protect_token
 
@@ -134,9 +134,9 @@ def test_token_of_ray_is_readable_by_its_owner_alone(tmp_path, monkeypatch):
 def test_first_signal_stops_a_sweep_cleanly_and_the_second_at_once(number):
     """A closed terminal is a signal as Ctrl-C is; handlers are as before afterwards."""
     nothing: Any = None
-    interrupt, before = _Interrupt(nothing, nothing, nothing), signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), _signals_caught(interrupt):
+    session, before = Session(nothing, nothing, nothing), signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), _signals_caught(session):
         os.kill(os.getpid(), number)
-        assert interrupt.requested
+        assert session.is_interrupted
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before

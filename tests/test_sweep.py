@@ -19,7 +19,7 @@ import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.sweeps import load_record, prepare_space, read_events, read_ledger, replay
-from raysent.sweeps.layout import Machines, layout
+from raysent.sweeps.machines import Machines, layout
 from raysent.sweeps.space import Limits, parse_space
 from raysent.training.outcome import load_model_report, load_reports
 

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.search.evaluation import TASKS
 from benchmarks.search.trials import NUM_REPORTS, table_space
 from raysent.storage import load_arrays
+from raysent.sweeps.components import NamedClass
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.named_classes import NamedClass
 from raysent.sweeps.samplers import Sampler
 from raysent.sweeps.samplers.optuna_samplers import AnyOptunaSampler
 from raysent.sweeps.space import Choice, Domain, EvaluationConfig, Limits, Params, SearchSpace

@@ -55,11 +55,12 @@ from raysent.data.vocabulary import VocabularyConfig
 from raysent.evaluation.task import TaskData
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models.objectives import PairBatches
+from raysent.platforms import trim_heap
 from raysent.storage import load_arrays, save_arrays
 from raysent.storage.files import whole_file
-from raysent.training.allocator import limit_primitive_cache, release_memory
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.loop import _Training
+from raysent.training.memory import limit_primitive_cache
 from raysent.training.plan import report_index
 from raysent.training.run import RunConfig, describe
 from raysent.training.workers import Workers
@@ -123,7 +124,7 @@ class Bench:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_arrays(path, {"record": np.array(json.dumps(record)), **arrays})
         del training
-        release_memory()
+        trim_heap()
         last = reports[-1] if reports else {"metrics": {}, "seconds": 0.0}
         total = time.process_time() - started
         shown = {name: last["metrics"].get(name, math.nan) for name in ("context_accuracy_1000", "probe_2000", "sts")}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.data.corpus import CorpusConfig
-from raysent.sweeps.random_draws import RandomSampler
+from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import Choice, Params, SearchSpace, read_space
 from raysent.training.run import RunConfig
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulation.workload import Scenario
 from raysent.cost import MachineTime, Price, on_demand_price, own_price, spot_price, with_attached
-from raysent.cost.lifetimes import ALONE_S, CHECK_S, LEASE_S, WATCH_S, permit_s
+from raysent.cost.budget import ALONE_S, CHECK_S, LEASE_S, WATCH_S, permit_s
 from raysent.cost.prices import FREE_IF_INTERRUPTED_S
 from raysent.sweeps import Trial, derived_seed
 
@@ -233,7 +233,7 @@ class Machines:
         self._bill(machine, now_s, is_interrupted=is_interrupted)
 
     def abandon(self, *, polled_s: float, now_s: float, is_head_dead: bool) -> None:
-        """Lose the driver, and perhaps the head: every machine ends on its own, as `raysent.cost.lifetimes` says.
+        """Lose the driver, and perhaps the head: every machine ends on its own, as `raysent.cost.budget` says.
 
         Args:
             polled_s: When the driver last renewed permit and lease.

@@ -22,7 +22,7 @@ from benchmarks.simulation.machines import (
 )
 from benchmarks.simulation.workload import Scenario, SimulatedTrial, make_workload
 from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
-from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S
+from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S
 from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, derived_seed
 from raysent.sweeps.space import SearchSpace
 

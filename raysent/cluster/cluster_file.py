@@ -21,7 +21,7 @@ import pydantic
 from raysent.cluster.checks import check_cluster
 from raysent.config import Document, StrictModel, read_yaml, shipped_path, validate
 from raysent.cost import MARKET_LABEL, parse_duration
-from raysent.cost.lifetimes import ALONE_S
+from raysent.cost.budget import ALONE_S
 from raysent.errors import ConfigError, did_you_mean
 
 FILE = "cluster.yaml"

@@ -50,7 +50,7 @@ from raysent.cost import (
     MachineType,
     Prices,
 )
-from raysent.cost.lifetimes import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
+from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
 from raysent.errors import CloudError, ConfigError, RaysentError
 from raysent.preemption import renew_permit
 from raysent.reading import parse_json, read_json

@@ -7,9 +7,6 @@ from .config import CostConfig as CostConfig
 from .config import Duration as Duration
 from .config import parse_duration as parse_duration
 from .config import parse_money as parse_money
-from .estimates import compare_estimate as compare_estimate
-from .estimates import expected_usd as expected_usd
-from .estimates import verdict as verdict
 from .ledger import Bill as Bill
 from .ledger import Entry as Entry
 from .ledger import Ledger as Ledger
@@ -18,6 +15,9 @@ from .ledger import TrialCost as TrialCost
 from .ledger import bad_entry as bad_entry
 from .ledger import bill_of as bill_of
 from .ledger import bill_values as bill_values
+from .ledger import compare_estimate as compare_estimate
+from .ledger import expected_usd as expected_usd
+from .ledger import verdict as verdict
 from .prices import MACHINES as MACHINES
 from .prices import MARKET_LABEL as MARKET_LABEL
 from .prices import NOT_COUNTED as NOT_COUNTED

@@ -6,7 +6,7 @@ this fits into the budget for training, at on-demand prices:
     spent + stopping every machine now + boot and stop of the machines to launch
 
 A machine that has not joined Ray ends on its own only after a while if the head dies, and so does the head if the sweep
-dies (`lifetimes.py`): stopping them is counted with that time. A machine whose launch is admitted counts as running
+dies (`budget.py`): stopping them is counted with that time. A machine whose launch is admitted counts as running
 from that moment, so that the same dollars are not admitted twice. A machine that ends is replaced only by a new
 admission. A type that the cloud refuses is skipped for a while, and the type of the next priority takes its place.
 """

@@ -2,13 +2,23 @@
 
 Work is admitted by reservation. These must fit into the budget together, with every machine at its on-demand price:
 what is spent, what it would still cost to stop everything now, the cost of the work to admit, and a reserve for the
-evaluation after training.
+evaluation after training. Spending is bounded whatever dies, because each machine of a cluster ends on its own:
+
+    machine                         ends on its own
+    joined Ray, head or sweep dead  its sweep's permit was last renewed `permit_s` ago, seen `WATCH_S` later at most
+    never joined, head dead         `ALONE_S` after its launch, seen `CHECK_S` later at most
+    the head, sweep dead            `LEASE_S` after the last poll, seen `CHECK_S` later at most
+
+and stops within `SLOW_STOP_S`. Admission pays for the second and the third in advance; the bound of the budget
+(`BOUND_S`) covers the first and slow stops:
+
+    permit_s + WATCH_S + SLOW_STOP_S - terminate <= BOUND_S
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 OnBudget = Literal["stop", "finish-rung"]
@@ -16,6 +26,20 @@ OnBudget = Literal["stop", "finish-rung"]
 # The bill for training exceeds its part of the budget by at most the larger of this fraction of the budget and this
 # time of the machines that are held. `cost/config.py` says what the time covers.
 BOUND_SHARE, BOUND_S = 0.02, 600.0
+# The head terminates this long after the last poll of a sweep, unless 'raysent cluster up --keep' renews its lease.
+LEASE_S = 3600.0
+# Time between the end of a sweep and the end of its head, for processes that follow the sweep.
+GRACE_S = 120.0
+# A machine without Ray for this long terminates: it never joined, its Ray died, or the head is gone.
+ALONE_S = 900.0
+# The script that ends machines by their lease or without Ray runs this often.
+CHECK_S = 60.0
+# The longest that a permit's renewal and its end go unseen on a machine: polls of the watch, requests without answer.
+WATCH_S = 25.0
+# The longest that stopping a machine is expected to take, from the order to the last billed second.
+SLOW_STOP_S = 600.0
+# A permit is valid for this many polls of its sweep, and at least this long.
+PERMIT_POLLS, MIN_PERMIT_S = 2, 30.0
 
 
 @dataclass(frozen=True)
@@ -36,12 +60,7 @@ class Funds:
 
     def values(self) -> dict[str, float]:
         """Return the rounded values that the journal stores. Decisions are made on these, so that replay is exact."""
-        return {
-            "spent_usd": round(self.spent_usd, 6),
-            "commitment_usd": round(self.commitment_usd, 6),
-            "hourly_usd": round(self.hourly_usd, 6),
-            "elapsed_s": round(self.elapsed_s, 6),
-        }
+        return {name: round(value, 6) for name, value in asdict(self).items()}
 
     def rounded(self) -> Funds:
         """Return these funds as the journal stores them."""
@@ -140,3 +159,13 @@ class Budget:
     def fits_hourly(self, hourly_usd: float) -> bool:
         """Return whether machines that together cost `hourly_usd` an hour may run."""
         return self.max_hourly_usd is None or hourly_usd <= self.max_hourly_usd + 1e-9
+
+
+def permit_s(poll_s: float) -> float:
+    """Return for how long a permit that is renewed at every poll is valid, in seconds."""
+    return max(MIN_PERMIT_S, PERMIT_POLLS * poll_s)
+
+
+def uncovered_s(poll_s: float, terminate_s: float) -> float:
+    """Return the longest that a machine is billed beyond what admission has reserved for it, in seconds."""
+    return permit_s(poll_s) + WATCH_S + SLOW_STOP_S - terminate_s

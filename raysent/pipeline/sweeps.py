@@ -57,8 +57,7 @@ from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
-from raysent.sweeps.layout import this_machine
-from raysent.sweeps.machines import machines_at
+from raysent.sweeps.machines import machines_at, this_machine
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths

@@ -1,7 +1,6 @@
 """Spot interruptions: the cloud's notice drains the Ray node, and training reads the drain.
 
-agent.py      the process on every worker node that polls AWS for an interruption notice
-watch.py      the agent's watch: a machine whose permit no sweep renews ends itself
+agent.py      the process on every worker node that polls AWS for a notice, and its watch of the machine's permit
 ray_nodes.py  permits, draining Ray nodes and reading drains, for all supported versions of Ray
 
 The agent must start without torch, so this package imports neither `training` nor `cluster`.

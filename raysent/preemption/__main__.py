@@ -10,9 +10,8 @@ from ipaddress import ip_address
 
 import psutil
 
-from raysent.preemption.agent import POLL_S, InstanceMetadata, NodeAgent
+from raysent.preemption.agent import POLL_S, InstanceMetadata, NodeAgent, Watch, shut_down_machine
 from raysent.preemption.ray_nodes import DrainError, drain_node, find_node, permits_of
-from raysent.preemption.watch import Watch, shut_down_machine
 
 
 def main() -> None:

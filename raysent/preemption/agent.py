@@ -2,7 +2,12 @@
 
 It polls the instance metadata service of AWS, version 2 (first a token, then the request), every few seconds. SIGTERM,
 which a machine that is shut down sends to its processes, counts as a notice too. A metadata service that does not
-answer is polled again. On a cluster that raysent launched, the agent also watches the machine's permit (`watch.py`).
+answer is polled again.
+
+On a cluster that raysent launched, the agent also ends the machine once no sweep renews its permit. A sweep that runs
+names its machines at every poll, in the control service of Ray on the head. If the sweep or the head dies, no permit is
+renewed, and each machine ends itself: it costs no more than the sweep has set aside. Times are this machine's own; no
+two clocks are compared.
 
 Source: Amazon EC2 User Guide, "Spot Instance interruption notices": `spot/instance-action` returns 404 until about two
 minutes before the machine is terminated, then the action and its time in UTC.
@@ -13,30 +18,88 @@ from __future__ import annotations
 import datetime
 import logging
 import os
+import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raysent.errors import RaysentError
-from raysent.preemption.watch import Watch
 from raysent.reading import parse_json
 
 POLL_S = 5.0
 # systemd and container runtimes leave at least this time between SIGTERM and SIGKILL.
 SHUTDOWN_S = 25.0
-
-Drain = Callable[[float, str], None]
-"""Drains the Ray node of this machine; called with the seconds left and the reason."""
-
-_log = logging.getLogger("raysent.node-agent")
-
+# Time for the first permit of a machine: a sweep names it at its next poll.
+FIRST_PERMIT_S = 60.0
 _ENDPOINT = "http://169.254.169.254"
 _ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 _TOKEN_S = 21600
 _TIMEOUT_S = 2.0
+
+_log = logging.getLogger("raysent.node-agent")
+
+Drain = Callable[[float, str], None]
+"""Drains the Ray node of this machine; called with the seconds left and the reason."""
+
+Permits = Callable[[], Mapping[str, tuple[str, float]]]
+"""Returns the permits that name this machine: name -> its renewal, and the seconds for which it is valid."""
+
+
+@dataclass
+class Watch:
+    """Ends this machine when its permits have run out. Call `poll` regularly.
+
+    Attributes:
+        permits: Reads the permits; raises RaysentError if the head does not answer.
+        end: Ends this machine.
+        clock: Returns seconds of this machine.
+    """
+
+    permits: Permits
+    end: Callable[[], object]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._renewals: dict[str, str] = {}
+        self._valid_until_s = self.clock() + FIRST_PERMIT_S
+        self.has_ended = False
+
+    def poll(self) -> None:
+        """End the machine if no permit is valid, else look for renewals."""
+        if not self._is_over():
+            try:
+                self._read()
+            except RaysentError as error:
+                _log.warning("%s; this machine ends in %.0f s", error, self._valid_until_s - self.clock())
+            self._is_over()
+
+    def _read(self) -> None:
+        at_s = self.clock()
+        for name, (renewal, seconds) in self.permits().items():
+            if self._renewals.get(name) != renewal:
+                until_s = at_s + seconds
+                self._valid_until_s = max(self._valid_until_s, until_s) if self._renewals else until_s
+                self._renewals[name] = renewal
+
+    def _is_over(self) -> bool:
+        """Return whether the permits have run out; the machine is then ended, again if that has failed."""
+        if self.clock() < self._valid_until_s:
+            return False
+        _log.warning("no sweep renews the permit of this machine; it ends now")
+        self.has_ended = True
+        self.end()
+        return True
+
+
+def shut_down_machine() -> None:
+    """Shut this machine down, which terminates it; its processes get SIGTERM first."""
+    command = ["sudo", "-n", "/sbin/shutdown", "-P", "now"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        _log.error("%s: exit code %d: %s", " ".join(command), result.returncode, result.stderr.strip()[:200])
 
 
 class MetadataError(RaysentError):

@@ -3,10 +3,15 @@ from .disk import flush as flush
 from .disk import storage_errors as storage_errors
 from .files import atomic_write as atomic_write
 from .files import content_key as content_key
+from .files import copy_from_shared as copy_from_shared
+from .files import copy_to_shared as copy_to_shared
+from .files import create_shared as create_shared
 from .files import file_sha256 as file_sha256
 from .files import load_arrays as load_arrays
 from .files import load_tensors as load_tensors
 from .files import read_json as read_json
+from .files import read_shared as read_shared
+from .files import remove_shared as remove_shared
 from .files import save_arrays as save_arrays
 from .files import save_tensors as save_tensors
 from .files import tensor_types as tensor_types
@@ -36,8 +41,3 @@ from .object_store import get_content as get_content
 from .object_store import is_remote as is_remote
 from .object_store import list_s3 as list_s3
 from .object_store import s3_errors as s3_errors
-from .shared import copy_from_shared as copy_from_shared
-from .shared import copy_to_shared as copy_to_shared
-from .shared import create_shared as create_shared
-from .shared import read_shared as read_shared
-from .shared import remove_shared as remove_shared

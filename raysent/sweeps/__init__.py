@@ -4,10 +4,9 @@
 - `journal`: the append-only record that a sweep is resumed from
 - `trial`, `ranking`: one trial, and which trial is best
 - `samplers`, `schedulers`, `trackers`: what to try next, which trials continue, who follows; `components` finds them
-- `budget_policy`: what the budget says to trials
 - `controller`: these together, without Ray
 - `cost_tracker`: the ledger of a running sweep
-- `machines`, `layout`, `fleet`: the machines of a sweep, how trials share them, and those that come and go
+- `machines`, `fleet`: the machines of a sweep, how trials share them, and those that come and go
 - `trainables`, `ray_tune`: one trial on Ray, and the controller on Ray Tune
 - `record`: `sweep.json` and `trials.csv`
 - `fitting`: settings chosen for the text, the machine and the time

@@ -34,8 +34,7 @@ from raysent.sweeps.cost_tracker import CostTracker, spent_usd
 from raysent.sweeps.fleet import Fleet, MakeFleet, connect, list_of
 from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
-from raysent.sweeps.layout import Layout
-from raysent.sweeps.machines import alive_nodes, check_files, share
+from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ray_tune import check_callbacks, retrain_trials, run_trials
 from raysent.sweeps.record import (

@@ -25,8 +25,8 @@ from raysent.cost import NOT_COUNTED, Budget, Funds
 from raysent.progress import format_duration
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.fitting import TrialTime
-from raysent.sweeps.layout import Machines, layout
-from raysent.sweeps.random_draws import RandomSampler
+from raysent.sweeps.machines import Machines, layout
+from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import Trial, derived_seed
 

@@ -26,9 +26,8 @@ from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
 from raysent.parallel import Progress
 from raysent.progress import format_duration
-from raysent.sweeps.layout import Layout, Machines, layout
-from raysent.sweeps.machines import machines_at
-from raysent.sweeps.random_draws import RandomSampler
+from raysent.sweeps.machines import Layout, Machines, layout, machines_at
+from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.domains import FORMS, Choice
 from raysent.sweeps.space.overrides import apply_overrides

@@ -13,14 +13,11 @@ from raysent.errors import ConfigError
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered
 from raysent.sweeps.journal import Listener
-from raysent.sweeps.layout import Layout
-from raysent.sweeps.machines import alive_nodes
+from raysent.sweeps.machines import Layout, alive_nodes
 from raysent.sweeps.record import SweepRecord
+from raysent.sweeps.retraining import MARGIN
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.ray_session import output_to_stderr, ray_session
-
-# What is left may take longer than it looks.
-MARGIN = 1.25
 
 
 def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int) -> float | None:

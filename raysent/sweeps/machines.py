@@ -1,4 +1,7 @@
-"""The machines of a sweep: which stand, and how many more may come.
+"""The machines of a sweep: which stand, how many more may come, and how trials share their cores and GPUs.
+
+One small trial does not fill a large GPU, which mostly waits for one time step of a recurrence after another; several
+side by side do: as many of the largest trial as fit into its memory, at most four.
 
 On a cluster that grows, the process that launched it sets how many workers may run at once and what each has at least:
 
@@ -8,6 +11,7 @@ On a cluster that grows, the process that launched it sets how many workers may 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,23 +19,198 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices, num_affordable
 from raysent.errors import ConfigError, RaysentError
+from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.storage.object_store import get_content
-from raysent.sweeps.layout import ACCELERATOR, Layout, Machines, layout, this_machine, trials_per_gpu, within_memory
-from raysent.sweeps.space import SearchSpace, named_files
+from raysent.sweeps.space import Limits, SearchSpace, named_files
+from raysent.training.memory import GIB, estimate_bytes
 from raysent.training.ray_session import cpus_of_largest_node, node_name, output_to_stderr, ray_session
+from raysent.training.run import RunConfig
+
+# Memory that a trial with workers of its own takes on the head: `python -m benchmarks.head_memory`, and a margin.
+DRIVER_BYTES = 800 << 20
+# Ray's name of a GPU -> its memory; the smallest where models of several sizes share a name.
+GPU_BYTES = {
+    "T4": 15 * GIB,
+    "P100": 16 * GIB,
+    "V100": 16 * GIB,
+    "A10G": 22 * GIB,
+    "L4": 22 * GIB,
+    "A100": 39 * GIB,
+    "L40S": 44 * GIB,
+    "A100-40G": 39 * GIB,
+    "A100-80G": 79 * GIB,
+    "H100": 79 * GIB,
+    "H200": 140 * GIB,
+    "B200": 178 * GIB,
+}
+ACCELERATOR = "accelerator_type:"
+
+# More trials gain little: two to four recurrences fill the gaps that one leaves.
+MAX_TRIALS = 4
+# The fraction of a GPU's memory that is planned with, and the factor on a trial's memory that allows for fragmentation.
+_USABLE, _MARGIN = 0.9, 2.0
+# A process's CUDA context, with its libraries and their workspaces.
+_CONTEXT_BYTES = GIB
 
 # A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it; and Ray's own, of the
 # head.
 DRIVER_RESOURCE, HEAD_RESOURCE = "raysent_driver", "node:__internal_head__"
 _LOOK_S = 60.0
 WORKERS_VARIABLE = "RAYSENT_WORKERS"
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What a cluster has for trials.
+
+    Attributes:
+        cpus: Cores in all.
+        gpus: GPUs in all.
+        cpus_per_node: Cores of the largest machine; None where there is one machine.
+        trials_per_gpu: How many trials a GPU has room for.
+        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
+            asked for.
+        shapes: Cores and GPUs of each machine; empty where all are alike.
+    """
+
+    cpus: int
+    gpus: float = 0.0
+    cpus_per_node: int | None = None
+    trials_per_gpu: int = 1
+    num_nodes: int | None = None
+    shapes: tuple[tuple[int, float], ...] = ()
+
+    def num_fitting(self, cpus: int, gpus: float) -> int:
+        """Return how many workers of this size fit, each on one machine."""
+        shapes = self.shapes
+        if not shapes:
+            num = self.num_nodes or 1
+            shapes = ((self.cpus // num, self.gpus / num),) * num
+        return sum(
+            min(of_cpus // cpus, math.floor(of_gpus / gpus + 1e-6)) if gpus else of_cpus // cpus
+            for of_cpus, of_gpus in shapes
+        )
+
+    def gpus_per_worker(self, workers: int) -> float:
+        """Return a worker's part of a GPU by default: workers of one trial never share one."""
+        shared = self.trials_per_gpu if workers == 1 else 1
+        return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How trials share the cluster.
+
+    Attributes:
+        concurrent: Trials at once.
+        workers_per_trial: Ray Train workers of each.
+        cpus_per_worker: Cores of each worker.
+        gpus_per_worker: GPUs of each worker.
+        is_nested: Whether a trial trains on Ray Train workers of its own, else inside a reused Tune actor.
+    """
+
+    concurrent: int
+    workers_per_trial: int
+    cpus_per_worker: int
+    gpus_per_worker: float
+    is_nested: bool
+
+
+def this_machine() -> Machines:
+    """Return the cores and GPUs of this machine."""
+    return Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
+
+
+def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
+    """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
+
+    Trials side by side on one core each do more than one after another on all: threads wait for each other.
+
+    Args:
+        limits: What the space asks for.
+        machines: The cluster.
+        num_trials: How many are left to train.
+
+    Raises:
+        ConfigError: If one trial alone does not fit.
+    """
+    cpus, gpus = machines.cpus, machines.gpus
+    workers = limits.workers_per_trial
+    gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
+    fitting = machines.num_fitting(1, gpus_per_worker) // workers
+    at_once = min(fitting, num_trials)
+    if fitting < 1:
+        raise ConfigError(
+            f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
+            f"and {gpus:g} GPUs; lower limits.workers_per_trial or limits.gpus_per_worker"
+        )
+    at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
+    nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
+    cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
+    if machines.num_nodes is not None:
+        cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
+    cores = max(1, cores)
+    # A worker does not span machines: three machines of three cores hold three workers of two cores, not four.
+    while cores > 1 and machines.num_fitting(cores, gpus_per_worker) < at_once * workers:
+        cores -= 1
+    return Layout(at_once, workers, cores, gpus_per_worker, nested)
+
+
+def within_memory(found: Layout, memory_bytes: float | None) -> Layout:
+    """Return a layout with so few trials at once that their processes on the head fit into its memory, and say so.
+
+    Args:
+        found: How trials share the cluster.
+        memory_bytes: Memory of the head for processes; None if it is unknown.
+    """
+    if not found.is_nested or memory_bytes is None:
+        return found
+    most = max(1, int(memory_bytes // DRIVER_BYTES))
+    if found.concurrent <= most:
+        return found
+    messages.print(
+        f"{most} trials at once instead of {found.concurrent}: each needs {DRIVER_BYTES / 2**30:.1f} GiB on the head, "
+        f"which has {memory_bytes / 2**30:.1f} GiB for them; more need a larger head",
+        soft_wrap=True,
+    )
+    return replace(found, concurrent=most)
+
+
+def trials_per_gpu(space: SearchSpace, resources: Mapping[str, float]) -> int:
+    """Return how many trials of a space share each GPU of a cluster.
+
+    Args:
+        space: The search space.
+        resources: Ray's resources by name, which include the models of the GPUs.
+
+    Returns:
+        At least 1; 1 where the memory of a GPU is not known.
+    """
+    kinds = [name.removeprefix(ACCELERATOR) for name in resources if name.startswith(ACCELERATOR)]
+    if not kinds or any(kind not in GPU_BYTES for kind in kinds):
+        return 1
+    # Without constraints that leave an edge, the base is what there is.
+    edges = (list(space.edges()) if space.domains else []) or [{}]
+    need = max(trial_bytes(space.config(params)) for params in edges)
+    return share_gpu(min(GPU_BYTES[kind] for kind in kinds), need)
+
+
+def share_gpu(gpu_bytes: int, need_bytes: int) -> int:
+    """Return how many trials that need `need_bytes` each fit on one GPU: 1 to 4."""
+    return max(1, min(MAX_TRIALS, int(_USABLE * gpu_bytes / (_MARGIN * need_bytes))))
+
+
+def trial_bytes(config: RunConfig) -> int:
+    """Return about how many bytes of a GPU's memory a run takes, as its encoders and objective answer."""
+    return _CONTEXT_BYTES + estimate_bytes(config)
 
 
 @dataclass(frozen=True)
@@ -49,6 +228,10 @@ class Workers:
     CPU: int
     GPU: float = 0.0
     accelerators: tuple[str, ...] = ()
+
+    def machines(self, *, per_gpu: int = 1) -> Machines:
+        """Return these workers as machines for trials, of which so many share a GPU."""
+        return Machines(self.num * self.CPU, self.num * self.GPU, self.CPU, per_gpu, num_nodes=self.num)
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes these workers to a sweep."""
@@ -80,25 +263,24 @@ def alive_nodes() -> dict[str, Mapping[str, str]]:
 
 
 def check_files(space: SearchSpace, folder: Path) -> None:
-    """See whether every node finds the files that a space names, and the run folder where it is no bucket's.
+    """See whether every node finds the files that a space names, and the run folder.
 
     Raises:
         ConfigError: With the first node and path of which that is not so.
     """
-    needed = dict.fromkeys(named_files(space.document.values.get("base", {})), "base")
-    if not is_remote(address_of(folder)):
-        needed[(folder / SWEEP_FILE).absolute()] = "--run"
-
-    else:
+    needed, run = list(named_files(space.document.values.get("base", {}))), (folder / SWEEP_FILE).absolute()
+    if is_remote(address_of(folder)):
         _check_access(f"{address_of(folder)}/{SWEEP_FILE}")
+    else:
+        needed.append(run)
 
     def missing(paths: list[Path]) -> list[Path]:
         return [path for path in paths if not path.exists()]
 
     # A function inside a function is sent whole: the node need not import all of this for it.
-    for node, paths in _on_each_node(missing, list(needed)):
+    for node, paths in _on_each_node(missing, needed):
         for path in paths or ():
-            what = "the run folder" if needed[path] == "--run" else str(path)
+            what = "the run folder" if path == run else str(path)
             fix = "put it on storage that all nodes share, or on S3 and name it s3://…"
             raise ConfigError(f"address: node {node} does not find {what}; {fix}")
 
@@ -107,17 +289,26 @@ def _on_each_node(function: Callable[[Any], Any], argument: Any) -> Iterator[tup
     """Yield the name of each node with cores and what a function returns there, None if it takes too long."""
     look = ray.remote(num_cpus=0)(function)
     nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
-    asked = {
-        node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(argument)
-        for node in nodes
-    }
-    for node, answer in asked.items():
+    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    asked = [look.options(scheduling_strategy=place).remote(argument) for place in places]
+    for node, answer in zip(nodes, asked, strict=True):
         try:
             yield node_name(node), ray.get(answer, timeout=_LOOK_S)
         except ray.exceptions.GetTimeoutError:
             yield node_name(node), None
         except ray.exceptions.RayError:  # a node that has gone meanwhile
             continue
+
+
+def _check_access(address: str) -> None:
+    """Refuse nodes that cannot read an object of the run in a bucket."""
+    for node, found in _on_each_node(_problem, address):
+        reason = f"no answer of the storage in {_LOOK_S:.0f} s" if found is None else found
+        if reason:
+            raise ConfigError(
+                f"address: node {node} cannot read the run folder ({reason}); AWS_* variables of this "
+                "command are not passed on to nodes: set them where 'ray start' runs, or give the machines a role"
+            )
 
 
 def _problem(address: str) -> str:
@@ -127,21 +318,6 @@ def _problem(address: str) -> str:
         return "" if get_content(address) is not None else "it is not there"
     except RaysentError as error:
         return str(error)
-
-
-def _check_access(address: str) -> None:
-    """See whether every node can read an object of the run in a bucket.
-
-    Raises:
-        ConfigError: With the first node that cannot, and why.
-    """
-    for node, found in _on_each_node(_problem, address):
-        reason = f"no answer of the storage in {_LOOK_S:.0f} s" if found is None else found
-        if reason:
-            raise ConfigError(
-                f"address: node {node} cannot read the run folder ({reason}); AWS_* variables of this "
-                "command are not passed on to nodes: set them where 'ray start' runs, or give the machines a role"
-            )
 
 
 def machines_at(address: str | None) -> Machines:
@@ -155,17 +331,17 @@ def machines_at(address: str | None) -> Machines:
     """
     come = workers_to_come()
     if come is not None:
-        return Machines(come.num * come.CPU, come.num * come.GPU, come.CPU, num_nodes=come.num)
+        return come.machines()
     if address is None:
         return this_machine()
     with output_to_stderr(), ray_session(address):
-        have = ray.cluster_resources()
-        return _machines_of(_alive(), int(have.get("CPU", 0)), float(have.get("GPU", 0)))
+        return _machines_of(_alive(), ray.cluster_resources())
 
 
-def _machines_of(alive: Sequence[Mapping[str, Any]], cpus: int, gpus: float, *, per_gpu: int = 1) -> Machines:
+def _machines_of(alive: Sequence[Mapping[str, Any]], have: Mapping[str, float], *, per_gpu: int = 1) -> Machines:
     """Return the machines of a cluster that does not grow."""
     shapes = tuple((int(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0.0))) for node in alive)
+    cpus, gpus = int(have.get("CPU", 0)), float(have.get("GPU", 0))
     return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
 
 
@@ -181,16 +357,17 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
         ConfigError: If one trial alone does not fit, or one machine alone costs more an hour than all may.
     """
     come, alive, have = workers_to_come(), _alive(), ray.cluster_resources()
+    usd = [prices.of(node["Labels"]).worst_usd_per_hour for node in alive]
     if come is None:
-        _check_hourly(space, sum(_worst_usd(node, prices) for node in alive))
-        cpus, gpus = int(have.get("CPU", 0)), float(have.get("GPU", 0))
-        machines = _machines_of(alive, cpus, gpus, per_gpu=trials_per_gpu(space, have))
-        return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
-    workers = _affordable(space, come, alive, prices)
-    models = {f"{ACCELERATOR}{name}": 1.0 for name in workers.accelerators}
-    machines = Machines(
-        workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, models), workers.num
-    )
+        _check_hourly(space, sum(usd))
+        machines = _machines_of(alive, have, per_gpu=trials_per_gpu(space, have))
+    else:
+        # Whichever type each worker will be of.
+        each_usd = prices.most_expensive.worst_usd_per_hour
+        head_usd = sum(one for one, node in zip(usd, alive, strict=True) if not node["Resources"].get("CPU"))
+        num = num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd)
+        models = {f"{ACCELERATOR}{name}": 1.0 for name in come.accelerators}
+        machines = replace(come, num=num).machines(per_gpu=trials_per_gpu(space, models))
     return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
 
 
@@ -228,19 +405,8 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
     return num
 
 
-def _affordable(space: SearchSpace, come: Workers, alive: Sequence[Mapping[str, Any]], prices: Prices) -> Workers:
-    """Return the workers that dollars an hour allow, whichever type each of them will be of."""
-    head_usd = sum(_worst_usd(node, prices) for node in alive if not node["Resources"].get("CPU"))
-    each_usd = prices.most_expensive.worst_usd_per_hour
-    return replace(come, num=num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd))
-
-
 def _check_hourly(space: SearchSpace, hourly_usd: float) -> None:
-    """Refuse machines that together cost more an hour than they may.
-
-    Raises:
-        ConfigError: With the dollars of both.
-    """
+    """Refuse machines that together cost more an hour than they may."""
     limit_usd = space.cost.max_hourly_usd
     if limit_usd is not None and not Budget(max_hourly_usd=limit_usd).fits_hourly(hourly_usd):
         raise space.document.error(
@@ -248,10 +414,6 @@ def _check_hourly(space: SearchSpace, hourly_usd: float) -> None:
             f"must allow for the machines that are there; they cost {hourly_usd:.2f} usd an hour together; given "
             f"{limit_usd:.2f}",
         )
-
-
-def _worst_usd(node: Mapping[str, Any], prices: Prices) -> float:
-    return prices.of(node["Labels"]).worst_usd_per_hour
 
 
 def _alive() -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.journal import finite
-from raysent.sweeps.layout import Layout
-from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE
+from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE, Layout
 from raysent.sweeps.retraining import Retraining
 from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train, retrain
 from raysent.sweeps.trial import Trial
@@ -56,105 +56,108 @@ _QUIET = {
 }
 
 
-class StorageFailures:
-    """Failures of disk and object store, which are not failures of the trials.
+@dataclass
+class Session:
+    """What the adapters of a session share.
 
     Attributes:
-        by_trial: Trial -> its failure since the last report, in one line.
+        controller: Decides everything.
+        cost_tracker: Knows what has been spent.
+        describe: Trial -> what its process needs: the run, its folder.
+        is_over: Whether time is over: no trial is started, running ones stop at their next report.
+        decisions: Where workers of trials read decisions; None if trials train inside Tune's actors.
+        failures: Trial -> its failure of disk or object store since the last report, which is none of the trial's.
         ending: The failure that ends the session: it came again when the trial was retried; the trial can be resumed.
+        is_interrupted: Whether the user asked to stop.
     """
 
-    def __init__(self) -> None:
-        self.by_trial: dict[str, str] = {}
-        self.ending = ""
+    controller: SweepController
+    cost_tracker: CostTracker
+    describe: Describe
+    is_over: IsOver = lambda: False
+    decisions: Any = None
+    failures: dict[str, str] = field(default_factory=dict)
+    ending: str = ""
+    is_interrupted: bool = False
 
 
-class _Search(Searcher):
-    def __init__(
-        self,
-        controller: SweepController,
-        describe: Describe,
-        is_over: IsOver,
-        cost_tracker: CostTracker,
-        failures: StorageFailures,
-    ) -> None:
+class _Adapter:
+    """A part of Tune that passes everything on, and of which Tune saves nothing: the journal has it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Search(_Adapter, Searcher):
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self._controller, self._cost_tracker = controller, cost_tracker
-        self._describe, self._is_over = describe, is_over
-        self._failures = failures
+        self._session = session
         self._names: dict[str, str] = {}
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
         return True
 
     def suggest(self, trial_id: str) -> Any:
-        trial = None if self._is_over() else self._controller.suggest(self._cost_tracker.funds())
+        session = self._session
+        trial = None if session.is_over() else session.controller.suggest(session.cost_tracker.funds())
         if trial is None:
             return Searcher.FINISHED
         self._names[trial_id] = trial.name
-        return self._describe(trial)
+        return session.describe(trial)
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: ARG002
         # The scheduler receives every normal end; only this method is called for a trial that Tune gives up.
         name = self._names[trial_id]
-        if error and name in self._failures.by_trial:
-            self._failures.ending = self._failures.by_trial[name]
+        if error and name in self._session.failures:
+            self._session.ending = self._session.failures[name]
         elif error:
-            self._controller.end(name, status="failed", error=_GIVEN_UP)
+            self._session.controller.end(name, status="failed", error=_GIVEN_UP)
 
     def save_to_dir(self, *_: Any, **__: Any) -> None:
-        """Save nothing: the journal has it."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
+        """Save nothing."""
 
 
-class _Scheduler(FIFOScheduler):
-    def __init__(
-        self,
-        controller: SweepController,
-        is_over: IsOver,
-        decisions: Any,
-        cost_tracker: CostTracker,
-        failures: StorageFailures,
-    ) -> None:
+class _Scheduler(_Adapter, FIFOScheduler):
+    def __init__(self, session: Session) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._controller, self._cost_tracker = controller, cost_tracker
-        self._is_over, self._decisions = is_over, decisions
-        self._failures = failures
+        self._session = session
 
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
-        name = trial.config["trial"]
+        session, name = self._session, trial.config["trial"]
         if "storage_failure" in result:
-            self._failures.by_trial[name] = result["storage_failure"]
-            return str(TrialScheduler.CONTINUE)
-        self._failures.by_trial.pop(name, None)
-        if "status" in result:
-            self._record_end(name, result)
-            return str(TrialScheduler.CONTINUE)
+            session.failures[name] = result["storage_failure"]
+        else:
+            session.failures.pop(name, None)
+            if "status" in result:
+                self._record_end(name, result)
+            else:
+                self._report(trial, result)
+        return str(TrialScheduler.CONTINUE)
+
+    def _report(self, trial: Any, result: dict[str, Any]) -> None:
+        """Pass a report to the controller and its decision to the trial, which ends itself."""
+        session, name = self._session, trial.config["trial"]
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
-        known = self._controller.trials[name]
-        usd = self._cost_tracker.trial_usd(known, result["seconds"])
+        known = session.controller.trials[name]
+        usd = session.cost_tracker.trial_usd(known, result["seconds"])
         if result["index"] > known.index:
-            self._cost_tracker.note_share(known, result)
-        should_continue = self._controller.report(
+            session.cost_tracker.note_share(known, result)
+        should_continue = session.controller.report(
             name,
             index=result["index"],
             num_reports=result["num_reports"],
             metrics=metrics,
             seconds=result["seconds"],
             usd=usd,
-            funds=self._cost_tracker.funds(),
+            funds=session.cost_tracker.funds(),
             memory_bytes=result.get("memory_bytes"),
         )
-        should_continue = should_continue and (result["index"] >= result["num_reports"] or not self._is_over())
-        if self._decisions is not None:
-            self._decisions.put.remote(name, result["index"], should_continue)
-            return str(TrialScheduler.CONTINUE)
-        if not should_continue:
+        should_continue = should_continue and (result["index"] >= result["num_reports"] or not session.is_over())
+        if session.decisions is not None:
+            session.decisions.put.remote(name, result["index"], should_continue)
+        elif not should_continue:
             # Its end is recorded once it says that its model is saved.
             trial.temporary_state.ray_actor.stop_trial.remote()
-        return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
         if "status" in result:
@@ -164,33 +167,27 @@ class _Scheduler(FIFOScheduler):
         """Do nothing: Tune calls this for trials that it starts again, too."""
 
     def _record_end(self, name: str, result: dict[str, Any]) -> None:
-        seconds = result.get("seconds")
-        usd = None if seconds is None else self._cost_tracker.trial_usd(self._controller.trials[name], seconds)
-        self._controller.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
+        controller, seconds = self._session.controller, result.get("seconds")
+        usd = None if seconds is None else self._session.cost_tracker.trial_usd(controller.trials[name], seconds)
+        controller.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
 
 
-class _Interrupt(Stopper):
+class _Interrupt(_Adapter, Stopper):
     """Ends the experiment, trials included, when the user asks, or when there is no money, time or storage for any."""
 
-    def __init__(self, controller: SweepController, cost_tracker: CostTracker, failures: StorageFailures) -> None:
-        self.requested = False
-        self._controller, self._cost_tracker, self._failures = controller, cost_tracker, failures
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        is_in_trouble = bool(self._failures.ending)
-        return self.requested or is_in_trouble or self._controller.is_halted(self._cost_tracker.funds())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
+        session = self._session
+        is_ended = session.is_interrupted or bool(session.ending)
+        return is_ended or session.controller.is_halted(session.cost_tracker.funds())
 
 
-class _Guarded(tune.Callback):
+class _Guarded(_Adapter, tune.Callback):
     """A user's callback; one that raises is reported in a warning and is not called again."""
 
     def __init__(self, callback: tune.Callback) -> None:
@@ -207,9 +204,6 @@ class _Guarded(tune.Callback):
             name, text = type(self._callback).__name__, " ".join(str(error).split())
             self._callback = None
             warnings.warn(f"callback {name}: {type(error).__name__}: {text}; it is not called again", stacklevel=2)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> list[tune.Callback]:
@@ -251,27 +245,29 @@ def run_trials(
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    failures = StorageFailures()
-    interrupt = _Interrupt(controller, cost_tracker, failures)
     cost_tracker.num_slots = plan.concurrent
-    # Where the driver is, so that no node that goes takes it along.
-    decisions: Any = DecisionStore.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
+    decisions: Any = None
+    if plan.is_nested:
+        # Where the driver is, so that no node that goes takes it along.
+        place = _driver_place(ray.cluster_resources())
+        decisions = DecisionStore.options(resources=place).remote()  # type: ignore[attr-defined]
+    session = Session(
+        controller,
+        cost_tracker,
+        lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker},
+        is_over,
+        decisions,
+    )
     with (
         storage_errors(tempfile.gettempdir()),
         tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch,
-        _signals_caught(interrupt),
+        _signals_caught(session),
     ):
         tune.Tuner(
             _trainable(plan, decisions),
             tune_config=tune.TuneConfig(
-                search_alg=_Search(
-                    controller,
-                    lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker},
-                    is_over,
-                    cost_tracker,
-                    failures,
-                ),
-                scheduler=_Scheduler(controller, is_over, decisions, cost_tracker, failures),
+                search_alg=_Search(session),
+                scheduler=_Scheduler(session),
                 num_samples=-1,
                 max_concurrent_trials=plan.concurrent,
                 reuse_actors=not plan.is_nested,
@@ -280,16 +276,16 @@ def run_trials(
                 storage_path=str(Path(scratch).resolve()),
                 name="sweep",
                 verbose=0,
-                stop=interrupt,
+                stop=_Interrupt(session),
                 callbacks=list(callbacks),
                 failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
                 # A trial's own checkpoints are the truth; Tune's are neither made nor read.
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-    if failures.ending:
-        raise ArtifactError(failures.ending)
-    return interrupt.requested
+    if session.ending:
+        raise ArtifactError(session.ending)
+    return session.is_interrupted
 
 
 def retrain_trials(controller: SweepController, plan: Layout, *, describe: Describe, cost_tracker: CostTracker) -> bool:
@@ -304,12 +300,12 @@ def retrain_trials(controller: SweepController, plan: Layout, *, describe: Descr
     Returns:
         Whether the user interrupted.
     """
-    interrupt = _Interrupt(controller, cost_tracker, StorageFailures())
+    session = Session(controller, cost_tracker, describe)
     retraining, task = controller.retraining, _retraining_task(plan)
     cost_tracker.num_slots = plan.concurrent
     running: dict[Any, Trial] = {}
-    with _signals_caught(interrupt):
-        while not interrupt.requested:
+    with _signals_caught(session):
+        while not session.is_interrupted:
             while len(running) < plan.concurrent:
                 trial = retraining.next(controller.trials, cost_tracker.funds())
                 if trial is None:
@@ -327,14 +323,14 @@ def retrain_trials(controller: SweepController, plan: Layout, *, describe: Descr
                     retraining.complete(trial.name, status="stopped", error=reason)
                 running.clear()
         _cancel(running)
-    return interrupt.requested
+    return session.is_interrupted
 
 
 def _retraining_task(plan: Layout) -> Any:
     options: dict[str, Any] = {"num_cpus": plan.cpus_per_worker, "num_gpus": plan.gpus_per_worker}
     if plan.workers_per_trial > 1:
         # As for `nested_train`: it reserves nothing that its own workers need.
-        options = {"num_cpus": 0, "resources": _lasting_place()}
+        options = {"num_cpus": 0, "resources": _driver_place(ray.cluster_resources())}
     function = partial(retrain, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
 
     def run(config: dict[str, Any]) -> dict[str, Any]:
@@ -368,12 +364,8 @@ def _cancel(running: Mapping[Any, Trial]) -> None:
 def _trainable(plan: Layout, decisions: Any) -> Any:
     if plan.is_nested:
         driver = nested_train(decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
-        return tune.with_resources(driver, {"CPU": 0, **_lasting_place()})
+        return tune.with_resources(driver, {"CPU": 0, **_driver_place(ray.cluster_resources())})
     return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
-
-
-def _lasting_place() -> dict[str, float]:
-    return _driver_place(ray.cluster_resources())
 
 
 def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
@@ -385,16 +377,16 @@ def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
 
 
 @contextmanager
-def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
+def _signals_caught(session: Session) -> Iterator[None]:
     """Stop cleanly on the first Ctrl-C, SIGTERM or closed terminal, at once on the second; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(*_: Any) -> None:
-        if interrupt.requested:
+        if session.is_interrupted:
             raise KeyboardInterrupt
-        interrupt.requested = True
+        session.is_interrupted = True
 
     numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = {number: signal.signal(number, handle) for number in numbers}

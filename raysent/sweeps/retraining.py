@@ -21,7 +21,7 @@ from raysent.sweeps.ranking import Mode, rank_trials, result_of
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import Status, Trial, trial_name
 
-# A training may cost and take more than the trial's pace suggests.
+# What is left of a training may cost and take more than its pace so far suggests.
 MARGIN = 1.25
 # How a training ends that is not repeated in a later session.
 _DONE: tuple[Status, ...] = ("finished", "failed", "nan")

@@ -25,9 +25,9 @@ from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, RaysentError
 from raysent.preemption import node_notice
 from raysent.storage import open_folder, write_text
-from raysent.training.allocator import resident_bytes
 from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
+from raysent.training.memory import resident_bytes
 from raysent.training.outcome import Outcome, Report, load_outcome
 from raysent.training.ray_session import node_name
 from raysent.training.ray_train import make_trainer, training_outcome

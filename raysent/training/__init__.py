@@ -7,7 +7,7 @@
 - `loop`: `fit`, the training loop in plain PyTorch: step, validate, save, report
 - `optimization`: gradient clipping, learning rate, dense and row-exact Adam
 - `workers`: several processes with one loss
-- `allocator`, `memory`: the memory of a process that trains, and what a run needs
+- `memory`: what a run needs, and what a process of runs holds
 - `checkpoint`: everything that is needed to continue bit for bit
 - `interruptions`: when to save between reports
 - `targets`: what a teacher returns for each sentence of the text

@@ -15,9 +15,9 @@ from torch import Tensor
 from raysent.data.vocabulary import Sentences
 from raysent.errors import TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
+from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, refresh, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
-from raysent.training.allocator import limit_primitive_cache, release_memory, resident_bytes
 from raysent.training.checkpoint import (
     Heartbeat,
     LiveProgress,
@@ -29,6 +29,7 @@ from raysent.training.checkpoint import (
 )
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.interruptions import Interruptions, ModelsAtReports, SaveTimer
+from raysent.training.memory import limit_primitive_cache, resident_bytes
 from raysent.training.optimization import Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import (
     OnReport,
@@ -134,7 +135,7 @@ def _fit(
         return training.run(folder, report, interruptions, until=until)
     finally:
         del training
-        release_memory()
+        trim_heap()
 
 
 def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[float, float]:
@@ -146,7 +147,7 @@ def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[fl
         return training.timed()
     finally:
         del training
-        release_memory()
+        trim_heap()
 
 
 class _Training:

@@ -1,10 +1,15 @@
-"""The memory that a run needs at its most, and the refusal of a run that cannot fit before it starts.
+"""The memory that a run needs at its most, the refusal of a run that cannot fit, and what a process of runs holds.
 
 The estimate adds up what encoders and objective answer. The error names the setting that lowers it most.
+
+Runs of different sizes that follow each other in one process leave holes in glibc's heap, because glibc raises the
+threshold above which an allocation is a mapping of its own. The heap is therefore trimmed after each run
+(`platforms.trim_heap`), and oneDNN's cache of compiled products is bounded.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +23,8 @@ from raysent.models.objectives import StepShape
 from raysent.training.run import RunConfig
 
 GIB = 2**30
+# For this process and those that are started from it. oneDNN reads it at its first product.
+ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32"}
 # A process with Python, torch and Ray, and a few blocks of text, before it has a model.
 PROCESS_BYTES = 500 << 20
 # Tensors of a trained parameter's size: its value, two moments, and its gradient or the copy that is being saved.
@@ -27,6 +34,18 @@ _STATES = 12
 _FLOAT_BYTES = 4
 # The parts of a run whose sizes determine its memory.
 _PARTS = frozenset({"encoder", "second_encoder", "objective", "training", "vocabulary", "corpus"})
+
+
+def limit_primitive_cache() -> None:
+    """Bound the products that oneDNN keeps compiled; a value of the environment wins."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def resident_bytes() -> int:
+    """Return the physical memory that this process holds, in bytes."""
+    found: int = psutil.Process().memory_info().rss
+    return found
 
 
 def machine_bytes() -> int:

@@ -1,18 +1,32 @@
-"""Ray's own processes beside signals and faults: a group of their own, SIGTERM while they start, and their end."""
+"""What Ray starts on this machine: its processes beside signals and faults, and its folder.
+
+Processes have a group of their own, and are watched until their end. Ray makes its folders (sockets, logs, packages)
+writable for everybody, so that another user of the machine could rename its sockets or put packages in their place.
+Each process that starts Ray has a folder inside one that only its user may enter, with mode 0700. Those of ended
+processes are removed when the next one starts, but for the newest, whose logs may be wanted; a running process holds
+its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
+import filelock
+
 from raysent.errors import ExitCode, TrainingError
+from raysent.platforms import MAX_SOCKET_BYTES
 
 # Without these Ray cannot work; it would end this process without a word, a minute later.
 _NEEDED = ("gcs_server", "raylet")
@@ -23,6 +37,11 @@ _ASK_S, _END_S = 3.0, 20.0
 # the first part of it is waited for.
 _GIVES_UP_S, _WAITED_FOR = 60.0, 0.4
 _GIVES_UP_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+# The length of a path of a socket is limited, and Ray's are session_<date>_<time>_<process>/sockets/plasma_store.
+_MAX_SOCKET_BYTES = MAX_SOCKET_BYTES
+_SOCKET = "/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+_LOCK, _NUM_KEPT = "lock", 3
+_HELD: list[filelock.BaseFileLock] = []
 
 
 @contextlib.contextmanager
@@ -158,3 +177,70 @@ def _ended() -> str | None:
     ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()
     dead = next((name for name, _ in ended if name in _NEEDED), None)
     return dead and f"Ray's process {dead} has ended, perhaps for lack of memory"
+
+
+@lru_cache
+def ray_folder() -> str | None:
+    """Return the folder for the files of the sessions of Ray that this process starts; it is held until its end.
+
+    On a system without ids of users it is None: Ray's own folder.
+
+    Raises:
+        TrainingError: If there is no folder of this user's whose path is short enough.
+        OSError: If no folder can be made.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    users = _users_folder()
+    with filelock.FileLock(users / _LOCK):  # no other process takes the folder for ended before it is held
+        folder = Path(tempfile.mkdtemp(prefix="", dir=users))
+        _HELD.append(filelock.FileLock(folder / _LOCK))
+        _HELD[-1].acquire()
+        _remove_ended(users)
+    return str(folder)
+
+
+def _users_folder() -> Path:
+    """Return this user's folder, which no other user may enter."""
+    name = f"raysent-{os.geteuid()}"
+    for base in (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp"):
+        folder = Path(base, name)
+        if len(os.fsencode(f"{folder}-12345678/12345678{_SOCKET}")) > _MAX_SOCKET_BYTES:
+            continue
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700, parents=True)
+        # Another user may have taken the name.
+        owned = next(filter(_is_owned, [folder, *Path(base).glob(f"{name}-*")]), None)
+        owned = owned or Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
+        owned.chmod(0o700)
+        return owned
+    raise TrainingError(f"RAY_TMPDIR={base}: too long for Ray's sockets; name a folder of at most 20 characters")
+
+
+def _is_owned(folder: Path) -> bool:
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _remove_ended(users: Path) -> None:
+    ended = []
+    for folder in sorted(users.iterdir(), key=lambda one: one.stat().st_mtime):
+        lock = filelock.FileLock(folder / _LOCK)
+        with contextlib.suppress(filelock.Timeout, OSError):
+            if folder.is_dir():
+                with lock.acquire(timeout=0):
+                    ended.append(folder)
+    for folder in ended[:-_NUM_KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def whose_folder(session: Path) -> str:
+    """Return whose Ray's files of a running cluster are, and whether other users may write there; empty if not here."""
+    try:
+        found = session.stat()
+        is_open = found.st_mode & stat.S_IWOTH and all(one.stat().st_mode & stat.S_IXOTH for one in session.parents)
+        owner = session.owner()
+    except (OSError, KeyError):
+        return ""
+    others = "other users of this machine may" if is_open else "no other user may"
+    return f"its files are in {session}, user {owner}'s; {others} write there"

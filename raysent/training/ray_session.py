@@ -16,9 +16,15 @@ from typing import Any, TypeVar
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
-from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
-from raysent.training.ray_folder import ray_folder, whose_folder
-from raysent.training.ray_processes import head_of, in_groups_of_their_own, sigterm_interrupts, watching_ray
+from raysent.training.memory import ENVIRONMENT as ALLOCATOR
+from raysent.training.ray_processes import (
+    head_of,
+    in_groups_of_their_own,
+    ray_folder,
+    sigterm_interrupts,
+    watching_ray,
+    whose_folder,
+)
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

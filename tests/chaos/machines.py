@@ -128,10 +128,9 @@ class Cluster:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
         assert not callbacks
         cost_tracker.num_slots = plan.concurrent
-        failures = ray_tune.StorageFailures()
-        search = ray_tune._Search(controller, describe, is_over, cost_tracker, failures)
-        scheduler = ray_tune._Scheduler(controller, is_over, None, cost_tracker, failures)
-        interrupt = ray_tune._Interrupt(controller, cost_tracker, failures)
+        session = ray_tune.Session(controller, cost_tracker, describe, is_over)
+        search, scheduler = ray_tune._Search(session), ray_tune._Scheduler(session)
+        interrupt = ray_tune._Interrupt(session)
         number = 0
         while not interrupt.stop_all():
             config = search.suggest(str(number))
@@ -139,8 +138,8 @@ class Cluster:
                 break
             self._train(config, number, search, scheduler, interrupt)
             number += 1
-        if failures.ending:
-            raise ArtifactError(failures.ending)
+        if session.ending:
+            raise ArtifactError(session.ending)
         return False
 
     def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any, interrupt: Any) -> None:

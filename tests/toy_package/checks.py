@@ -19,7 +19,7 @@ from tiny_run import tiny_run, write_corpus
 import raysent
 from raysent.models import SentenceModel
 from raysent.sweeps import read_sweep, replay
-from raysent.sweeps.layout import trial_bytes
+from raysent.sweeps.machines import trial_bytes
 from raysent.training.loop import fit
 
 COMPONENTS = {

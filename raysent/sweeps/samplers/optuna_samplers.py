@@ -24,8 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
-from raysent.sweeps.components import NoSettings
-from raysent.sweeps.named_classes import NamedClass, make, takes_seed
+from raysent.sweeps.components import NamedClass, NoSettings, make, takes_seed
 from raysent.sweeps.space.domains import Choice, Domain
 from raysent.sweeps.space.space import Params, SearchSpace
 from raysent.sweeps.trial import derived_seed

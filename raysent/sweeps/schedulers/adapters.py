@@ -23,7 +23,7 @@ import optuna
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError, TrainingError
-from raysent.sweeps.named_classes import NamedClass, find, make
+from raysent.sweeps.components import NamedClass, find, make
 from raysent.sweeps.samplers.optuna_samplers import direction_of
 from raysent.sweeps.schedulers import CONTINUE, Decision
 from raysent.sweeps.space.space import SearchSpace
