@@ -28,7 +28,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -113,22 +112,12 @@ class _Classifier:
     probe: Probe
 
 
-class _Solver(Protocol):
-    """Fits logistic regressions on rows of a task."""
-
-    @property
-    def num_unfinished(self) -> int:
-        """The fits that stopped at the maximum number of iterations."""
-
-    def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return for each C the margins of all rows, float32 [rows, outputs, trains], fitted on each set of rows."""
-
-    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
-        """Return the classifier of each set of rows at its C."""
-
-
 class _Together:
-    """All fits at once, on dense features."""
+    """All fits at once, on dense features.
+
+    Attributes:
+        num_unfinished: The fits that stopped at the maximum number of iterations.
+    """
 
     def __init__(self, features: np.ndarray, data: TaskData, *, num_vector_dims: int) -> None:
         targets = class_targets(data.labels, num_classes=len(data.label_names))
@@ -139,13 +128,13 @@ class _Together:
         self._num_rows, self._num_vector_dims = len(features), num_vector_dims
 
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `_Solver`."""
+        """Return for each C the margins of all rows, float32 [rows, outputs, trains], fitted on each set of rows."""
         masks = self._masks(trains)
         margins = torch.cat([fits.margins(fits.path(masks)) for fits in self._fits], dim=1).numpy()
         return np.split(margins, len(STRENGTHS), axis=2)
 
     def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
-        """See `_Solver`."""
+        """Return the classifier of each set of rows at its C."""
         masks, costs = self._masks(trains), torch.tensor(strengths)
         solved = [fits.solve(masks, costs) for fits in self._fits]
         pairs = list(zip(self._fits, solved, strict=True))
@@ -161,7 +150,6 @@ class _Together:
 
     @property
     def num_unfinished(self) -> int:
-        """See `_Solver`."""
         return sum(fits.num_unfinished for fits in self._fits)
 
     def _masks(self, trains: Sequence[np.ndarray]) -> torch.Tensor:
@@ -172,7 +160,7 @@ class _Together:
 
 
 class _OneByOne:
-    """Fit by fit with LIBLINEAR, on dense features beside the sparse ones of the words."""
+    """As `_Together`, fit by fit with LIBLINEAR, on dense features beside the sparse ones of the words."""
 
     def __init__(self, features: np.ndarray, data: TaskData) -> None:
         self.num_unfinished = 0
@@ -180,14 +168,12 @@ class _OneByOne:
         self._words = NaiveBayes(data.sentences[0])
 
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `_Solver`."""
         jobs = list(product(STRENGTHS, trains))
         fitted = self.fit([train for _, train in jobs], [strength for strength, _ in jobs])
         of_all = np.stack([one.margins for one in fitted], axis=2)
         return np.split(of_all, len(STRENGTHS), axis=2)
 
     def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
-        """See `_Solver`."""
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # LIBLINEAR releases the GIL
             fitted = list(threads.map(self._fit_one, trains, strengths))
         self.num_unfinished += sum(not is_finished for _, is_finished in fitted)
@@ -221,17 +207,13 @@ class _Task:
     def __init__(self, features: np.ndarray, data: TaskData, *, has_extra_features: bool) -> None:
         self.data, self.labels, num_dims = data, data.labels, features.shape[1]
         self.is_binary = len(data.label_names) == 2
-        self.solver: _Solver
+        self.solver: _Together | _OneByOne
         if has_extra_features and self.is_binary and data.kind == "sentence":
             self.solver = _OneByOne(features, data)
         else:
             if has_extra_features and data.kind != "sentence":
                 features = np.hstack([features, pair_features(*data.sentences)])
             self.solver = _Together(features, data, num_vector_dims=num_dims)
-
-    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
-        """Return the classifier of each set of rows at its C."""
-        return self.solver.fit(trains, strengths)
 
     def choose(self, sets: Sequence[Sequence[Fold]], score: ScoreFunction) -> list[_Choice]:
         """Return the choice of each set of folds."""
@@ -257,7 +239,7 @@ def _fit_nested(task: _Task) -> ProbeResult:
     inner = [_folds(train) for train, _ in outer]
     choices = task.choose(inner, accuracy)
     strengths = [choice.strength for choice in choices]
-    *fitted, last = task.fit([*(train for train, _ in outer), rows], [*strengths, float(np.median(strengths))])
+    *fitted, last = task.solver.fit([*(train for train, _ in outer), rows], [*strengths, float(np.median(strengths))])
     results = []
     for (_, test), folds, choice, classifier in zip(outer, inner, choices, fitted, strict=True):
         validated = np.concatenate([out for _, out in folds])
@@ -289,7 +271,7 @@ def _fit_given_splits(task: _Task) -> ProbeResult:
 def _fit_chosen(task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, train: np.ndarray) -> ProbeResult:
     data = task.data
     (choice,) = task.choose([folds], score)
-    (fitted,) = task.fit([train], [choice.strength])
+    (fitted,) = task.solver.fit([train], [choice.strength])
     tested = Probe.log_probabilities_of_margins(fitted.margins[data.test])
     validated = np.concatenate([out for _, out in folds])
     result = FoldResult(validated, choice.log_probabilities, data.test, tested, choice.strength)
