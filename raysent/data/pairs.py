@@ -18,14 +18,7 @@ import pydantic
 from raysent.config import StrictModel
 from raysent.data.tables import TableBlocks, as_labels, check_texts, is_table, open_lines, open_table
 from raysent.data.text_files import iterate_lines
-from raysent.data.vocabulary import (
-    PAD_WORD,
-    UNK_WORD,
-    Sentences,
-    Vocabulary,
-    VocabularyConfig,
-    build_vocabulary,
-)
+from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary, VocabularyConfig, build_vocabulary
 from raysent.errors import DataError, did_you_mean
 from raysent.kernels.ragged import ragged_indices
 from raysent.storage import content_key

@@ -30,14 +30,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
-from raysent.data.text_files import (
-    batched,
-    iterate_lines,
-    open_bytes,
-    parse_object,
-    reading_errors,
-    text_blocks,
-)
+from raysent.data.text_files import batched, iterate_lines, open_bytes, parse_object, reading_errors, text_blocks
 from raysent.errors import DataError, did_you_mean
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder

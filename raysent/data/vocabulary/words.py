@@ -18,14 +18,7 @@ from tokenizers import Tokenizer
 
 from raysent import storage
 from raysent.config import StrictModel
-from raysent.data.vocabulary.tokens import (
-    PAD_WORD,
-    UNK_ID,
-    UNK_WORD,
-    ChunkTable,
-    as_rows,
-    tokenize,
-)
+from raysent.data.vocabulary.tokens import PAD_WORD, UNK_ID, UNK_WORD, ChunkTable, as_rows, tokenize
 from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.ragged import Sentences, ragged_indices
 from raysent.reading import parse_json, read_text

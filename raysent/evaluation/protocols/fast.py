@@ -36,13 +36,7 @@ from torch import Tensor
 from raysent.evaluation.division import VERSION as DIVISION_VERSION
 from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, class_targets
 from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
-from raysent.evaluation.probes.results import (
-    FoldResult,
-    Probe,
-    ProbeResult,
-    class_measures,
-    log_probabilities,
-)
+from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, class_measures, log_probabilities
 from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task import TaskData
 

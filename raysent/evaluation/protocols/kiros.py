@@ -36,14 +36,7 @@ from scipy import sparse
 from raysent.evaluation.probes.early_stopping import single_thread
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, cross_entropy
-from raysent.evaluation.probes.results import (
-    FoldResult,
-    Probe,
-    ProbeResult,
-    accuracy,
-    class_measures,
-    f1,
-)
+from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures, f1
 from raysent.evaluation.task import TaskData
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))

@@ -28,12 +28,7 @@ import torch
 
 from raysent.evaluation.probes.early_stopping import Fit, Recipe, Rows, single_thread, train_together
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, squared_error
-from raysent.evaluation.probes.results import (
-    FoldResult,
-    ProbeResult,
-    accuracy,
-    class_measures,
-)
+from raysent.evaluation.probes.results import FoldResult, ProbeResult, accuracy, class_measures
 from raysent.evaluation.task import TaskData
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)

@@ -25,14 +25,7 @@ import numpy as np
 from raysent.config import Document, validate
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.task import (
-    Kind,
-    Remarks,
-    ScoredSet,
-    Scoring,
-    SimilarityData,
-    TaskData,
-)
+from raysent.evaluation.task import Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
 from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import (
     Columns,
@@ -42,13 +35,7 @@ from raysent.evaluation.task_files.columns import (
     read_targets,
     strata_of,
 )
-from raysent.evaluation.task_files.division import (
-    SPLIT_NAMES,
-    Division,
-    divide,
-    division_warnings,
-    known_splits,
-)
+from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings, known_splits
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.reading import parse_json
 from raysent.storage import is_remote

@@ -10,10 +10,7 @@ import numpy as np
 from raysent.data.tables import Table, as_labels
 from raysent.errors import DataError
 from raysent.evaluation.division import draw_rows, test_share
-from raysent.evaluation.task import (
-    NO_ROWS,
-    Split,
-)
+from raysent.evaluation.task import NO_ROWS, Split
 from raysent.evaluation.task_files.columns import Columns
 from raysent.evaluation.task_files.settings import Fractions, TaskSettings
 

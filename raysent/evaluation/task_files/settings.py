@@ -12,9 +12,7 @@ import pydantic
 from raysent.config import Document, StrictModel, read_yaml, validate
 from raysent.data.tables import is_table
 from raysent.errors import ConfigError, did_you_mean
-from raysent.evaluation.task import (
-    Metric,
-)
+from raysent.evaluation.task import Metric
 from raysent.storage import is_remote
 
 TASK_FILE_SUFFIXES = (".yaml", ".yml")
