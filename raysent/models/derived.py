@@ -157,7 +157,8 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
 
     tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)}
     tensors = {name: expanded(value) if name in tables else value for name, value in model.kept_tensors().items()}
-    return SentenceModel.from_tensors(model.record._replace(num_words=len(vocabulary)), vocabulary, tensors)
+    record = model.record.model_copy(update={"num_words": len(vocabulary)})
+    return SentenceModel.from_tensors(record, vocabulary, tensors)
 
 
 def bag_of_words(model: SentenceModel) -> SentenceModel:
@@ -180,7 +181,7 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
     weights = [table.weight.detach() for tables in towers for table in tables]
     names = [f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)]
     tensors = dict(zip(names, weights, strict=True))
-    return SentenceModel.from_tensors(model.record._replace(config=config), model.vocabulary, tensors)
+    return SentenceModel.from_tensors(model.record.model_copy(update={"config": config}), model.vocabulary, tensors)
 
 
 def _tables(tower: Tower) -> list[WordTable]:
@@ -242,16 +243,17 @@ class Whitening:
                 f"dimension: must be from 1 to {self.rank}, the directions in which the vectors of the sample vary; "
                 f"given {dimension}"
             )
-        record, own = self._model.record, self._model.config.postprocessing
+        config = self._model.config
         # The settings describe the sample that was used; a smaller one cannot have this rank.
-        changed = own.model_copy(update={"whitening": dimension, "num_sentences": self.num_sentences})
-        config = record.config.model_copy(update={"postprocessing": changed})
+        changed = {"whitening": dimension, "num_sentences": self.num_sentences}
+        own = config.model_copy(update={"postprocessing": config.postprocessing.model_copy(update=changed)})
+        record = self._model.record.model_copy(update={"config": own})
         tensors = {
             **self._model.kept_tensors(),
             "postprocessing.center": torch.zeros(len(self._center)),
             "postprocessing.projection": torch.zeros(len(self._center), dimension),
         }
-        model = SentenceModel.from_tensors(record._replace(config=config), self._model.vocabulary, tensors)
+        model = SentenceModel.from_tensors(record, self._model.vocabulary, tensors)
         model.postprocessing.set_whitening(self._center, self._directions)
         return model
 

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raysent.config import StrictModel
-from raysent.data.vocabulary import PAD_ID, UNK_ID, Vocabulary, WordVectors, read_word_vectors
+from raysent.data.vocabulary import PAD_ID, UNK_ID, Vocabulary, read_word_vectors, shared_words
 from raysent.errors import ConfigError
 
 # The value of `vectors` for vectors that are counted from the corpus.
@@ -164,7 +164,7 @@ class Tables:
             return
         vectors = read_word_vectors(Path(str(config.vectors)), words=self._vocabulary.words)
         _check_dim(vectors.vectors, config)
-        rows, sources = self._rows(vectors)
+        rows, sources = shared_words(self._vocabulary, vectors)
         values[rows] = torch.from_numpy(vectors.vectors[sources])
 
     def _from_corpus(self, config: EmbeddingConfig) -> npt.NDArray[np.float32]:
@@ -174,13 +174,6 @@ class Tables:
         given = self._corpus_vectors(config.dim)
         _check_dim(given, config)
         return given
-
-    def _rows(self, vectors: WordVectors) -> tuple[list[int], list[int]]:
-        """Return rows of the table, and the row of the file for each."""
-        file_rows = {word: row for row, word in enumerate(vectors.words)}
-        found = [(row, file_rows[word]) for row, word in enumerate(self._vocabulary.words) if word in file_rows]
-        found = [(row, source) for row, source in found if row > UNK_ID]
-        return [row for row, _ in found], [source for _, source in found]
 
 
 class EmptyTables(Tables):

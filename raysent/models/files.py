@@ -10,13 +10,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pydantic
 import torch
 from torch import Tensor, nn
 
-from raysent import config as configuration
+from raysent.config import Document, StrictModel, validate
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
 from raysent.storage import file_sha256, load_tensors, read_json, tensor_types, write_json
@@ -26,12 +27,11 @@ TENSORS_FILE = "model.safetensors"
 
 KIND = "raysent model"
 _FORMAT = 2
-_MAX_LENGTH = 1_000_000
 # A fixed table counts for each tower and each member that reads it.
 _MAX_OVERCOUNT = 100
 
 
-class Record(NamedTuple):
+class Record(StrictModel):
     """The content of `model.json`.
 
     Attributes:
@@ -42,9 +42,9 @@ class Record(NamedTuple):
     """
 
     config: ModelConfig
-    max_length: int
-    num_words: int
-    num_classes: int
+    max_length: int = pydantic.Field(ge=1, le=1_000_000)
+    num_words: int = pydantic.Field(ge=2, le=1 << 31)
+    num_classes: int = pydantic.Field(default=0, ge=0, le=1 << 31)
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -54,8 +54,7 @@ def write_record(folder: Path, record: Record) -> None:
     about = {
         "kind": KIND,
         "format": _FORMAT,
-        **record._asdict(),
-        "config": record.config.model_dump(mode="json"),
+        **record.model_dump(mode="json"),
         "files": files,
         "tensors": tensor_types(folder / TENSORS_FILE),
     }
@@ -75,18 +74,25 @@ def read_record(folder: Path) -> Record:
         ArtifactError: If it is missing, truncated, changed, of another kind or of another version.
     """
     path = folder / MODEL_FILE
-    about = _read(path)
+    return parse_record(_read(path), source=path, fix="restore it or train again")
+
+
+def parse_record(about: Any, *, source: Path, fix: str) -> Record:
+    """Return the record among the values of a file.
+
+    Args:
+        about: The file's values; those of other names are ignored.
+        source: The file, for messages.
+        fix: What to do if it is damaged, for messages.
+
+    Raises:
+        ArtifactError: If a value is missing, or one that no version writes.
+    """
+    values = {name: about[name] for name in Record.model_fields if name in about} if isinstance(about, dict) else {}
     try:
-        document = configuration.Document(values=about["config"], source=str(path))
-        config = configuration.validate(ModelConfig, document)
-        return Record(
-            config,
-            max_length=_whole(about, "max_length", at_least=1, at_most=_MAX_LENGTH),
-            num_words=_whole(about, "num_words", at_least=2, at_most=1 << 31),
-            num_classes=_whole({"num_classes": 0, **about}, "num_classes", at_least=0, at_most=1 << 31),
-        )
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(f"{path}: changed or of another version ({error}); restore it or train again") from None
+        return validate(Record, Document(values, source=str(source)))
+    except ConfigError as error:
+        raise ArtifactError(f"{source}: changed or of another version ({error}); {fix}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -99,18 +105,6 @@ def _read(path: Path) -> dict[str, Any]:
     if about.get("sha256") != _digest(about):
         raise ArtifactError(f"{path}: changed since it was written; restore it or train again")
     return about
-
-
-def _whole(about: dict[str, Any], name: str, *, at_least: int, at_most: int) -> int:
-    """Return a whole number of `model.json`.
-
-    Raises:
-        ValueError: If it is anything else, or out of bounds.
-    """
-    value = about[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= at_most:
-        raise ValueError(f"{name}: must be a whole number from {at_least} to {at_most}; given {value!r}")
-    return value
 
 
 def verify_files(folder: Path) -> None:
@@ -135,7 +129,10 @@ def check_parameters(record: Record, tensors: Mapping[str, Tensor], *, source: P
         ArtifactError: If the model has more parameters than there are numbers.
     """
     given = sum(tensor.numel() for tensor in tensors.values())
-    expected = sum(tower.num_parameters(record.num_words) for tower in record.config.towers)
+    try:
+        expected: float = sum(tower.num_parameters(record.num_words) for tower in record.config.towers)
+    except RuntimeError:  # more than torch can count
+        expected = float("inf")
     if expected > _MAX_OVERCOUNT * given:
         raise ArtifactError(f"{source}: of another model: must hold {expected:,} numbers; given {given:,}; restore it")
 

@@ -519,7 +519,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def record(self) -> Record:
         """The content of `model.json`."""
-        return Record(self.config, self.max_length, len(self.vocabulary), self.num_classes)
+        num_words = len(self.vocabulary)
+        return Record(config=self.config, max_length=self.max_length, num_words=num_words, num_classes=self.num_classes)
 
     def save(self, folder: Path) -> None:
         """Write the model's three files; `model.json` comes last and marks the others as complete.

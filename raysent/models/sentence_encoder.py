@@ -279,8 +279,8 @@ class SentenceEncoder(ABC):
             float32 [rows, columns]: the cosine, 0 for a vector of zeros; for codes, minus the number of differing
             bits. A tensor if `a` is a tensor.
         """
-        measured = _SIMILARITIES[self.similarity_measure][0](_rows(a), _rows(b))
-        return torch.from_numpy(measured) if isinstance(a, Tensor) else measured
+        one, other = self._comparable(a), self._comparable(b)
+        return self._measured(one @ other.T, like=a, dim=one.shape[1])
 
     @overload
     def similarity_pairwise(self, a: Tensor, b: Tensor | npt.ArrayLike) -> Tensor: ...
@@ -294,8 +294,19 @@ class SentenceEncoder(ABC):
         Returns:
             float32 [rows]; a tensor if `a` is a tensor.
         """
-        measured = _SIMILARITIES[self.similarity_measure][1](_rows(a), _rows(b))
-        return torch.from_numpy(measured) if isinstance(a, Tensor) else measured
+        one, other = self._comparable(a), self._comparable(b)
+        return self._measured((one * other).sum(axis=1), like=a, dim=one.shape[1])
+
+    def _comparable(self, vectors: Tensor | npt.ArrayLike) -> Float32:
+        """Return vectors of unit length, or bits as -1 and 1, float32 [rows, dim]."""
+        values = vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+        rows = np.atleast_2d(values.astype(np.float32, copy=False))
+        return normalize_rows(rows) if self.similarity_measure == "cosine" else 2 * rows - 1
+
+    def _measured(self, products: Float32, *, like: Tensor | npt.ArrayLike, dim: int) -> Float32 | Tensor:
+        """Return cosines, or minus the number of differing bits of `dim`, as a tensor if `like` is one."""
+        found: Float32 = products if self.similarity_measure == "cosine" else (products - dim) / np.float32(2)
+        return torch.from_numpy(found) if isinstance(like, Tensor) else found
 
     def _encode_with_progress(self, texts: list[str], *, show: bool, batch_size: int, **options: Any) -> Float32:
         """Return the vectors [texts, dim]; show progress after every few thousand texts."""
@@ -396,37 +407,6 @@ class EvaluationMetrics:
         """Store measures; evaluators of sentence-transformers call this."""
         del epoch, step
         self.metrics.setdefault(str(getattr(evaluator, "name", "") or type(evaluator).__name__), {}).update(metrics)
-
-
-def _cosines(a: Float32, b: Float32) -> Float32:
-    """Return the cosines of every row of `a` with every row of `b` [rows, columns]; 0 for a vector of zeros."""
-    found: Float32 = normalize_rows(a) @ normalize_rows(b).T
-    return found
-
-
-def _cosines_by_row(a: Float32, b: Float32) -> Float32:
-    found: Float32 = (normalize_rows(a) * normalize_rows(b)).sum(axis=1)
-    return found
-
-
-def _agreements(a: Float32, b: Float32) -> Float32:
-    """Return minus the number of differing bits of every row of `a` and every row of `b` [rows, columns]."""
-    found: Float32 = ((2 * a - 1) @ (2 * b - 1).T - a.shape[1]) / 2
-    return found
-
-
-def _agreements_by_row(a: Float32, b: Float32) -> Float32:
-    found: Float32 = -np.abs(a - b).sum(axis=1)
-    return found
-
-
-_SIMILARITIES = {"cosine": (_cosines, _cosines_by_row), "hamming": (_agreements, _agreements_by_row)}
-
-
-def _rows(vectors: Tensor | npt.ArrayLike) -> Float32:
-    """Return vectors as float32 [rows, dim]."""
-    values = vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
-    return np.atleast_2d(values.astype(np.float32, copy=False))
 
 
 def _quantize(vectors: Float32, *, is_signed: bool) -> npt.NDArray[Any]:

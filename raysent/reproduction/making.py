@@ -233,7 +233,8 @@ def represent(folder: Path, changes: Mapping[str, Any]) -> SentenceModel:
     }
     tensors |= {f"postprocessing.{name}": value.detach() for name, value in post.named_parameters()}
     vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
-    model = SentenceModel.from_tensors(record._replace(config=config), vocabulary, tensors, source=folder)
+    record = record.model_copy(update={"config": config})
+    model = SentenceModel.from_tensors(record, vocabulary, tensors, source=folder)
     if model.postprocessing.is_fitted_to_text:
         run = load_run(folder)
         model.fit_postprocessing(open_training_data(run).sample(config.postprocessing.num_sentences))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class Vocabulary:
         return word in self._index
 
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
-        return _revive, (self.words, self.lowercase)
+        return partial(Vocabulary, lowercase=self.lowercase), (self.words,)
 
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each sentence, lowercased if the vocabulary is."""
@@ -137,10 +138,6 @@ class Vocabulary:
         if count > 1:
             raise ArtifactError(f"{path}: must name each word once; given {count} times '{word}'; restore it")
         return cls(words, lowercase=head == "#lowercase=true")
-
-
-def _revive(words: list[str], lowercase: bool) -> Vocabulary:
-    return Vocabulary(words, lowercase=lowercase)
 
 
 class SubwordVocabulary(Vocabulary):

@@ -137,7 +137,7 @@ def _about(model: SentenceModel) -> dict[str, Any]:
     }
     record = model.record
     return {
-        **record._asdict(),
+        **record.model_dump(mode="json"),
         "config": _without_folders(record.config.model_dump(mode="json")),
         "unknown_id": model.vocabulary.unknown_id,
         "has_subwords": isinstance(model.vocabulary, SubwordVocabulary),

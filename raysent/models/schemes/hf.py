@@ -8,6 +8,7 @@ with code of its own is refused unless that code is trusted; see `raysent.models
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,7 +107,7 @@ class TransformerModel(SentenceEncoder):
         self._prepare_tokenizer()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._folder, self._is_trusted)
+        return partial(TransformerModel, is_trusted=self._is_trusted), (self._folder,)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of the hidden states."""
@@ -174,7 +175,3 @@ def _batches_by_length(ids: Sequence[Sequence[int]], size: int) -> Iterator[list
     order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
     for first in range(0, len(order), size):
         yield order[first : first + size]
-
-
-def _reopen(folder: Path, is_trusted: bool) -> TransformerModel:
-    return TransformerModel(folder, is_trusted=is_trusted)

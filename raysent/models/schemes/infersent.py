@@ -76,7 +76,7 @@ class InferSent(SentenceEncoder):
         encoder = Lstm(hidden_size=hidden, embedding=EmbeddingConfig(dim=dim))
         config = ModelConfig(encoder=encoder, objective=ParaphraseMargin())
         vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *vectors.words])
-        record = Record(config, _MAX_LENGTH, len(vocabulary), 0)
+        record = Record(config=config, max_length=_MAX_LENGTH, num_words=len(vocabulary))
         self.model = SentenceModel.from_tensors(record, vocabulary, tensors, source=weights)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -96,9 +96,8 @@ def _model(weights: Path, table: Path, prefixes: tuple[str, ...], words: list[st
     # The decoder is not read: the objective is one without parameters.
     config = ModelConfig(encoder=encoder, objective=ParaphraseMargin())
     vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *words])
-    return SentenceModel.from_tensors(
-        Record(config, _MAX_LENGTH, len(vocabulary), 0), vocabulary, tensors, source=weights
-    )
+    record = Record(config=config, max_length=_MAX_LENGTH, num_words=len(vocabulary))
+    return SentenceModel.from_tensors(record, vocabulary, tensors, source=weights)
 
 
 def _gru(arrays: Mapping[str, np.ndarray], prefix: str, *, source: Path) -> dict[str, Tensor]:

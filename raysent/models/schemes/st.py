@@ -7,6 +7,7 @@ refused unless that code is trusted; see `raysent.models.pretrained`.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from raysent import config as configuration
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.models.config import ModelConfig
-from raysent.models.files import TENSORS_FILE, Record
+from raysent.models.files import TENSORS_FILE, parse_record
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import (
     PretrainedFolders,
@@ -80,19 +79,9 @@ def _load_own(folder: Path) -> SentenceEncoder:
     for number, member in enumerate(about["members"]):
         own = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith(f"{number}.")}
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE.replace(".", f"{number or ''}."))
-        record = _record(member, source=path)
+        record = parse_record(member, source=path, fix="export the model again")
         models.append(SentenceModel.from_tensors(record, vocabulary, own, source=folder / TENSORS_FILE))
     return models[0] if len(models) == 1 else JoinedEncoders(models)
-
-
-def _record(member: Any, *, source: Path) -> Record:
-    """Return the parts of a member; its objective needs none of the parameters that were left out."""
-    try:
-        document = configuration.Document(values=member["config"], source=str(source))
-        config = configuration.validate(ModelConfig, document)
-        return Record(config, int(member["max_length"]), int(member["num_words"]), int(member["num_classes"]))
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(f"{source}: changed or of another version ({error}); export the model again") from None
 
 
 class SentenceTransformersModel(SentenceEncoder):
@@ -114,7 +103,7 @@ class SentenceTransformersModel(SentenceEncoder):
         check_weights(f"st:{folder}", self.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._folder, self._is_trusted)
+        return partial(SentenceTransformersModel, is_trusted=self._is_trusted), (self._folder,)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence."""
@@ -137,7 +126,3 @@ class SentenceTransformersModel(SentenceEncoder):
     def use_device(self, device: torch.device) -> None:
         """Move the model."""
         self.model.to(device)
-
-
-def _reopen(folder: Path, is_trusted: bool) -> SentenceTransformersModel:
-    return SentenceTransformersModel(folder, is_trusted=is_trusted)
