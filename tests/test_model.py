@@ -86,10 +86,10 @@ def test_loss_of_separate_members_is_the_sum_of_theirs():
     blocks = zip(f.split([6, 4, 4], dim=1), g.split([6, 4, 4], dim=1), strict=True)
     places = places_of(batch().positions, batch().documents, torch.device("cpu"))
     objective = build_objective(separate.config.objective)
-    alone = [objective.compare(*block, places, places) for block in blocks]
+    alone = [objective.compare(tuple(block), places, slice(None)) for block in blocks]
     assert _loss(separate, f, g).item() == pytest.approx(sum(alone).item(), rel=1e-6)
     joint = build({**CONCAT, "training": "joint"})
-    assert _loss(joint, f, g).item() == pytest.approx(objective.compare(f, g, places, places).item(), rel=1e-6)
+    assert _loss(joint, f, g).item() == pytest.approx(objective.compare((f, g), places, slice(None)).item(), rel=1e-6)
 
 
 def _loss(model, *vectors):

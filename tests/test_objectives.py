@@ -31,7 +31,7 @@ N = 400
 def loss_of(f, g, documents=None, **settings):
     """The loss of contiguous sentences."""
     places = contiguous(len(f), documents)
-    return build_objective(Config(**settings)).compare(f, g, places, places)
+    return build_objective(Config(**settings)).compare((f, g), places, slice(None))
 
 
 def contiguous(count, documents=None):
@@ -183,7 +183,7 @@ def test_alternatives_of_context_prediction_equal_their_restatements(context_siz
     places = contiguous(17, documents)
     for name, value in zip(("window_classifier", "context_margin"), expected, strict=True):
         objective = build_objective(OBJECTIVES[name].Config(context_size=context_size))
-        loss = objective.compare(f, g, places, places)
+        loss = objective.compare((f, g), places, slice(None))
         assert loss.item() == pytest.approx(value, rel=1e-5)
 
 
@@ -192,7 +192,7 @@ def test_alternatives_without_any_neighbour_are_zero(name):
     """The mean over no sentence is 0, not NaN."""
     f, g = (side.requires_grad_() for side in random_vectors(3))
     places = contiguous(3, [0, 1, 2])
-    loss = build_objective(OBJECTIVES[name].Config()).compare(f, g, places, places)
+    loss = build_objective(OBJECTIVES[name].Config()).compare((f, g), places, slice(None))
     loss.backward()
     assert loss.item() == 0
     assert not f.grad.any()
@@ -224,7 +224,7 @@ def test_rows_against_gathered_candidates_add_up_to_the_whole():
     """Two workers' rows against all candidates give the one worker's loss."""
     f, g = random_vectors(10)
     places, objective = contiguous(10), build_objective(Config())
-    halves = [objective.compare(f[rows], g, places[rows], places) for rows in (slice(0, 5), slice(5, 10))]
+    halves = [objective.compare((f, g), places, rows) for rows in (slice(0, 5), slice(5, 10))]
     assert torch.stack(halves).mean().item() == pytest.approx(loss_of(f, g).item(), rel=1e-6)
 
 

@@ -26,7 +26,7 @@ from pyarrow import parquet
 from raysent.data.text_files import open_bytes, reading_errors
 from raysent.errors import ArtifactError, RaysentError
 from raysent.reading import parse_json
-from raysent.storage import get_content, is_remote, list_s3, read_json, remove_shared, whole_file, write_json
+from raysent.storage import is_remote, list_s3, read_shared, remove_shared, whole_file
 from raysent.storage.layout import VECTORS_FILE
 
 _KIND = "raysent-vectors"
@@ -152,20 +152,21 @@ class VectorFolder:
         """Return the path or address of the Parquet file of a text's file."""
         return f"{self.name.rstrip('/')}/{file}{_SUFFIX}"
 
+    @property
+    def _about(self) -> str:
+        return f"{self.name.rstrip('/')}/{VECTORS_FILE}"
+
     def find_format(self) -> VectorFormat | None:
         """Return what the vectors have in common; None if the folder has none.
 
         Raises:
             ArtifactError: If `vectors.json` is damaged or of another version.
         """
-        path = f"{self.name.rstrip('/')}/{VECTORS_FILE}"
-        if is_remote(path):
-            found = get_content(path)
-            values = None if found is None else _parsed(found.data, path)
-        else:
-            values = read_json(Path(path)) if Path(path).is_file() else None
-        if values is None:
+        path = self._about
+        data = read_shared(path)
+        if data is None:
             return None
+        values = _parsed(data, path)
         try:
             if values.pop("kind") != _KIND or values.pop("version") != _FORMAT_VERSION:
                 raise KeyError("kind")
@@ -196,11 +197,8 @@ class VectorFolder:
         found = self.find_format()
         if found is None:
             values = {"kind": _KIND, "version": _FORMAT_VERSION, **asdict(format)}
-            if self.local is not None:
-                write_json(self.local / VECTORS_FILE, values)
-                return
-            with whole_file(f"{self.name}/{VECTORS_FILE}") as temporary:
-                temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+            with whole_file(self._about) as temporary:
+                temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         elif difference := found.difference(format):
             raise ArtifactError(f"output {self.name}: holds vectors {difference}; name another folder")
 
@@ -230,7 +228,7 @@ class VectorFolder:
             if not Path(self.path_of(file)).is_file():
                 return None
             found = self._read_footer(file)
-            return found if found.num_rows == self._count_rows(file) else None
+            return found if found.num_rows == sum(rows.num_rows for rows in self._row_groups(file)) else None
         except ArtifactError:
             return None
 
@@ -314,8 +312,10 @@ class VectorFolder:
         """
         with self.writing(file, format, version=version) as writer:
             for piece in pieces:
-                for vectors, texts in self._row_groups(piece, format):
-                    writer.write(vectors, texts)
+                for rows in self._row_groups(piece):
+                    flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+                    texts = rows["text"].to_pylist() if format.has_text else []
+                    writer.write(flat.reshape(rows.num_rows, format.width), texts)
         return writer.num_rows
 
     def discard(self, place: str) -> None:
@@ -343,18 +343,10 @@ class VectorFolder:
             known = {group: opened.read_row_group(group, columns=["text"])["text"] for group in set(groups.tolist())}
             return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
 
-    def _row_groups(self, file: str, format: VectorFormat) -> Iterator[tuple[np.ndarray, list[str]]]:
+    def _row_groups(self, file: str) -> Iterator[pa.Table]:
         with self._opened(file) as opened:
             for group in range(opened.num_row_groups):
-                rows = opened.read_row_group(group, use_threads=False)
-                flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-                texts = rows["text"].to_pylist() if format.has_text else []
-                yield flat.reshape(rows.num_rows, format.width), texts
-
-    def _count_rows(self, file: str) -> int:
-        with self._opened(file) as opened:
-            groups = range(opened.num_row_groups)
-            return sum(opened.read_row_group(group, use_threads=False).num_rows for group in groups)
+                yield opened.read_row_group(group, use_threads=False)
 
     def _read_footer(self, file: str) -> VectorFile:
         with self._opened(file) as opened:
@@ -411,7 +403,7 @@ class VectorWriter:
 
 def is_vector_folder(name: str | Path) -> bool:
     """Return whether a name is that of a folder of vectors."""
-    return VectorFolder(name).find_format() is not None if is_remote(name) else (Path(name) / VECTORS_FILE).is_file()
+    return read_shared(VectorFolder(name)._about) is not None
 
 
 def _parsed(data: bytes, path: str) -> dict[str, Any]:

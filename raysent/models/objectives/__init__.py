@@ -355,34 +355,37 @@ class ContextObjective(Objective):
     def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the loss of one block, or what the rows of this worker contribute to it."""
         del generator
-        f, g = read(batch.sentences)
-        places, rows = places_of(batch.positions, batch.documents, f.device), batch.rows or slice(None)
+        vectors = read(batch.sentences)
+        device = vectors[0].device
+        places, rows = places_of(batch.positions, batch.documents, device), batch.rows or slice(None)
         # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
-        with torch.autocast(f.device.type, enabled=False):
-            loss = self.compare(f[rows], g, places[rows], places)
-            if batch.rows is None:
-                return loss
-            return loss * share_of_rows(has_neighbour(places, context_size=self._context_size), rows)
+        with torch.autocast(device.type, enabled=False):
+            loss = self.compare(vectors, places, rows)
+            return loss if batch.rows is None else loss * share_of_rows(self.has_target(places), rows)
 
     @abstractmethod
-    def compare(self, f: Tensor, g: Tensor, sources: Tensor, candidates: Tensor) -> Tensor:
+    def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean over the source sentences that have a neighbour among the candidates, a scalar.
 
         Args:
-            f: Vectors of the source sentences [batch, dim].
-            g: Vectors of the candidates [candidates, dim].
-            sources: Their places [batch]; see `places_of`.
-            candidates: Those of the candidates [candidates].
+            vectors: Those of the candidates by each tower [candidates, dim].
+            places: Places of the candidates [candidates]; see `places_of`.
+            rows: The source sentences' rows among them; all where one worker has the whole batch.
         """
+
+    def has_target(self, places: Tensor) -> Tensor:
+        """Return which of the sentences at some places [candidates] have a correct candidate, bool [candidates]."""
+        return has_neighbour(places, context_size=self._context_size)
 
 
 class ScoredContext(ContextObjective):
     """An objective over contexts that depends only on the scores f . g and on which sentences are neighbours."""
 
-    def compare(self, f: Tensor, g: Tensor, sources: Tensor, candidates: Tensor) -> Tensor:
+    def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
-        neighbours, others = neighbour_masks(sources, candidates, context_size=self._context_size)
-        return self.loss(f.float() @ g.float().T, neighbours=neighbours, others=others)
+        f, g = vectors
+        neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
+        return self.loss(f[rows].float() @ g.float().T, neighbours=neighbours, others=others)
 
     @abstractmethod
     def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:

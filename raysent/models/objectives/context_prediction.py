@@ -51,12 +51,13 @@ class Objective(ContextObjective):
         self._excludes_itself = config.resolved_diagonal == "exclude"
         self._shares_target = config.resolved_target == "mean"
 
-    def compare(self, f: Tensor, g: Tensor, sources: Tensor, candidates: Tensor) -> Tensor:
+    def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean in nats, a scalar; 0, with a gradient of 0, where no sentence has a neighbour."""
-        neighbours, others = neighbour_masks(sources, candidates, context_size=self._context_size)
+        f, g = vectors
+        neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
         itself_score = -torch.inf if self._excludes_itself else 0.0
         loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            f.float(), g.float(), (neighbours, ~(neighbours | others)), itself_score, self._shares_target
+            f[rows].float(), g.float(), (neighbours, ~(neighbours | others)), itself_score, self._shares_target
         )
         return loss
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from raysent.data.batches import Batch
-from raysent.models.objectives import BuildContext, Read, has_neighbour, neighbour_masks, places_of, share_of_rows
-from raysent.models.objectives import Objective as BaseObjective
+from raysent.models.objectives import BuildContext, ContextObjective, neighbour_masks
 from raysent.models.objectives.view_agreement import Agreement, AgreementConfig
 
 
@@ -26,22 +23,15 @@ class Config(AgreementConfig):
     type: Literal["self_agreement"] = "self_agreement"
 
 
-class Objective(BaseObjective):
+class Objective(ContextObjective):
     """The loss of one batch."""
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(config)
         self.agreement = Agreement(config, build_context)
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over the sentences that have a neighbour, in nats, or what this worker's rows add to it."""
-        del generator
-        (f,) = read(batch.sentences)
-        places, rows = places_of(batch.positions, batch.documents, f.device), batch.rows or slice(None)
-        size = self._config.context_size
-        with torch.autocast(f.device.type, enabled=False):
-            neighbours, others = neighbour_masks(places[rows], places, context_size=size)
-            vectors = self.agreement.unit(f)
-            loss = self.agreement.loss(vectors[rows] @ vectors.T, neighbours, is_candidate=neighbours | others)
-            return loss if batch.rows is None else loss * share_of_rows(has_neighbour(places, context_size=size), rows)
+    def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
+        """Return the mean over the sentences that have a neighbour, in nats."""
+        neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
+        f = self.agreement.unit(vectors[0])
+        return self.agreement.loss(f[rows] @ f.T, neighbours, is_candidate=neighbours | others)

@@ -22,17 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysent.data.batches import Batch
-from raysent.models.objectives import (
-    BuildContext,
-    ContextConfig,
-    Read,
-    has_neighbour,
-    neighbour_masks,
-    places_of,
-    share_of_rows,
-)
-from raysent.models.objectives import Objective as BaseObjective
+from raysent.models.objectives import BuildContext, ContextConfig, ContextObjective, neighbour_masks
 from raysent.models.postprocessing import first_singular_vector, without
 
 
@@ -109,38 +99,27 @@ class Agreement(nn.Module):
         return -log_probabilities.sum() / num_sentences
 
 
-class Objective(BaseObjective):
+class Objective(ContextObjective):
     """The loss of one batch."""
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(config)
+        self._includes_itself = config.includes_itself
         self.agreement = Agreement(config, build_context)
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over the sentences, in nats, or what the rows of this worker contribute to it."""
-        del generator
-        f, g = read(batch.sentences)
-        places = places_of(batch.positions, batch.documents, f.device)
-        with torch.autocast(f.device.type, enabled=False):
-            one, other = self.agreement.unit(f), self.agreement.unit(g)
-            if batch.rows is None:
-                scores = one @ other.T
-                return self.agreement.loss(scores + scores.T, self._targets(places, places))
-            rows = batch.rows
+    def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
+        """Return the mean over the sentences, in nats."""
+        one, other = map(self.agreement.unit, vectors)
+        if rows == slice(None):
+            scores = one @ other.T
+            scores = scores + scores.T
+        else:
             scores = one[rows] @ other.T + other[rows] @ one.T
-            loss = self.agreement.loss(scores, self._targets(places[rows], places))
-            return loss * share_of_rows(self._is_source(places), rows)
+        neighbours, _ = neighbour_masks(places[rows], places, context_size=self._context_size)
+        if self._includes_itself:
+            neighbours = neighbours | (places[rows][:, None] == places[None, :])
+        return self.agreement.loss(scores, neighbours)
 
-    def _targets(self, sources: Tensor, candidates: Tensor) -> Tensor:
-        """Return the correct candidates of each source, bool [batch, candidates], by their places."""
-        neighbours, _ = neighbour_masks(sources, candidates, context_size=self._config.context_size)
-        if self._config.includes_itself:
-            neighbours = neighbours | (sources[:, None] == candidates[None, :])
-        return neighbours
-
-    def _is_source(self, places: Tensor) -> Tensor:
+    def has_target(self, places: Tensor) -> Tensor:
         """Return which sentences have a correct candidate, bool [candidates]."""
-        if self._config.includes_itself:
-            return torch.ones_like(places, dtype=torch.bool)
-        return has_neighbour(places, context_size=self._config.context_size)
+        return torch.ones_like(places, dtype=torch.bool) if self._includes_itself else super().has_target(places)
