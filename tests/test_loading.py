@@ -106,6 +106,17 @@ def test_serve_predicts_by_an_ensemble_with_a_lexical_member(saved: Path, name: 
         assert said.startswith(f"serving {saved / name} on http://127.0.0.1:")
         status, answer = post(connection, "/v1/predict/own", input=TEXTS)
         assert (status, answer["labels"]) == (200, ["c0", "c1"])
+        assert post(connection, "/v1/predict", input=TEXTS) == (200, answer)
+        assert answer["probabilities"] == load_ensemble(saved / name).predict_proba(TEXTS).tolist()
+        model = load_ensemble(saved / name)
+        threshold = model.predictors["own"].promise(coverage=0.3).level.threshold
+        sure = model.predict_proba(TEXTS).max(axis=1) >= threshold
+        status, answer_in_part = post(connection, "/v1/predict", input=TEXTS, coverage=0.3)
+        assert (status, [label is not None for label in answer_in_part["labels"]]) == (200, sure.tolist())
+        for wrong in ({"coverage": 80}, {"coverage": "all"}, {"coverage": 0.5, "precision": 0.5}):
+            assert post(connection, "/v1/predict", input=TEXTS, **wrong)[0] == 400
+        assert post(connection, "/v1/predict", input=TEXTS, task="own") == (200, answer)
+        assert post(connection, "/v1/predict", input=TEXTS, task="other")[0] == 404
         status, answer = post(connection, "/v1/embeddings", input=TEXTS)
         assert status == 400
         assert "cannot encode, as its member tfidf has no vectors of a fixed size; it predicts own" in str(answer)

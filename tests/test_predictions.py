@@ -24,6 +24,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task_files import OwnTask
+from raysent.exports.server import ServerConfig, make_application
 from raysent.models import average_of_words, load
 from raysent.pipeline import predictions
 
@@ -133,6 +134,22 @@ def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
     shutil.rmtree(folder / "model")
     other.save(folder / "model")
     assert load(folder).tasks == []  # the record is of another model
+
+
+def test_best_models_of_several_tasks_are_served_together(saved) -> None:
+    """A sweep's folder stands for them; each answers its task, pairs too, and there are no vectors."""
+    testclient = pytest.importorskip("starlette.testclient", reason="pip install raysent[serve]")
+    client = testclient.TestClient(make_application(saved / "run", ServerConfig()), base_url="http://localhost")
+    assert client.get("/v1/models").json()["data"][0]["tasks"] == ["own", "same"]
+    rows = list(zip(texts(5), texts(5, seed=8), strict=True))
+    answer = client.post("/v1/predict", json={"input": rows, "task": "same"}).json()
+    model = load(saved / "run/best/same")
+    assert answer["probabilities"] == model.predict_proba(*map(list, zip(*rows, strict=True))).tolist()
+    assert answer["labels"] == model.predict(*map(list, zip(*rows, strict=True)))
+    missing = client.post("/v1/predict", json={"input": "a"})
+    assert (missing.status_code, "it predicts own, same" in missing.text) == (404, True)
+    refused = client.post("/v1/embeddings", json={"input": "a"})
+    assert (refused.status_code, "it has a model for each of own, same" in refused.text) == (400, True)
 
 
 def test_rows_below_a_threshold_stay_unanswered(saved, tmp_path, raysent) -> None:

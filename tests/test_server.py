@@ -163,12 +163,13 @@ def test_wrong_requests_get_a_status_and_one_line() -> None:
         assert len(api.embeddings.create(model="m", input="a").data) == 1
 
 
-def test_predictions_need_an_ensemble() -> None:
-    """A single model has no classes."""
+def test_predictions_need_a_task() -> None:
+    """A model that was evaluated on none has no classes, and says what gives it some."""
     with running() as address:
-        status, body = send(address, "POST", "/v1/predict/TREC", json.dumps({"input": ["a"]}))
-        assert status == 404
-        assert "only an ensemble predicts" in body
+        for path in ("/v1/predict", "/v1/predict/TREC"):
+            status, body = send(address, "POST", path, json.dumps({"input": ["a"]}))
+            assert status == 404
+            assert "hash:8: predicts no task; 'raysent ensemble hash:8 --task FILE" in body
 
 
 def test_token_is_required_where_there_is_one() -> None:

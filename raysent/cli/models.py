@@ -296,12 +296,13 @@ def serve(
     port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")] = 8000,
     overrides: SetOption = None,
 ) -> None:
-    """Serve vectors with the interface of OpenAI's embeddings.
+    """Serve a model's predictions, and its vectors with the interface of OpenAI's embeddings.
 
-    Answers POST /v1/embeddings, and /v1/predict/TASK for an ensemble; /health, /metrics, /docs and a page to try it. A
-    token is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end. --set takes limits of the
-    server: normalize=false, for vectors as the model returns them; max_batch=512 texts encoded together;
-    max_waiting=4096 texts that may wait; wait_s=0.002, seconds to wait for more texts of other requests.
+    Answers POST /v1/predict for what 'raysent predict' takes, /v1/embeddings for a model with vectors of one size;
+    /health, /metrics, /docs and a page to try it. A token is read from RAYSENT_SERVE_TOKEN. A signal to stop lets
+    requests in flight end. --set takes limits of the server: normalize=false, for vectors as the model returns them;
+    max_batch=512 texts encoded together; max_waiting=4096 texts that may wait; wait_s=0.002, seconds to wait for more
+    texts of other requests.
     """
 
     def say_where() -> None:

@@ -1,8 +1,8 @@
 """The answers of `raysent serve`, an ASGI application of Starlette for one model.
 
 POST /v1/embeddings       {"input": text or texts, "dimensions": N, "encoding_format": "float" or "base64"}
-POST /v1/predict/TASK     {"input": texts, or pairs of texts}: classes and probabilities by an ensemble made on the task
-GET  /v1/models[/ID]      the model's name, and the tasks of an ensemble
+POST /v1/predict[/TASK]   {"input": texts, or pairs of texts, "task": of several, "coverage" or "precision": 0.8}
+GET  /v1/models[/ID]      the model's name, and the tasks that it predicts
 GET  /health /metrics     the state; metrics of Prometheus
 GET  / /docs /openapi.json    a page to try it, and the interface, for people and as OpenAPI
 
@@ -40,7 +40,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from raysent import __version__
-from raysent.ensembles import Ensemble
+from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError, RaysentError
 from raysent.exports.batcher import Batcher, QueueFullError, Rows
 from raysent.exports.server import ServerConfig
@@ -79,6 +79,7 @@ def application(encoder: SentenceEncoder, *, name: str, config: ServerConfig) ->
         Route("/v1/models", service.models),
         Route("/v1/models/{id:path}", service.model),
         Route("/v1/embeddings", service.embeddings, methods=["POST"]),
+        Route("/v1/predict", service.predict, methods=["POST"]),
         Route("/v1/predict/{task:path}", service.predict, methods=["POST"]),
     ]
     made = Starlette(
@@ -276,30 +277,31 @@ class _Service:
         )
 
     async def predict(self, request: Request) -> Response:
-        """Classes and probabilities of texts, or of pairs of texts."""
-        task, ensemble = request.path_params["task"], self._encoder
-        if not isinstance(ensemble, Ensemble):
-            raise HTTPException(404, f"{task:.100}: only an ensemble predicts a task's classes; this is a single model")
+        """Classes and probabilities of texts, or of pairs of texts; of rated pairs their scores."""
+        values = await self._values(request)
+        task = request.path_params.get("task") or values.get("task")
         try:
-            names = ensemble.label_names(task)
+            predictor = find_predictor(self._encoder, task)
         except ConfigError as error:
             raise HTTPException(404, str(error)) from None
-        rows = self._rows(await self._values(request))
+        threshold, rows = _threshold(predictor, values), self._rows(values)
         if len({len(row) for row in rows}) > 1:
             raise HTTPException(400, "input: must be texts, or pairs of texts, of one kind")
-        found = await self._run((task, len(rows[0])), rows)
-        labels = [names[best] for best in found.argmax(axis=1)]
-        return JSONResponse({"task": task, "classes": list(names), "labels": labels, "probabilities": found.tolist()})
+        found = await self._run((predictor.task, len(rows[0])), rows)
+        labels, names = predictor.answers(found, threshold), list(predictor.label_names)
+        probabilities = np.exp(found).tolist()
+        return JSONResponse(
+            {"task": predictor.task, "classes": names, "labels": labels, "probabilities": probabilities}
+        )
 
     def _compute(self, kind: tuple[str, int] | None, rows: Rows) -> Any:
-        """Return vectors or probabilities of rows, in the model's own thread."""
+        """Return vectors or log-probabilities of rows, in the model's own thread."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         self._num_texts.inc(len(rows))
         self._num_batches.inc()
         if kind is _VECTORS:
             return self._encoder.encode(columns[0], normalize_embeddings=self._normalizes)
-        assert isinstance(self._encoder, Ensemble)
-        return self._encoder.predict_proba(kind[0], *columns)
+        return self._encoder.predictors[kind[0]].log_probabilities(columns)
 
     async def _run(self, kind: tuple[str, int] | None, rows: Rows) -> Any:
         try:
@@ -357,9 +359,20 @@ class _Service:
         raise HTTPException(400, f"dimensions: must be {known}; given {given!r:.60}")
 
     def _about(self) -> dict[str, Any]:
-        tasks = self._encoder.tasks if isinstance(self._encoder, Ensemble) else []
-        owner = f"raysent {__version__}"
-        return {"id": self._name, "object": "model", "created": self._created, "owned_by": owner, "tasks": tasks}
+        about = {"id": self._name, "object": "model", "created": self._created}
+        return {**about, "owned_by": f"raysent {__version__}", "tasks": self._encoder.tasks}
+
+
+def _threshold(predictor: Predictor, values: Mapping[str, Any]) -> float:
+    """Return the threshold that a request asks for by a coverage or a precision; 0 without one."""
+    asked = {name: values[name] for name in ("coverage", "precision") if values.get(name) is not None}
+    wrong = next((name for name, value in asked.items() if not isinstance(value, int | float)), None)
+    if wrong is not None:
+        raise HTTPException(400, f"{wrong}: must be a number; given {asked[wrong]!r:.60}")
+    try:
+        return predictor.promise(**asked).level.threshold if asked else 0.0
+    except ConfigError as error:
+        raise HTTPException(400, str(error)) from None
 
 
 def _base64(vector: np.ndarray) -> str:

@@ -11,9 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raysent.ensembles import Ensemble
+from raysent.ensembles.ensemble import load_predicting
 from raysent.errors import ConfigError
-from raysent.models import load
 from raysent.models.sentence_encoder import SentenceEncoder
 
 if TYPE_CHECKING:
@@ -72,10 +71,11 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigError(f"serve: needs {', '.join(missing)}; install raysent[serve]")
-    encoder = load(model) if isinstance(model, str | Path) else model
+    encoder = load_predicting(model) if isinstance(model, str | Path) else model
+    predictors = list(encoder.predictors.values())  # a record that is missing is said now
     if not encoder.cannot_encode:
         encoder.encode(["A sentence that prepares what the first request would wait for."])
-    elif not isinstance(encoder, Ensemble):
+    elif not predictors:
         raise ConfigError(encoder.cannot_encode)
     name = Path(encoder.source).name if encoder.source else type(encoder).__name__
     made: Starlette = import_module("raysent.exports.application").application(encoder, name=name, config=config)
@@ -103,7 +103,7 @@ def serve(
     """Serve a model until a signal stops it; requests in flight are answered first.
 
     Args:
-        model: A model or an ensemble, or its name.
+        model: A model or an ensemble, or its name; a sweep's folder stands for its best model.
         host: Address to listen on; any but loopback needs a token.
         port: Port to listen on.
         config: Limits.
