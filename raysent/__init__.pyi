@@ -35,6 +35,7 @@ from .pipeline import ensemble as ensemble
 from .pipeline import evaluate as evaluate
 from .pipeline import expand as expand
 from .pipeline import index_vectors as index_vectors
+from .pipeline import label as label
 from .pipeline import label_curves as label_curves
 from .pipeline import load as load
 from .pipeline import neighbours as neighbours

@@ -44,6 +44,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Text and vectors": (
         vectors.encode, vectors.encode_corpus, vectors.index, vectors.neighbours, vectors.analogies, evaluate.analyse,
+        evaluate.label,
     ),
     "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
     "Papers and components": (papers.reproduce, papers.components, papers.schema),

@@ -1,4 +1,4 @@
-"""CLI of models and runs looked at: `evaluate`, `ensemble`, `report`, `doctor` and `analyse`."""
+"""CLI of models and runs looked at: `evaluate`, `ensemble`, `label`, `report`, `doctor` and `analyse`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from raysent.cli.options import (
     TasksOption,
     arguments_of,
     opened,
+    opened_name,
     split_names,
 )
 from raysent.errors import ExitCode
@@ -40,6 +41,8 @@ ProtocolOption = Annotated[
 ]
 # Characters of a sentence in a table; the file and the report hold it whole.
 _MAX_TEXT = 90
+# Suspected labels on the screen.
+_MAX_SUSPECTS = 10
 
 
 def evaluate(
@@ -177,6 +180,52 @@ def ensemble(
     _print_methods(made.result)
     _print_costs(made.result)
     results.print(f"ensemble: {made.folder}", soft_wrap=True)
+
+
+def label(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|MODEL",
+            help="Folder of a sweep, an ensemble, or a trial that was evaluated on the task; also in s3://.",
+            parser=opened_name,
+        ),
+    ],
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="Rows to label or to check: new.csv, or new.csv:text=body,label=stars."),
+    ],
+    num_rows: Annotated[int, typer.Option("-n", "--rows", metavar="N", min=1, help="Rows to look at.")] = 50,
+    suspect: Annotated[bool, typer.Option("--suspect", help="Look for labels that may be wrong.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="New file to write.  [default: TABLE-next, -suspects .csv]"
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose the rows of a table to label next, or those whose label may be wrong.
+
+    Writes the table with these rows first; edit them, and give the file to --task of a sweep, which leaves out rows
+    without a label. Rows to label are those on which the model's members disagree or are unsure, among texts like many
+    others; of near-copies one. With --suspect models are fitted on the table by cross-validation, and columns
+    'predicted' and 'probability', that of the row's label, are added. --set takes task=NAME, of a model of several.
+    """
+    stem = Path(table.partition(":")[0]).name.partition(".")[0]
+    file = output or Path(f"{stem}-{'suspects' if suspect else 'next'}.csv")
+    given = arguments_of(raysent.label, overrides)
+    made = raysent.label(model, table, num_rows=num_rows, suspect=suspect, output=file, progress=not as_json, **given)
+    if as_json:
+        print_json({"file": str(file), "rows": len(made.rows), "first": made.num_first})
+        return
+    if suspect:
+        shown = [made.label, "predicted", "probability", *made.text]
+        rows = made.rows[shown].head(_MAX_SUSPECTS).astype(str).to_numpy().tolist()
+        print_table(shown, [[_shortened(value) for value in row] for row in rows], num_text=len(shown))
+    what = f"of the first {min(num_rows, len(made.rows)):,} labels, {made.num_first:,} are not the predicted one"
+    results.print(f"{file}: {what if suspect else f'{made.num_first:,} rows to label first'}", soft_wrap=True)
 
 
 def report(run: RunArgument, as_json: JsonOption = False) -> None:

@@ -21,6 +21,7 @@ best.py             the one model to take on a task, chosen among everything tha
 answer.py           what it is worth, and what simpler things give, in sentences
 result.py           ensemble.json
 label_curves.py     scores against the number of labels
+labelling.py        which rows to label next, and which labels are suspected
 front.py            score against the time to encode: a student beside its teachers, an ensemble and its members
 ensemble.py         the saved ensemble as an encoder
 """

@@ -72,12 +72,17 @@ class Predictor:
         return self.records[0].targets.is_scored
 
     def log_probabilities(self, columns: Sequence[Texts]) -> Float64:
-        """Return calibrated log-probabilities of rows, float64 [rows, classes]; see `combined`."""
+        """Return calibrated log-probabilities of rows, float64 [rows, classes]; see `of_members`."""
         combined = self.combined(columns)
         return combined if self.calibration is None else self.calibration(combined)
 
     def combined(self, columns: Sequence[Texts]) -> Float64:
-        """Return log-probabilities of rows as the members' combination has them, float64 [rows, classes].
+        """Return log-probabilities of rows as the members' combination has them, float64 [rows, classes]."""
+        predicted = self.of_members(columns)
+        return self.combination(predicted) if predicted.shape[1] else predicted[0].astype(np.float64)
+
+    def of_members(self, columns: Sequence[Texts]) -> np.ndarray:
+        """Return the log-probabilities of each member, [members, rows, classes].
 
         Args:
             columns: The texts [rows], of each column.
@@ -91,9 +96,8 @@ class Predictor:
             given = " and ".join(str(len(column)) for column in texts) or "none"
             raise ConfigError(f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; given {given}")
         if not texts[0]:
-            return np.empty((0, len(self.label_names)))
-        predicted = [_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)]
-        return self.combination(np.stack(predicted))
+            return np.empty((len(self.members), 0, len(self.label_names)))
+        return np.stack([_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)])
 
     def answers(self, log_probabilities: Float64, threshold: float = 0.0) -> list[str | None] | list[float]:
         """Return the name of the most probable class of each row [rows, classes]; of rated pairs the mean rating.

@@ -19,6 +19,7 @@ analyses.py         analyses of tasks and runs, nearest sentences, analogies
 clusters.py         clusters on AWS, and sweeps submitted to them; prices
 vectors.py          models put side by side, files and corpora encoded, and vectors indexed
 predictions.py      `predict`: the labels of the rows of a file, by a model that predicts a task
+labels.py           `label`: the rows of a table to label next, and labels that may be wrong
 evaluation.py       models evaluated on tasks, with all labels or few, and combined into ensembles
 papers.py           the tables of the papers, reproduced or planned
 component_table.py  what is installed: encoders, objectives, samplers and all else that a registry knows

@@ -36,6 +36,8 @@ from .evaluation import label_curves as label_curves
 from .evaluation import map_jobs as map_jobs
 from .health import Health as Health
 from .health import doctor as doctor
+from .labels import Labelling as Labelling
+from .labels import label as label
 from .loading import load as load
 from .papers import plan_reproduction as plan_reproduction
 from .papers import reproduce as reproduce

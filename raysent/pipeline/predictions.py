@@ -137,7 +137,7 @@ def predict(  # noqa: PLR0913 - the options of the command
     counts, num_rows, num_answered = Counter[str](), 0, 0
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress or output is None))
-        write = stack.enter_context(_writing(output, [*opened.names, *answerer.names]))
+        write = stack.enter_context(writing(output, [*opened.names, *answerer.names]))
         for block, logs in _predicted(answerer, opened.blocks, address):
             answers = answerer.columns(logs)
             write([*block.values, *answers])
@@ -289,8 +289,13 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
 
 
 @contextmanager
-def _writing(output: str | Path | None, names: list[str]) -> Iterator[Callable[[list[list[Any]]], None]]:
-    """Yield what writes a block of rows [columns][rows]; the file replaces an older one after the block."""
+def writing(output: str | Path | None, names: list[str]) -> Iterator[Callable[[list[list[Any]]], None]]:
+    """Yield what writes a block of rows [columns][rows]; the file replaces an older one after the block.
+
+    Raises:
+        ConfigError: If the file's form is unknown.
+        ArtifactError: If it cannot be written.
+    """
     if output is None:
         yield _delimited(sys.stdout, names, ",")
         return

@@ -28,12 +28,14 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation.task import Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
 from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import (
+    LABELS,
     Columns,
     find_columns,
     labelled_rows,
     labels_of,
     read_targets,
     strata_of,
+    text_columns,
 )
 from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings, known_splits
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
@@ -43,7 +45,7 @@ from raysent.storage import is_remote
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OwnTask", "Task", "TaskSettings", "is_task_file", "open_tasks"]
+__all__ = ["LabelTable", "OwnTask", "Task", "TaskSettings", "is_task_file", "open_tasks", "read_label_table"]
 
 SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
@@ -204,6 +206,57 @@ class OwnTask(AnyTask):
 
 # As the public API names it.
 Task = OwnTask
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """A table that a person labels.
+
+    Attributes:
+        name: What names it, as a task.
+        table: The table.
+        texts: The columns of the text: one, or two of pairs.
+        label: The column of the class, which the table need not have yet.
+        labels: The class of each row [rows]; None where it has none.
+    """
+
+    name: str
+    table: Table
+    texts: tuple[str, ...]
+    label: str
+    labels: list[str | None]
+
+
+def read_label_table(name: str, num_columns: int) -> LabelTable:
+    """Return a table of one class a row, some or all of them missing.
+
+    Args:
+        name: What names the table, as a task.
+        num_columns: One, or two for pairs of texts.
+
+    Raises:
+        ConfigError: If a setting is wrong, or names several tables or labels.
+        DataError: If the table cannot be read, or has no such column.
+    """
+    settings = open_tasks(name)[0].settings
+    table = _read(settings)
+    if table.parts or isinstance(settings.label, list) or settings.separator or settings.score:
+        raise ConfigError(f"{name}: must be one file with a class a row, so that a person can edit it")
+    found = tuple(one for one in (settings.text_a, settings.text_b) if one) or settings.text
+    texts = text_columns(table, num_columns) if not found else (found,) if isinstance(found, str) else tuple(found)
+    if len(texts) != num_columns:
+        raise ConfigError(
+            f"{name}: text: must name {num_columns} column(s), as of the model's task; given {len(texts)}"
+        )
+    label = settings.label or next((one for one in table.columns if one.lower() in LABELS), LABELS[0])
+    for column in texts:
+        table.texts(column, key="text")
+    values = (
+        [None] * len(table)
+        if settings.label is None and label not in table.columns
+        else table.column(label, key="label")
+    )
+    return LabelTable(name, table, texts, label, as_labels(values, table.class_names.get(label)))
 
 
 def replace_task(task: OwnTask, *, only: str = "", is_similarity: bool = False) -> OwnTask:

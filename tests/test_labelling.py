@@ -1,0 +1,203 @@
+"""Which rows to label next, and which labels are suspected."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import write_table
+
+from raysent import label
+from raysent.ensembles import combine
+from raysent.ensembles.labelling import density, indecision, next_rows, suspicion
+from raysent.errors import RaysentError
+from raysent.evaluation.task_files import OwnTask
+from raysent.models.schemes.tfidf import LexicalModel
+
+TOPICS = ("the film was {}", "a train to {} leaves late", "we cooked {} with rice", "their {} won the match")
+TEXTS = (
+    ("the food was great and the staff kind", "good"), ("lovely room with a warm bed", "good"),
+    ("what a wonderful film", "good"), ("I liked this book a lot", "good"), ("superb coffee", "good"),
+    ("the food was cold and the staff rude", "bad"), ("awful room with a hard bed", "bad"),
+    ("what a terrible film", "bad"), ("I hated this book a lot", "bad"), ("bitter coffee", "bad"),
+)  # fmt: skip
+MORE = (
+    "today",
+    "again",
+    "in paris",
+    "on monday",
+    "with friends",
+    "last year",
+    "at noon",
+    "in rain",
+    "by the sea",
+    "in may",
+)
+WORDS = ("paris", "soup", "dull", "team", "green", "north", "salt", "goal", "cold", "seven")
+
+
+def some_predictions(num_members: int, num_rows: int, num_classes: int, *, seed: int = 0) -> np.ndarray:
+    """Return log-probabilities [members, rows, classes]."""
+    scores = np.random.default_rng(seed).normal(size=(num_members, num_rows, num_classes)) * 2
+    return scores - np.log(np.exp(scores).sum(axis=2, keepdims=True))
+
+
+def test_indecision_is_the_margin_of_the_mean_of_members():
+    """Two members that are sure of different classes are as undecided as two that are unsure alike."""
+    given = some_predictions(3, 20, 4)
+    for row, found in enumerate(indecision(given)):
+        members = [[math.exp(value) for value in member[row]] for member in given]
+        first, second, *_ = sorted((sum(values) / 3 for values in zip(*members, strict=True)), reverse=True)
+        assert found == pytest.approx(1 - first + second)
+    with np.errstate(divide="ignore"):
+        opposite = np.log(np.array([[[1.0, 0.0]], [[0.0, 1.0]]]))
+    assert indecision(opposite) == indecision(np.log(np.full((2, 1, 2), 0.5))) == 1
+
+
+def test_density_is_the_mean_cosine_with_all_texts():
+    """It is computed without comparing every text with every other."""
+    texts = [topic.format(word) for topic in TOPICS for word in WORDS]
+    vectors = LexicalModel("words").vectorizer().fit_transform(texts).toarray()
+    for row, found in enumerate(density(texts)):
+        cosines = [sum(x * y for x, y in zip(vectors[row], other, strict=True)) for other in vectors]
+        assert found == pytest.approx(sum(cosines) / len(cosines))
+
+
+def test_next_rows_are_the_uncertain_ones_among_many_alike_and_no_copies():
+    """The first is the best; the others follow in the order of the scores, without what is known or near-copied."""
+    texts = [topic.format(word) for word in WORDS for topic in TOPICS]
+    texts += [texts[5].upper(), f"{texts[5]}!", "zzz qqq xxx"]
+    given = some_predictions(2, len(texts), 2)
+    given[:, [5, 40, 41, 42]] = math.log(0.5)  # a text, its copies, and one that is like no other
+    scores = indecision(given) * density(texts)
+    chosen = next_rows(given, texts, 12, known=[texts[0].title()]).tolist()
+    assert len(chosen) == 12
+    assert len({5, 40, 41} & set(chosen)) == 1
+    assert not {0, 42} & set(chosen)
+    assert all(scores[one] >= scores[other] for one, other in pairwise(chosen))
+    left_out = set(range(len(texts))) - {0, 5, 40, 41, *chosen}
+    assert max(scores[list(left_out)]) <= scores[chosen[-1]]
+
+
+def test_next_rows_look_beyond_copies_of_the_first_ones():
+    """Copies that fill the first candidates do not end the search; with too few texts fewer rows are returned."""
+    texts = ["the film was dull"] * 100 + [topic.format(word) for topic in TOPICS for word in WORDS[:3]]
+    given = some_predictions(2, len(texts), 2)
+    given[:, :100] = math.log(0.5)
+    chosen = next_rows(given, texts, 5).tolist()
+    assert chosen[0] < 100
+    assert min(chosen[1:]) >= 100
+    assert len(chosen) == 5
+    assert len(next_rows(given, texts, 200)) == 13 - 1  # the dull film is also one of the topics' texts
+
+
+def test_suspicion_is_against_what_rows_of_the_label_usually_get():
+    """A rare class that the models know badly is not suspected as a whole."""
+    given, labels = some_predictions(1, 30, 3)[0], np.arange(30) % 3
+    labels[:3] = 2
+    for row, found in enumerate(suspicion(given, labels)):
+        same = [math.exp(given[other, labels[row]]) for other in range(30) if labels[other] == labels[row]]
+        assert found == pytest.approx(sum(same) / len(same) - math.exp(given[row, labels[row]]))
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a labelled table of which one label is wrong, a table without labels, and an ensemble on the first."""
+    folder = tmp_path_factory.mktemp("labelling")
+    rows = [(f"{text} {more}", label) for more in MORE for text, label in TEXTS]
+    rows[7] = (rows[7][0], {"good": "bad", "bad": "good"}[rows[7][1]])
+    write_table(
+        folder / "reviews.csv",
+        {"id": range(60), "text": [text for text, _ in rows[:60]], "label": [name for _, name in rows[:60]]},
+    )
+    rest = [text for text, _ in rows[60:]]
+    write_table(folder / "new.csv", {"text": [*rest, f"{rest[0].upper()}!", rows[0][0]]})
+    combine(["tfidf", "hash:20"], output=folder / "ensemble", tasks=[OwnTask(folder / "reviews.csv")])
+    return folder
+
+
+def test_a_planted_wrong_label_is_the_first_suspect(labelled, tmp_path):
+    """It comes first with what is predicted in its place; other rows follow, with all columns."""
+    made = label(labelled / "ensemble", labelled / "reviews.csv", suspect=True, output=tmp_path / "out.csv")
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert sorted(table["id"]) == list(range(60))
+    assert table["id"][0] == 7
+    assert table["predicted"][0] != table["label"][0]
+    assert made.num_first == (table["predicted"] != table["label"])[:50].sum()
+    assert table["probability"][0] < 0.1 < table["probability"][1:].min()
+
+
+def test_rows_with_a_label_are_not_asked_for_and_nor_are_their_copies(labelled, tmp_path):
+    """A table with some labels is asked for the others; it can be handed back as it is."""
+    reviews, new = pd.read_csv(labelled / "reviews.csv"), pd.read_csv(labelled / "new.csv")
+    pd.concat([reviews, new]).to_csv(tmp_path / "all.csv", index=False)
+    made = label(labelled / "ensemble", tmp_path / "all.csv", num_rows=100, output=tmp_path / "next.csv")
+    first = made.rows["text"][: made.num_first]
+    assert {text.lower().strip("!") for text in first} == {text.lower() for text in new["text"][:-2]}
+    assert len(first) == len(new) - 2
+    assert len(made.rows) == len(reviews) + len(new)
+    data = OwnTask(tmp_path / "next.csv").load()
+    assert sorted(data.sentences[0]) == sorted(reviews["text"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_rows": 0}, r"^num_rows=0: must be at least 1$"),
+        (
+            {"output": "new.csv"},
+            r"^output .*new.csv: must not exist, as someone may have edited it; name another file$",
+        ),
+        ({"output": "next.txt"}, r"^output .*next.txt: must end in .csv, .tsv, .jsonl or .parquet$"),
+        ({"task": "review"}, r"review: .*was not made on this task; did you mean 'reviews'\?$"),
+        ({"table": "reviews.csv"}, r"reviews.csv: must have rows without a label; all 60 have one$"),
+        ({"table": "reviews.csv:label=stars"}, r"reviews.csv: label: must name a column; given 'stars'; known: "),
+        (
+            {"table": "reviews.csv:label=id+label"},
+            r"must be one file with a class a row, so that a person can edit it$",
+        ),
+        ({"table": "reviews.csv:text=id+text"}, r"text: must name 1 column\(s\), as of the model's task; given 2$"),
+        ({"table": "new.csv", "suspect": True}, r"new.csv: must have labels to suspect; it has no column 'label'$"),
+        ({"model": "tfidf"}, r"^tfidf: predicts no task; 'raysent ensemble tfidf --task FILE -o FOLDER' makes a model"),
+    ],
+)
+def test_bad_input_is_one_line(labelled, values, message):
+    """What cannot be labelled is refused before anything is written."""
+    output = {"output": labelled / values["output"]} if "output" in values else {}
+    model = values.get("model", labelled / "ensemble")
+    given = {name: value for name, value in values.items() if name not in ("model", "table")} | output
+    with pytest.raises(RaysentError, match=message) as found:
+        label(model, f"{labelled}/{values.get('table', 'new.csv')}", progress=False, **given)
+    assert "\n" not in str(found.value)
+
+
+def test_a_person_labels_the_rows_and_hands_the_table_back(labelled, tmp_path):
+    """Ask, edit, train again and check the labels: each in a process of its own."""
+    tables = [pd.read_csv(labelled / name) for name in ("reviews.csv", "new.csv")]
+    pd.concat(tables).drop(columns="id").to_csv(tmp_path / "all.csv", index=False)
+    asked = run("label", labelled / "ensemble", "all.csv", "-n", 4, "--json", cwd=tmp_path)
+    assert asked == {"version": 1, "file": "all-next.csv", "rows": 102, "first": 4}
+    head, *rows = (tmp_path / "all-next.csv").read_text().splitlines()
+    edited = [f"{row}{'good' if number % 2 else 'bad'}" if number < 4 else row for number, row in enumerate(rows)]
+    (tmp_path / "edited.csv").write_text("\n".join([head, *edited]))
+    run("ensemble", "tfidf", "hash:20", "--task", "edited.csv", "-o", "again", "--json", cwd=tmp_path)
+    assert run("label", "again", "edited.csv", "--suspect", "--json", cwd=tmp_path)["rows"] == 102
+    suspects = pd.read_csv(tmp_path / "edited-suspects.csv")
+    assert list(suspects) == ["text", "label", "predicted", "probability"]
+    assert suspects["probability"].count() == 64
+
+
+def run(*arguments: object, cwd: Path) -> dict[str, Any]:
+    """Return what a command prints in a process of its own."""
+    command = [sys.executable, "-m", "raysent", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.PIPE)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
