@@ -8,9 +8,16 @@ FOLDER holds one folder for each paper, as `raysent reproduce PAPER --claim all 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from raysent.reproduction import claims_page, known_papers
+import numpy as np
+
+from raysent.reproduction import known_papers, read_paper
+from raysent.reproduction.files import ClaimEntry
+from raysent.reproduction.run import RESULTS_FILE
+from raysent.storage import read_json
 
 HEAD = """# The papers' claims
 
@@ -33,6 +40,36 @@ def main() -> None:
     page = claims_page((name, options.folder / name) for name in known_papers())
     counts = [f"{page.count(f'*{verdict}*')} {verdict}" for verdict in VERDICTS]
     options.output.write_text(f"{HEAD}{', '.join(counts).capitalize()}.\n\n{page}", encoding="utf-8")
+
+
+def claims_page(papers: Iterable[tuple[str, Path]]) -> str:
+    """Return a Markdown page of all claims of some papers: those with results, and those not run.
+
+    Args:
+        papers: Each paper's name, and the folder where it was reproduced; the folder may not exist.
+    """
+    parts = []
+    for name, folder in papers:
+        paper = read_paper(name)
+        path = folder / RESULTS_FILE
+        known = read_json(path).get("claims", {}) if path.is_file() else {}
+        lines = [_claim_line(entry, known.get(claim)) for claim, entry in paper.claims.items()]
+        head = "| claim | verdict | better | worse | difference, 95 % interval | seeds | tasks | why |"
+        parts.append("\n".join([f"## {paper.title} ({paper.paper})\n", head, "|---" * 8 + "|", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _claim_line(entry: ClaimEntry, found: Mapping[str, Any] | None) -> str:
+    if found is None or found["verdict"] == "not run":
+        reason = entry.needs or (found or {}).get("reason") or entry.why
+        arms = f"| {entry.better or ''} | {entry.worse or ''} "
+        return f"| {entry.claim} | *not run* {arms}| | | {entry.measured} | {reason} |"
+    protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
+    sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)
+    arms = " | ".join(f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides)
+    low, high = found["interval"]
+    figures = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}] | {len(found['better'])}"
+    return f"| {entry.claim} | **{found['verdict']}** | {arms} | {figures} | {entry.measured} | {entry.why} |"
 
 
 if __name__ == "__main__":

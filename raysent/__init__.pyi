@@ -42,7 +42,6 @@ from .pipeline import neighbours as neighbours
 from .pipeline import plan as plan
 from .pipeline import predict as predict
 from .pipeline import prices as prices
-from .pipeline import reproduce as reproduce
 from .pipeline import resume as resume
 from .pipeline import resume_on_cluster as resume_on_cluster
 from .pipeline import retrain as retrain
@@ -54,6 +53,7 @@ from .pipeline import track as track
 from .pipeline import train as train
 from .pipeline import whiten as whiten
 from .pipeline import write_report as write_report
+from .reproduction import reproduce as reproduce
 from .sweeps.space import SearchSpace as SearchSpace
 from .sweeps.space import schema as schema
 

@@ -24,8 +24,7 @@ from tiny_run import tiny_run, write_corpus
 
 import raysent
 from raysent.evaluation.tasks import senteval
-from raysent.pipeline import plan_reproduction
-from raysent.reproduction import read_paper
+from raysent.reproduction import plan_reproduction, read_paper
 from raysent.sweeps import read_events
 from raysent.training.loop import fit
 from raysent.training.ray_session import ray_session

@@ -12,11 +12,12 @@ import yaml
 from scipy import stats
 from tiny_run import write_corpus
 
+from benchmarks.claims import claims_page
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.tasks import senteval
 from raysent.models import SentenceModel, load
-from raysent.reproduction import claims_page, estimate, known_papers, read_paper, reproduce, scores
+from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.making import Graph, represent, write_caption_pairs, write_complete_pairs
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows

@@ -47,7 +47,6 @@ def reproduce(
 
     The same command continues after an interruption. Models whose data is missing are skipped with the reason.
     """
-    from raysent import pipeline
     from raysent.errors import ConfigError
 
     if scale not in ("small", "paper"):
@@ -56,7 +55,7 @@ def reproduce(
     if dry_run:
         _print_plan(paper, checked, tables=tables, claims=claims, data=data, as_json=as_json)
         return
-    found = pipeline.reproduce(
+    found = raysent.reproduce(
         paper,
         tables=tables if tables or not claims else [],
         claims=claims or [],
@@ -110,9 +109,9 @@ def _print_plan(
     data: Path,
     as_json: bool,
 ) -> None:
-    from raysent import pipeline
+    from raysent.reproduction import plan_reproduction
 
-    plan = pipeline.plan_reproduction(paper, tables=tables, claims=claims or [], scale=scale, data=data)
+    plan = plan_reproduction(paper, tables=tables, claims=claims or [], scale=scale, data=data)
     if as_json:
         print_json({"models": [asdict(one) for one in plan]})
         return

@@ -21,7 +21,6 @@ vectors.py          models put side by side, files and corpora encoded, and vect
 predictions.py      `predict`: the labels of the rows of a file, by a model that predicts a task
 labels.py           `label`: the rows of a table to label next, and labels that may be wrong
 evaluation.py       models evaluated on tasks, with all labels or few, and combined into ensembles
-papers.py           the tables of the papers, reproduced or planned
 component_table.py  what is installed: encoders, objectives, samplers and all else that a registry knows
 """
 

@@ -39,8 +39,6 @@ from .health import doctor as doctor
 from .labels import Labelling as Labelling
 from .labels import label as label
 from .loading import load as load
-from .papers import plan_reproduction as plan_reproduction
-from .papers import reproduce as reproduce
 from .predictions import predict as predict
 from .results import Distilled as Distilled
 from .results import Sweep as Sweep

@@ -6,21 +6,19 @@ Models, records and scores are kept in the output folder. The same call continue
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.reproduction.files import ClaimEntry, PaperFile, Scale, read_paper
+from raysent.progress import messages
+from raysent.reproduction.cost import ModelEstimate, estimate
+from raysent.reproduction.files import PaperFile, Scale, read_paper
 from raysent.reproduction.making import Graph
 from raysent.reproduction.scores import ClaimResult, Scores, TableResult, claim_result, reported_rows
 from raysent.storage import read_json, write_json
 
 RESULTS_FILE = "results.json"
-OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -43,81 +41,95 @@ class Reproduction:
 
 
 def reproduce(
-    name: str,
+    paper: str,
     *,
-    data: Path,
-    output: Path,
-    scale: Scale = "small",
     tables: Sequence[str] | None = None,
     claims: Sequence[str] = (),
+    scale: Scale = "small",
+    data: str | Path = "data",
+    output: str | Path | None = None,
     max_hours: float | None = None,
-    progress: OnProgress | None = None,
+    progress: bool = True,
 ) -> Reproduction:
-    """Make a paper's models and evaluate them.
+    """Train a paper's models and evaluate them beside the reported figures; continues after an interruption.
 
     Args:
-        name: A shipped paper, or a file.
-        data: Folder of the datasets, with `senteval/` in it.
-        output: Folder of models, records and results; a second call continues there.
-        scale: `small`, or `paper` for the published settings.
+        paper: Name of a shipped paper, such as ``quick_thoughts``, or a file.
         tables: Numbers of the tables; all by default.
-        claims: Names of claims to run on several seeds; `all` for every one.
+        claims: Claims to run on several seeds; ``all`` for every one.
+        scale: ``small``, or ``paper`` for the published settings.
+        data: Folder of corpora, pairs, vectors and tasks.
+        output: Folder of models, records and results; ``runs/PAPER-SCALE`` by default.
         max_hours: No model is begun after this time.
-        progress: Called with a line for every model, table and claim.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        Tables and claims; what could not run has a reason.
 
     Raises:
-        ConfigError: If the paper, a table or a claim is unknown, or the paper's file is wrong.
+        ConfigError: If the paper, a table or a claim is unknown.
     """
-    paper = read_paper(name)
-    chosen = _chosen(paper.tables, tables, what="table", option="tables")
-    named = None if "all" in claims else claims
-    wanted = _chosen(paper.claims, named, what="claim", option="claims") if claims else []
-    runner = _Runner(Graph(paper, scale, data, output), max_hours=max_hours, progress=progress or (lambda _: None))
+    found = read_paper(paper)
+    numbers, names = _chosen(found, tables, claims)
+    folder = Path("runs") / f"{Path(paper).stem}-{scale}" if output is None else Path(output)
+    runner = _Runner(Graph(found, scale, Path(data), folder), max_hours=max_hours, shows_progress=progress)
     runner.graph.derive()
-    found_tables: list[TableResult] = []
-    found_claims: list[ClaimResult] = []
+    of_tables: list[TableResult] = []
+    of_claims: list[ClaimResult] = []
 
     def result() -> Reproduction:
-        return Reproduction(paper.title, scale, tuple(found_tables), tuple(found_claims), runner.hours)
+        return Reproduction(found.title, scale, tuple(of_tables), tuple(of_claims), runner.hours)
 
-    for number in chosen:
-        found_tables.append(runner.table(number))
-        _save(result(), output)
-    for claim in wanted:
-        found_claims.append(runner.claim(claim))
-        _save(result(), output)
+    for number in numbers:
+        of_tables.append(runner.table(number))
+        _save(result(), folder)
+    for claim in names:
+        of_claims.append(runner.claim(claim))
+        _save(result(), folder)
     return result()
 
 
-def wanted_models(paper: PaperFile, *, tables: Sequence[str] | None, claims: Sequence[str]) -> list[str]:
-    """Return the models of tables and claims, each once; arguments as for `reproduce`.
+def plan_reproduction(
+    paper: str,
+    *,
+    tables: Sequence[str] | None = None,
+    claims: Sequence[str] = (),
+    scale: Scale = "small",
+    data: str | Path = "data",
+) -> list[ModelEstimate]:
+    """Return the models of a paper's tables and claims, with parameters, hours and dollars; nothing is trained.
+
+    Arguments are those of `reproduce`.
+    """
+    found = read_paper(paper)
+    numbers, names = _chosen(found, tables, claims)
+    of_tables = [row.model for number in numbers for row in found.tables[number].models().values()]
+    arms = [arm for name in names for arm in (found.claims[name].better, found.claims[name].worse)]
+    wanted = dict.fromkeys([*of_tables, *(arm for arm in arms if arm is not None)])
+    return estimate(found, list(wanted), scale=scale, data=Path(data))
+
+
+def _chosen(paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the tables and claims that are asked for.
 
     Raises:
-        ConfigError: If a table or a claim is unknown.
+        ConfigError: If one is unknown.
     """
-    numbers = _chosen(paper.tables, tables, what="table", option="tables")
-    named = None if "all" in claims else claims
-    chosen = _chosen(paper.claims, named, what="claim", option="claims") if claims else []
-    of_tables = [row.model for number in numbers for row in paper.tables[number].models().values()]
-    arms = [arm for name in chosen for arm in (paper.claims[name].better, paper.claims[name].worse)]
-    return list(dict.fromkeys([*of_tables, *(arm for arm in arms if arm is not None)]))
-
-
-def _chosen(known: Mapping[str, Any], names: Sequence[str] | None, *, what: str, option: str) -> list[str]:
-    for name in names or ():
-        if name not in known:
-            hint = did_you_mean(name, list(known))
-            raise ConfigError(f"{option} {name}: no such {what}{hint}; known: {', '.join(known)}")
-    return list(known if names is None else names)
+    for what, known, names in (("table", paper.tables, tables or ()), ("claim", paper.claims, claims)):
+        for name in names:
+            if name not in known and (what, name) != ("claim", "all"):
+                hint = did_you_mean(name, list(known))
+                raise ConfigError(f"{what}s {name}: no such {what}{hint}; known: {', '.join(known)}")
+    return list(paper.tables if tables is None else tables), list(paper.claims if "all" in claims else claims)
 
 
 class _Runner:
     """Makes and evaluates what tables and claims need, each model once."""
 
-    def __init__(self, graph: Graph, *, max_hours: float | None, progress: OnProgress) -> None:
+    def __init__(self, graph: Graph, *, max_hours: float | None, shows_progress: bool) -> None:
         self.graph, self._paper = graph, graph.paper
         self._scores = Scores(graph)
-        self._max_hours, self._progress = max_hours, progress
+        self._max_hours, self._shows_progress = max_hours, shows_progress
         self._started = time.perf_counter()
         self._failed: dict[tuple[str, int], str] = {}
         self._made: set[tuple[str, int]] = set()
@@ -126,6 +138,10 @@ class _Runner:
     def hours(self) -> float:
         """Hours since the start."""
         return (time.perf_counter() - self._started) / 3600
+
+    def _progress(self, line: str) -> None:
+        if self._shows_progress:
+            messages.print(line, soft_wrap=True)
 
     def table(self, number: str) -> TableResult:
         """Make a table's models and evaluate them."""
@@ -208,33 +224,3 @@ def _save(result: Reproduction, output: Path) -> None:
     tables = {**before.get("tables", {}), **{table.number: asdict(table) for table in result.tables}}
     claims = {**before.get("claims", {}), **{claim.name: asdict(claim) for claim in result.claims}}
     write_json(path, {"paper": result.paper, "scale": result.scale, "tables": tables, "claims": claims})
-
-
-def claims_page(papers: Iterable[tuple[str, Path]]) -> str:
-    """Return a Markdown page of all claims of some papers: those with results, and those not run.
-
-    Args:
-        papers: Each paper's name, and the folder where it was reproduced; the folder may not exist.
-    """
-    parts = []
-    for name, folder in papers:
-        paper = read_paper(name)
-        path = folder / RESULTS_FILE
-        known = read_json(path).get("claims", {}) if path.is_file() else {}
-        lines = [_claim_line(entry, known.get(claim)) for claim, entry in paper.claims.items()]
-        head = "| claim | verdict | better | worse | difference, 95 % interval | seeds | tasks | why |"
-        parts.append("\n".join([f"## {paper.title} ({paper.paper})\n", head, "|---" * 8 + "|", *lines]))
-    return "\n\n".join(parts) + "\n"
-
-
-def _claim_line(entry: ClaimEntry, found: Mapping[str, Any] | None) -> str:
-    if found is None or found["verdict"] == "not run":
-        reason = entry.needs or (found or {}).get("reason") or entry.why
-        arms = f"| {entry.better or ''} | {entry.worse or ''} "
-        return f"| {entry.claim} | *not run* {arms}| | | {entry.measured} | {reason} |"
-    protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
-    sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)
-    arms = " | ".join(f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides)
-    low, high = found["interval"]
-    figures = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}] | {len(found['better'])}"
-    return f"| {entry.claim} | **{found['verdict']}** | {arms} | {figures} | {entry.measured} | {entry.why} |"
