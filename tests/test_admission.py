@@ -19,11 +19,11 @@ from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.cluster import fleet as fleet_module
+from raysent.cluster.account import Machine
 from raysent.cluster.fleet import (
     AwsMachines,
     Fleet,
     FleetSettings,
-    Instance,
     MachineList,
     cluster_held,
     num_slots,
@@ -417,7 +417,7 @@ def test_fleet_keeps_the_cheapest_workers_that_evaluations_need(tmp_path, monkey
     assert _most(tmp_path) == {"g6": 8, "g5": 8}
     provider.is_down = False
     types = ["g6", "g6", "g5", "g5"]
-    provider.listed = [Instance(f"i-{place}", name, TYPES[name]["labels"], 0.0) for place, name in enumerate(types)]
+    provider.listed = [Machine(f"i-{place}", name, TYPES[name]["labels"], 0.0) for place, name in enumerate(types)]
     fleet.machines()
     fleet.keep()
     assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 2, "g5": 2}, 0.0)
@@ -436,8 +436,8 @@ def test_end_of_the_cluster_terminates_workers_and_shortens_the_lease(tmp_path):
     """The head itself stays for those who follow the sweep; a cloud that does not answer is no error."""
     provider, folder = _Listed(), tmp_path / "fleet"
     labels = TYPES["g6"]["labels"]
-    provider.listed = [Instance("i-head", "head", labels, 0.0), Instance("i-1", "g6", labels, 0.0)]
-    provider.listed.append(Instance("i-2", "g6", labels, 0.0, ended=5.0))
+    provider.listed = [Machine("i-head", "head", labels, 0.0), Machine("i-1", "g6", labels, 0.0)]
+    provider.listed.append(Machine("i-2", "g6", labels, 0.0, ended=5.0))
     with cluster_held(_settings(tmp_path), is_kept=False, provider=provider):
         assert (folder / "lease").read_text() == "3600"
     assert provider.terminated == ["i-1"]
@@ -452,7 +452,7 @@ def test_the_last_of_two_sweeps_ends_the_cluster(tmp_path):
     """The first to end terminates its own workers; lease, permit and workers of the other stay, whoever launched it."""
     provider, folder, labels = _Listed(), tmp_path / "fleet", TYPES["g6"]["labels"]
     one, two = (replace(_settings(tmp_path), sweep=name) for name in ("one", "two"))
-    provider.listed = [Instance(f"i-{name}", "g6", labels, 0.0, sweep=name) for name in ("one", "two", "dead")]
+    provider.listed = [Machine(f"i-{name}", "g6", labels, 0.0, sweep=name) for name in ("one", "two", "dead")]
     Record(folder, "two").permit_path.parent.mkdir(parents=True)
     Record(folder, "two").permit_path.write_text('{"until": 9e9, "launches": {"g6": 3}}')
     with cluster_held(two, is_kept=False, provider=provider):
@@ -499,8 +499,8 @@ def test_the_head_is_paid_once_by_one_sweep_after_the_other(tmp_path):
     provider, labels = _Listed(), TYPES["g6"]["labels"]
     one, two = (replace(_settings(tmp_path), sweep=name) for name in ("one", "two"))
     lists = [MachineList(each, provider, clock=lambda: provider.now) for each in (one, two)]
-    provider.listed = [Instance("i-head", "head", labels, 900.0, sweep="one", is_head=True)]
-    provider.listed += [Instance(f"i-{name}", "g6", labels, 950.0, sweep=name) for name in ("one", "two")]
+    provider.listed = [Machine("i-head", "head", labels, 900.0, sweep="one", is_head=True)]
+    provider.listed += [Machine(f"i-{name}", "g6", labels, 950.0, sweep=name) for name in ("one", "two")]
     with cluster_held(two, is_kept=True, provider=provider):
         with cluster_held(one, is_kept=True, provider=provider):
             for provider.now in (1000.0, 1100.0):
@@ -529,7 +529,7 @@ def test_fleet_terminates_machines_that_do_not_join(tmp_path, monkeypatch):
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-2"})
     provider = _Listed()
     fleet = _fleet(tmp_path, provider, types={"g6": TYPES["g6"]})
-    provider.listed = [Instance(name, "g6", TYPES["g6"]["labels"], 1000.0) for name in ("i-1", "i-2")]
+    provider.listed = [Machine(name, "g6", TYPES["g6"]["labels"], 1000.0) for name in ("i-1", "i-2")]
     provider.now = 1901.0
     fleet.machines()
     waiting = fleet.update(Funds(), num_trials=4)
@@ -592,7 +592,7 @@ def test_a_machine_that_ended_long_ago_stays_closed(tmp_path, has_record):
     launched = provider.now - 2400
     if has_record:
         Record(tmp_path / "fleet").write("launched", "g6", instance="i-1")
-    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], launched, ended=provider.now)]
+    provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], launched, ended=provider.now)]
     machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
     assert _charged(tmp_path, provider, machines) == pytest.approx(2400, abs=0.01)
     provider.listed = []
@@ -610,7 +610,7 @@ def test_a_machine_without_a_closing_line_ends_when_it_was_last_seen(tmp_path, h
     launched = provider.now - 1000
     if has_record:
         Record(tmp_path / "fleet").write("launched", "g6", instance="i-1")
-    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], launched)]
+    provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], launched)]
     machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
     config = CostConfig(machines={"g6.xlarge": 3600.0}, poll="15s")
     CostTracker(tmp_path, config, nodes=dict, machines=machines.times, clock=lambda: provider.now).funds()
@@ -629,7 +629,7 @@ def test_a_wrong_clock_of_the_head_charges_no_machine_less(tmp_path, off_s):
     provider.now = cloud_s = 100_000.0
     head_s = cloud_s + off_s
     found = MachineList(_settings(tmp_path), provider, since=head_s - 300, clock=lambda: provider.now + off_s)
-    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], cloud_s + 10)]
+    provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], cloud_s + 10)]
     provider.now += 200
     assert _seconds(found.times()) == {"i-1": (190, True)}
     provider.listed = []

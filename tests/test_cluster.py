@@ -24,8 +24,8 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 import raysent
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, Launcher, read_cluster, read_token
+from raysent.cluster.account import check_inputs, check_ready, check_roles
 from raysent.cluster.launcher import make_token, run_process, wheel_version, write_constraints, write_wheel
-from raysent.cluster.readiness import check_inputs, check_ready, check_roles
 from raysent.errors import ArtifactError, CloudError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"

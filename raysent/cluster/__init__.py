@@ -1,9 +1,8 @@
 """A Ray cluster on AWS, from `cluster.yaml` to running machines and back.
 
-cluster_file.py  reads `cluster.yaml` and fills in its placeholders
-checks.py        the rules for `cluster.yaml`
+cluster_file.py  reads `cluster.yaml`, checks it, and fills in its placeholders
 policies.py      IAM policies of its machines
-account.py       its security group, roles and machines in the AWS account
+account.py       its security group, roles and machines in the AWS account; what keeps it from being launched
 fleet.py         the machines of a running sweep: admitted, billed from AWS's list, terminated
 sharing.py       several sweeps on one cluster: which are alive, and which pays for the head
 slurm.py         a sweep as one file for sbatch
@@ -15,7 +14,6 @@ following.py     a submitted sweep followed through broken connections, and stop
 stored.py        what is stored with a submitted run
 head.py          what the head runs for a submitted sweep
 jobs.py          commands through Ray's job API; download of results
-readiness.py     what keeps a cluster from being launched
 """
 
 import lazy_loader

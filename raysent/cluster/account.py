@@ -1,4 +1,7 @@
-"""A cluster in the AWS account: security group, roles and machines. boto3 finds the credentials."""
+"""A cluster in the AWS account: security group, roles and machines. boto3 finds the credentials.
+
+What keeps a cluster from being launched is found before it costs money: one line each, with what mends it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import datetime
 import functools
 import ipaddress
 import json
+import math
 import re
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import boto3
@@ -27,43 +33,72 @@ from raysent.cluster.policies import (
     worker_policy,
     worker_role,
 )
+from raysent.cost import MARKET_LABEL, TYPE_LABEL
 from raysent.errors import CloudError, ConfigError
 
 _CHECK_IP = "https://checkip.amazonaws.com"
 # Start of the name of a role's policy for what a sweep reads, one for each sweep, beside the one named `raysent`.
 _INPUTS = "raysent-inputs"
-_ALIVE = ["pending", "running", "stopping", "stopped"]
+_ALIVE = ("pending", "running", "stopping", "stopped")
+# Start of an instance type -> AWS's quotas of vCPUs for it: on demand, spot. The last one is for all other types.
+_QUOTAS = {
+    "p": ("L-417A185B", "L-7212CCBC"),
+    "g": ("L-DB2E81BA", "L-3819A6DF"),
+    "vt": ("L-DB2E81BA", "L-3819A6DF"),
+    "": ("L-1216C47A", "L-34B43A08"),
+}
+_ENDED = ("terminated", "shutting-down")
+_ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) (?:GMT|UTC)\)")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance with raysent's tag.
+    """A machine in the cloud's list.
 
     Attributes:
-        name: Its instance id.
+        name: Its id.
+        node_type: Its type in the cluster file; empty if unknown.
+        labels: Its instance type and market, which determine its price.
+        launched: Unix seconds of its launch.
+        ended: Unix seconds of its end; None while it is billed; NaN if it has ended at an unknown time.
+        is_interrupted: Whether the cloud ended it.
+        sweep: The sweep that it was launched for; empty if unknown.
+        is_head: Whether it is its cluster's head.
         cluster: Name of its cluster.
-        sweep: The sweep that it was started for.
-        instance_type: As in g5.xlarge.
-        market: `spot` or `on-demand`.
         state: Its state at AWS, as in running.
         zone: As in us-east-1a.
         address: Its public address; empty if it has none.
-        launched: When it was started.
         expires: When it terminates itself; None if its tag cannot be read.
-        is_head: Whether it is its cluster's head.
     """
 
     name: str
-    cluster: str
-    sweep: str
-    instance_type: str
-    market: str
-    state: str
-    zone: str
-    address: str
-    launched: datetime.datetime
-    expires: datetime.datetime | None
+    node_type: str
+    labels: Mapping[str, str]
+    launched: float
+    ended: float | None = None
+    is_interrupted: bool = False
+    sweep: str = ""
     is_head: bool = False
+    cluster: str = ""
+    state: str = ""
+    zone: str = ""
+    address: str = ""
+    expires: datetime.datetime | None = None
+
+    @property
+    def instance_type(self) -> str:
+        """As in g5.xlarge."""
+        return self.labels[TYPE_LABEL]
+
+    @property
+    def market(self) -> str:
+        """`spot` or `on-demand`."""
+        return self.labels[MARKET_LABEL]
+
+    @property
+    def launched_at(self) -> datetime.datetime:
+        """When it was launched, in UTC."""
+        return datetime.datetime.fromtimestamp(self.launched, datetime.UTC)
 
     def is_orphan(self, now: datetime.datetime) -> bool:
         """Return whether the machine has outlived its time to live, or that time is unknown."""
@@ -203,13 +238,8 @@ class Account:
         Args:
             cluster: Name of their cluster; None for all clusters.
         """
-        filters = [{"Name": "instance-state-name", "Values": _ALIVE}]
-        tag = {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]} if cluster else None
-        filters.append(tag or {"Name": "tag-key", "Values": [CLUSTER_TAG]})
-        with aws_errors(f"machines in {self.region}"):
-            pages = list(self.ec2.get_paginator("describe_instances").paginate(Filters=filters))
-        found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-        return sorted(map(_machine, found), key=lambda machine: (machine.launched, machine.name))
+        _, found = list_machines(self.ec2, cluster, states=_ALIVE)
+        return sorted(found, key=lambda machine: (machine.launched, machine.name))
 
     def terminate(self, machines: Sequence[Machine]) -> None:
         """Terminate machines.
@@ -318,6 +348,101 @@ class Account:
                         self.iam.delete_role_policy(RoleName=role, PolicyName=name)
 
 
+def check_ready(cluster: ClusterFile, account: Account) -> None:
+    """Check that AWS can launch a cluster: its image and disks, its storage, and quotas for its machines.
+
+    Raises:
+        CloudError: For the first thing that is missing.
+    """
+    account.account_id()
+    _check_image(cluster, account)
+    try:
+        account.has_objects(cluster.settings.storage)
+    except CloudError as error:
+        bucket, region = cluster.settings.bucket, cluster.region
+        raise CloudError(f"{error}; if there is no such bucket: aws s3 mb s3://{bucket} --region {region}") from None
+    _check_quotas(cluster, account)
+
+
+def check_inputs(account: Account, inputs: Sequence[str]) -> None:
+    """Check that there is something at every ``s3://`` address that a sweep reads.
+
+    Raises:
+        CloudError: For the first address without.
+    """
+    for address in inputs:
+        try:
+            found = account.has_objects(address)
+        except CloudError as error:
+            raise CloudError(f"{error}; 'aws s3 ls {address}' must work here") from None
+        if not found:
+            raise CloudError(f"{address}: nothing is there; 'aws s3 cp --recursive FOLDER {address}' uploads it")
+
+
+def check_roles(cluster: ClusterFile, account: Account, inputs: Sequence[str]) -> None:
+    """Check that nothing denies the roles of a cluster to read what a sweep reads, as IAM simulates it.
+
+    Raises:
+        CloudError: For the first address that is denied. An account without the right to simulate is no error.
+    """
+    for address in inputs:
+        for role in (head_role(cluster.name), worker_role(cluster.name)):
+            denied: list[str] = []
+            with contextlib.suppress(CloudError):
+                denied = account.denied(role, address)
+            if denied:
+                raise CloudError(
+                    f"{address}: {role} may not {' and '.join(denied)}: a boundary or a policy of the organization "
+                    f"denies it; 'aws iam get-role --role-name {role}' shows the boundary"
+                )
+
+
+def _check_image(cluster: ClusterFile, account: Account) -> None:
+    listing = (
+        f"AWS lists its images: aws ssm get-parameters-by-path --region {cluster.region} --recursive "
+        "--path /aws/service/deeplearning/ami/x86_64 --query Parameters[].Name"
+    )
+    try:
+        name = account.image(cluster)
+        found = account.describe_image(name)
+    except CloudError as error:
+        raise CloudError(f"{error}; {listing}") from None
+    if found is None or found.get("State") != "available":
+        raise CloudError(f"{name}: no such image in {cluster.region}; {listing}")
+    root = str(found.get("RootDeviceName", ""))
+    disks = {str(one.get("DeviceName")): one.get("Ebs", {}) for one in found.get("BlockDeviceMappings", [])}
+    needed = int(disks.get(root, {}).get("VolumeSize", 0))
+    for kind, node in cluster.node_types.items():
+        given = {one["DeviceName"]: one.get("Ebs", {}) for one in node["node_config"].get("BlockDeviceMappings", [])}
+        if given and root not in given:
+            raise CloudError(
+                f"{name}: its disk is {root}; set DeviceName of {kind} to it, or the machine gets another disk"
+            )
+        size = int(given.get(root, {}).get("VolumeSize", needed))
+        if size < needed:
+            raise CloudError(f"{name}: needs {needed} GiB; {kind} has {size}: raise its VolumeSize")
+
+
+def _check_quotas(cluster: ClusterFile, account: Account) -> None:
+    """Check that the quotas of vCPUs allow a machine of one type at least; new accounts have none for GPUs."""
+    refusals = []
+    for name, kind in cluster.worker_types.items():
+        instance_type, needed = kind["node_config"]["InstanceType"], float(kind["resources"]["CPU"])
+        family = next((one for one in _QUOTAS if instance_type.startswith(one)), "")
+        code = _QUOTAS[family][cluster.markets[name] == "spot"]
+        allowed = account.quota(code)
+        if allowed is None or allowed >= needed:
+            return
+        wanted = needed * int(kind.get("max_workers", cluster.max_workers))
+        refusals.append(
+            f"the quota {code} allows {allowed:g} vCPUs, and one {instance_type} needs {needed:g}; request more: aws "
+            f"service-quotas request-service-quota-increase --region {cluster.region} --service-code ec2 "
+            f"--quota-code {code} --desired-value {wanted:g}"
+        )
+    if refusals:
+        raise CloudError(f"{cluster.path}: available_node_types: no type of worker can be launched: {refusals[0]}")
+
+
 def _inputs_of(sweep: str) -> str:
     return f"{_INPUTS}-{re.sub(r'[^A-Za-z0-9_+=,.@-]', '-', sweep)}"[:128]
 
@@ -326,21 +451,54 @@ def _group_name(cluster: ClusterFile) -> str:
     return f"raysent-{cluster.name}"
 
 
-def _machine(instance: Mapping[str, Any]) -> Machine:
-    tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+def list_machines(ec2: Any, cluster: str | None, *, states: Sequence[str] | None = None) -> tuple[float, list[Machine]]:
+    """Return AWS's time, and the machines with raysent's tag.
+
+    Args:
+        ec2: A boto3 client of EC2.
+        cluster: Name of their cluster; None for all clusters.
+        states: The states that count; None for all, also the ended ones that AWS still lists.
+
+    Raises:
+        CloudError: If AWS does not answer.
+    """
+    tag = {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]} if cluster else None
+    filters = [tag or {"Name": "tag-key", "Values": [CLUSTER_TAG]}]
+    filters += [] if states is None else [{"Name": "instance-state-name", "Values": list(states)}]
+    with aws_errors("describe_instances"):
+        pages = list(ec2.get_paginator("describe_instances").paginate(Filters=filters))
+    now = time.time()  # this machine's clock may be wrong: the cloud's is taken where it is given
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        now = parsedate_to_datetime(pages[-1]["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+    found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
+    return now, [_machine(one) for one in found]
+
+
+def _machine(found: Mapping[str, Any]) -> Machine:
+    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
+    ended: float | None = None
+    if found["State"]["Name"] in _ENDED:
+        at = _ENDED_AT.search(found.get("StateTransitionReason", ""))
+        ended = _utc(at[1], "%Y-%m-%d %H:%M:%S").timestamp() if at else math.nan
     expires = None
     with contextlib.suppress(ValueError):
-        expires = datetime.datetime.strptime(tags.get(EXPIRES_TAG, ""), TIME_FORM).replace(tzinfo=datetime.UTC)
+        expires = _utc(tags.get(EXPIRES_TAG, ""), TIME_FORM)
     return Machine(
-        name=instance["InstanceId"],
-        cluster=tags[CLUSTER_TAG],
+        found["InstanceId"],
+        tags.get("ray-user-node-type", ""),
+        {TYPE_LABEL: found["InstanceType"], MARKET_LABEL: found.get("InstanceLifecycle", "on-demand")},
+        found["LaunchTime"].timestamp(),
+        ended,
+        is_interrupted=found.get("StateReason", {}).get("Code", "").startswith("Server.Spot"),
         sweep=tags.get(SWEEP_TAG, ""),
-        instance_type=instance["InstanceType"],
-        market=instance.get("InstanceLifecycle", "on-demand"),
-        state=instance["State"]["Name"],
-        zone=instance["Placement"]["AvailabilityZone"],
-        address=instance.get("PublicIpAddress", ""),
-        launched=instance["LaunchTime"],
-        expires=expires,
         is_head=tags.get("ray-node-type") == "head",
+        cluster=tags.get(CLUSTER_TAG, ""),
+        state=found["State"]["Name"],
+        zone=found.get("Placement", {}).get("AvailabilityZone", ""),
+        address=found.get("PublicIpAddress", ""),
+        expires=expires,
     )
+
+
+def _utc(text: str, form: str) -> datetime.datetime:
+    return datetime.datetime.strptime(text, form).replace(tzinfo=datetime.UTC)

@@ -15,18 +15,15 @@ machines that it was launched for, and the head is paid by one of them at a time
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import math
 import os
-import re
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,13 +32,12 @@ import ray
 from botocore.config import Config
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
-from raysent.cluster.account import aws_errors
-from raysent.cluster.cluster_file import CLUSTER_TAG, FLEET_FOLDER, LEASE_FILE, SWEEP_TAG, ClusterFile
+from raysent.cluster.account import Machine, aws_errors, list_machines
+from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile
 from raysent.cluster.gate import LAUNCHED, REFUSED, Record, tag_of
 from raysent.cluster.sharing import Sharing, replace_file
 from raysent.cost import (
     MARKET_LABEL,
-    TYPE_LABEL,
     Admission,
     Budget,
     CostConfig,
@@ -72,40 +68,12 @@ UNSEEN_S = JOIN_S + LIST_LAG_S
 
 # The sweep waits for the cloud's list at every poll; without an answer, the last list remains in use.
 _PATIENCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
-_NODE_TYPE_TAG, _KIND_TAG = "ray-user-node-type", "ray-node-type"
-_ENDED = ("terminated", "shutting-down")
-_ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) (?:GMT|UTC)\)")
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A machine in the cloud's list.
-
-    Attributes:
-        name: Its id.
-        node_type: Its type in the cluster file; empty if unknown.
-        labels: Its instance type and market, which determine its price.
-        launched: Unix seconds of its launch.
-        ended: Unix seconds of its end; None while it is billed; NaN if it has ended at an unknown time.
-        is_interrupted: Whether the cloud ended it.
-        sweep: The sweep that it was launched for; empty if unknown.
-        is_head: Whether it is the cluster's head.
-    """
-
-    name: str
-    node_type: str
-    labels: Mapping[str, str]
-    launched: float
-    ended: float | None = None
-    is_interrupted: bool = False
-    sweep: str = ""
-    is_head: bool = False
 
 
 class Provider(Protocol):
     """What a running sweep needs of a cloud."""
 
-    def instances(self) -> tuple[float, list[Instance]]:
+    def instances(self) -> tuple[float, list[Machine]]:
         """Return the cloud's time, and every machine of the cluster: also the ended ones that it still lists.
 
         Raises:
@@ -134,13 +102,9 @@ class AwsMachines:
         self._cluster = cluster
         self._ec2 = ec2 or boto3.client("ec2", region_name=region, config=_PATIENCE)
 
-    def instances(self) -> tuple[float, list[Instance]]:
+    def instances(self) -> tuple[float, list[Machine]]:
         """Return AWS's time and all machines with the cluster's tag."""
-        filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}]
-        with aws_errors("describe_instances"):
-            pages = list(self._ec2.get_paginator("describe_instances").paginate(Filters=filters))
-        found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-        return _time_of(pages[-1]), [_instance(one) for one in found]
+        return list_machines(self._ec2, self._cluster)
 
     def terminate(self, names: Sequence[str]) -> None:
         """Terminate machines."""
@@ -260,7 +224,7 @@ class MachineList:
             since: Unix seconds from which on machines are charged to this sweep, by this machine's clock.
             clock: Returns Unix seconds, by this machine's clock, which may differ from the cloud's.
         """
-        self.instances: list[Instance] = []
+        self.instances: list[Machine] = []
         self._settings, self._provider, self._since, self._clock = settings, provider, since, clock
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
@@ -318,7 +282,7 @@ class MachineList:
                 found[name] = MachineTime(labels, seconds, is_open=is_new, is_end_known=is_new)
         return found
 
-    def _time(self, one: Instance, since: float) -> MachineTime:
+    def _time(self, one: Machine, since: float) -> MachineTime:
         is_end_known = one.ended is None or not math.isnan(one.ended)
         until = one.ended if one.ended is not None and is_end_known else self.now
         return MachineTime(
@@ -619,34 +583,4 @@ def _too_small(types: Mapping[str, Mapping[str, Any]], layout: Layout) -> str:
     return (
         f"available_node_types: one machine must hold a worker of {layout.cpus_per_worker} cores and "
         f"{layout.gpus_per_worker:g} GPUs; {shapes}; lower limits.gpus_per_worker, or add a larger type"
-    )
-
-
-def _time_of(page: Mapping[str, Any]) -> float:
-    """Return the cloud's time of a response, else this machine's: its clock may be wrong."""
-    with contextlib.suppress(KeyError, ValueError, TypeError):
-        return parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
-    return time.time()
-
-
-def _instance(found: Mapping[str, Any]) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
-    labels = {TYPE_LABEL: found["InstanceType"], MARKET_LABEL: found.get("InstanceLifecycle", "on-demand")}
-    ended: float | None = None
-    if found["State"]["Name"] in _ENDED:
-        at = _ENDED_AT.search(found.get("StateTransitionReason", ""))
-        ended = math.nan
-        if at:
-            moment = datetime.datetime.strptime(at[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=datetime.UTC)
-            ended = moment.timestamp()
-    reason = found.get("StateReason", {}).get("Code", "")
-    return Instance(
-        found["InstanceId"],
-        tags.get(_NODE_TYPE_TAG, ""),
-        labels,
-        found["LaunchTime"].timestamp(),
-        ended,
-        is_interrupted=reason.startswith("Server.Spot"),
-        sweep=tags.get(SWEEP_TAG, ""),
-        is_head=tags.get(_KIND_TAG) == "head",
     )

@@ -29,11 +29,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import raysent
-from raysent.cluster.account import Account
+from raysent.cluster.account import Account, check_inputs, check_ready, check_roles
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile, self_destruct
 from raysent.cluster.gate import tag_of
 from raysent.cluster.jobs import ConnectionLostError
-from raysent.cluster.readiness import check_inputs, check_ready, check_roles
 from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
 from raysent.platforms import user_folder
@@ -245,7 +244,7 @@ class Launcher(Head):
         if head is not None and not self.file.exists():
             raise CloudError(
                 f"{self.cluster.path}: cluster_name: '{self.cluster.name}' is taken: its head {head.name} is running "
-                f"since {head.launched:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
+                f"since {head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
             )
         check_inputs(self.account, inputs)
         if head is None:

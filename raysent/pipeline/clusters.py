@@ -37,6 +37,8 @@ from raysent.progress import messages
 from raysent.sweeps.space import SearchSpace, find_space
 
 _CLUSTER = "cluster.yaml"
+# What the status of a cluster says of a machine.
+_SHOWN = ("name", "cluster", "sweep", "instance_type", "market", "state", "zone", "address", "is_head")
 
 
 @dataclass(frozen=True)
@@ -275,8 +277,8 @@ class ClusterStatus:
         """Return the machines as plain values."""
         return [
             {
-                **vars(one),
-                "launched": one.launched.isoformat(),
+                **{name: getattr(one, name) for name in _SHOWN},
+                "launched": one.launched_at.isoformat(),
                 "expires": one.expires and one.expires.isoformat(),
                 "is_orphan": one.is_orphan(_now()),
             }

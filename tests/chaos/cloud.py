@@ -20,7 +20,8 @@ from typing import Any
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from chaos.driver import write_whole
-from raysent.cluster.fleet import FleetSettings, Instance
+from raysent.cluster.account import Machine
+from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.gate import LaunchGate
 
 HEAD, FIRST, SECOND = "head", "first", "second"
@@ -107,11 +108,11 @@ class Listed:
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def instances(self) -> tuple[float, list[Instance]]:
+    def instances(self) -> tuple[float, list[Machine]]:
         """Return the cloud's time and every machine."""
         self._cloud.answer()
         found = [
-            Instance(name, one["type"], one["labels"], one["launched"], one["ended"])
+            Machine(name, one["type"], one["labels"], one["launched"], one["ended"])
             for name, one in self._cloud.all().items()
         ]
         return self._cloud.now, found
