@@ -324,7 +324,7 @@ def _worker_node(head) -> str:
     code = (
         "import sys, time; from raysent.preemption.ray_nodes import _control_service\n"
         "while True:\n"
-        "    client, _ = _control_service(sys.argv[1]); nodes = client.get_all_node_info(timeout=10)\n"
+        "    with _control_service(sys.argv[1]) as client: nodes = client.get_all_node_info(timeout=10)\n"
         "    found = [key.hex() for key, node in nodes.items() if node.state == 0 and not node.is_head_node]\n"
         "    if found: print(found[0]); break\n"
         "    time.sleep(0.2)\n"

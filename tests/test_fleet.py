@@ -14,7 +14,7 @@ from object_store import CREDENTIALS
 
 from raysent.cluster.prices import LiveSpot
 from raysent.config import parse_yaml
-from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
+from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines, num_lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
@@ -210,7 +210,7 @@ def _space(**cost: Any):
 
 def test_num_workers_fit_into_dollars_an_hour_beside_the_head():
     """The head and each worker at its worst price; as many as may come where nothing limits dollars."""
-    assert num_affordable(3.0, fixed_usd=0.3, each_usd=0.9) == 3
+    assert num_workers(_space(machines=MACHINES, max_hourly="3usd"), most=8, head_usd=0.3, each_usd=0.9) == 3
     assert num_workers(_space(machines=MACHINES), most=8, head_usd=0.2, each_usd=1.0) == 8
     assert num_workers(_space(machines=MACHINES, max_hourly="3.2usd"), most=8, head_usd=0.2, each_usd=1.0) == 3
     assert num_workers(_space(machines=MACHINES, max_hourly="30usd"), most=8, head_usd=0.2, each_usd=1.0) == 8

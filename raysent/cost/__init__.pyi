@@ -26,7 +26,6 @@ from .prices import Price as Price
 from .prices import PriceList as PriceList
 from .prices import Prices as Prices
 from .prices import SpotUsd as SpotUsd
-from .prices import num_affordable as num_affordable
 from .prices import on_demand_price as on_demand_price
 from .prices import own_price as own_price
 from .prices import price_list as price_list

@@ -13,7 +13,7 @@ admission. A type that the cloud refuses is skipped for a while, and the type of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from raysent.cost.budget import Budget, Funds
@@ -50,15 +50,7 @@ class MachineType:
 
 @dataclass
 class _Counts:
-    """The launches of one type.
-
-    Attributes:
-        num_admitted: Launches that were admitted, over the whole sweep.
-        num_launched: Launches that the cloud has accepted, over the whole sweep.
-        skip_until_s: The type is not launched before this time.
-        reason: Why it is skipped.
-        refused_s: When it was refused.
-    """
+    """The launches of one type over the whole sweep: admitted, and accepted by the cloud; and why it is skipped."""
 
     num_admitted: int = 0
     num_launched: int = 0
@@ -200,7 +192,8 @@ class Admission:
         free = num_slots - sum(self.types[name].num_slots * num for name, num in running.items() if name in self.types)
         free -= sum(self.types[name].num_slots * counts.num_in_flight for name, counts in self._counts.items())
         reasons: dict[str, str] = {}
-        for kind in self._in_order(is_urgent):
+        order = sorted(self.types.values(), key=lambda kind: (is_urgent and kind.market == "spot", -kind.priority))
+        for kind in order:
             while free > 0:
                 reason = self._refusal(kind, now_s=now_s, funds=funds, running=running)
                 if reason:
@@ -210,9 +203,6 @@ class Admission:
                 free -= kind.num_slots
         targets = {name: running.get(name, 0) + self._counts[name].num_in_flight for name in self.types}
         return Plan(targets, self._launches(), self._waiting(reasons, now_s=now_s) if free > 0 else "")
-
-    def _in_order(self, is_urgent: bool) -> Iterable[MachineType]:
-        return sorted(self.types.values(), key=lambda kind: (is_urgent and kind.market == "spot", -kind.priority))
 
     def _refusal(self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]) -> str:
         counts = self._counts[kind.name]

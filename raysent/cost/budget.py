@@ -164,8 +164,3 @@ class Budget:
 def permit_s(poll_s: float) -> float:
     """Return for how long a permit that is renewed at every poll is valid, in seconds."""
     return max(MIN_PERMIT_S, PERMIT_POLLS * poll_s)
-
-
-def uncovered_s(poll_s: float, terminate_s: float) -> float:
-    """Return the longest that a machine is billed beyond what admission has reserved for it, in seconds."""
-    return permit_s(poll_s) + WATCH_S + SLOW_STOP_S - terminate_s

@@ -57,14 +57,7 @@ Write = Callable[[Entry], None]
 
 @dataclass
 class _Node:
-    """A machine that is being charged.
-
-    Attributes:
-        price: Its price.
-        start_s: When it started, on the caller's clock.
-        paid_until_s: The time up to which it is charged.
-        usd: Dollars charged so far.
-    """
+    """A machine that is being charged, on the caller's clock; `usd` is what it was charged so far."""
 
     price: Price
     start_s: float

@@ -144,17 +144,6 @@ def with_attached(price: Price, usd_per_hour: float) -> Price:
     )
 
 
-def num_affordable(limit_usd: float, *, fixed_usd: float, each_usd: float) -> int:
-    """Return how many machines fit into a limit beside those that run in any case.
-
-    Args:
-        limit_usd: Dollars an hour for all machines.
-        fixed_usd: Dollars an hour of the machines that run in any case.
-        each_usd: The most that each other machine costs an hour, in dollars; above 0.
-    """
-    return max(0, int((limit_usd - fixed_usd) / each_usd + 1e-9))
-
-
 @dataclass(frozen=True)
 class PriceList:
     """List prices as of one day.

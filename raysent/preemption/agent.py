@@ -174,12 +174,7 @@ class InstanceMetadata:
         return self._token
 
     def _request(self, path: str, *, headers: dict[str, str], method: str = "GET") -> str:
-        """Return the text of a response.
-
-        Raises:
-            HTTPError: If the service refuses.
-            MetadataError: If the service does not answer.
-        """
+        """Return the text of a response; an HTTPError if the service refuses."""
         request = urllib.request.Request(f"{self.endpoint}/{path}", headers=headers, method=method)
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
@@ -191,11 +186,7 @@ class InstanceMetadata:
 
 
 def _read_notice(text: str) -> Notice:
-    """Parse a notice such as ``{"action": "terminate", "time": "2026-11-21T08:22:00Z"}``.
-
-    Raises:
-        MetadataError: If the text has another format.
-    """
+    """Parse a notice such as ``{"action": "terminate", "time": "2026-11-21T08:22:00Z"}``."""
     try:
         values = parse_json(text)
         at = datetime.datetime.fromisoformat(values["time"])
@@ -247,7 +238,9 @@ class NodeAgent:
         try:
             notice = self.metadata.notice()
         except MetadataError as error:
-            self._log_failure(error)
+            if self._is_reachable:
+                _log.warning("%s; retried every %g s", error, self.poll_s)
+            self._is_reachable = False
             return
         self._is_reachable = True
         if notice is not None and notice != self._drained:
@@ -264,8 +257,3 @@ class NodeAgent:
             return
         self._drained = notice
         _log.warning("drained for %s in %.0f s", notice.action, left_s)
-
-    def _log_failure(self, error: MetadataError) -> None:
-        if self._is_reachable:
-            _log.warning("%s; retried every %g s", error, self.poll_s)
-        self._is_reachable = False

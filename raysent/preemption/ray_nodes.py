@@ -72,14 +72,11 @@ def drain_node(address: str, node_id: str, *, left_s: float, why: str) -> None:
     Raises:
         DrainError: If this version of Ray cannot drain, no cluster answers, or it refuses.
     """
-    client, reasons = _control_service(address)
     deadline_ms = int((time.time() + max(0.0, left_s)) * 1000)
-    try:
-        is_accepted, refusal = client.drain_node(
-            node_id, reasons.Value("DRAIN_NODE_REASON_PREEMPTION"), why, deadline_ms
-        )
-    except Exception as error:  # a private API may raise anything
-        raise _refused(address, error) from None
+    with _control_service(address) as client:
+        reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason
+        reason = reasons.Value("DRAIN_NODE_REASON_PREEMPTION")
+        is_accepted, refusal = client.drain_node(node_id, reason, why, deadline_ms)
     if not is_accepted:
         raise DrainError(f"{address}: must drain node {node_id[:12]}; refused: {refusal}")
 
@@ -90,11 +87,8 @@ def find_node(address: str, ips: Sequence[str]) -> str | None:
     Raises:
         DrainError: If this version of Ray cannot list nodes, or no cluster answers.
     """
-    client, _ = _control_service(address)
-    try:
+    with _control_service(address) as client:
         nodes = client.get_all_node_info(timeout=10)
-    except Exception as error:  # as above
-        raise _refused(address, error) from None
     for ip in ips:
         alive = [node_id for node_id, node in nodes.items() if node.state == 0 and node.node_manager_address == ip]
         if alive:
@@ -114,12 +108,9 @@ def renew_permit(address: str, name: str, machines: Sequence[str], *, seconds: f
     Raises:
         DrainError: If no cluster answers.
     """
-    client, _ = _control_service(address)
     values = {"renewal": uuid.uuid4().hex, "seconds": seconds, "machines": list(machines)}
-    try:
+    with _control_service(address) as client:
         client.internal_kv_put(_PERMITS + name.encode(), json.dumps(values).encode(), True, None, _PERMIT_TIMEOUT_S)
-    except Exception as error:  # as above
-        raise _refused(address, error) from None
 
 
 def permits_of(address: str, machine: str) -> dict[str, tuple[str, float]]:
@@ -128,12 +119,9 @@ def permits_of(address: str, machine: str) -> dict[str, tuple[str, float]]:
     Raises:
         DrainError: If no cluster answers.
     """
-    client, _ = _control_service(address, connect_s=_PERMIT_TIMEOUT_S)
-    try:
+    with _control_service(address, connect_s=_PERMIT_TIMEOUT_S) as client:
         names = client.internal_kv_keys(_PERMITS, None, _PERMIT_TIMEOUT_S)
         found = client.internal_kv_multi_get(names, None, _PERMIT_TIMEOUT_S) if names else {}
-    except Exception as error:  # as above
-        raise _refused(address, error) from None
     permits = {}
     for name, text in found.items():
         with contextlib.suppress(ValueError, KeyError, TypeError, UnicodeDecodeError):  # another program wrote it
@@ -191,36 +179,25 @@ class _Deadline:
         return (deadline_ms / 1000 if deadline_ms else self._noticed_s + USUAL_NOTICE_S) - now_s
 
 
-def _control_service(address: str, *, connect_s: float = _CONNECT_TIMEOUT_S) -> tuple[Any, Any]:
-    """Return a client of a cluster's control service (GCS), and its enumeration of drain reasons.
-
-    Args:
-        address: Address of the cluster, `host:port`.
-        connect_s: How long it may take to connect, in seconds.
-
-    Raises:
-        DrainError: If this version of Ray has no such client, or nothing answers.
-    """
+@contextlib.contextmanager
+def _control_service(address: str, *, connect_s: float = _CONNECT_TIMEOUT_S) -> Iterator[Any]:
+    """Yield a client of a cluster's control service (GCS); whatever fails inside the block is a DrainError."""
     try:
         # Ray's own connection timeout is as long as most of a notice.
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=connect_s).close()
-        # By name, because a later version of Ray may not have them.
-        client = importlib.import_module("ray._raylet").GcsClient
-        reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason
         with capture_stderr():
-            return client(address=address), reasons
-    except Exception as error:  # as above
-        raise _refused(address, error) from None
+            # By name, because a later version of Ray may not have it.
+            client = importlib.import_module("ray._raylet").GcsClient(address=address)
+        yield client
+    except Exception as error:  # a private API may raise anything
+        import ray  # noqa: PLC0415 - as above
 
-
-def _refused(address: str, error: Exception) -> DrainError:
-    import ray  # noqa: PLC0415 - as above
-
-    reason = " ".join(str(error).split())
-    if REFUSED_TOKEN in reason:
-        return DrainError(
-            f"{address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token and "
-            f"RAY_AUTH_TOKEN_PATH to the token's file"
-        )
-    return DrainError(f"{address}: must be a cluster whose nodes can be drained; Ray {ray.__version__}: {reason}")
+        reason = " ".join(str(error).split())
+        text = f"must be a cluster whose nodes can be drained; Ray {ray.__version__}: {reason}"
+        if REFUSED_TOKEN in reason:
+            text = (
+                "requires its token, and none or another was given; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to "
+                "the token's file"
+            )
+        raise DrainError(f"{address}: {text}") from None

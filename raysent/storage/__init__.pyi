@@ -28,6 +28,7 @@ from .lines import Line as Line
 from .lines import Lines as Lines
 from .lines import append_json_line as append_json_line
 from .lines import check_lines as check_lines
+from .lines import json_line as json_line
 from .lines import num_lines as num_lines
 from .lines import read_json_lines as read_json_lines
 from .mirror import address_of as address_of

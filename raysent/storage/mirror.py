@@ -102,9 +102,9 @@ def remove(path: Path) -> None:
         return
     with locked(path.parent):
         if path.suffix == LINES_SUFFIX:
-            for item in list_s3(address, kind=ArtifactError):
-                delete(item.address)
-        delete(address)
+            _delete_below(address)
+        else:
+            delete(address)
         path.unlink(missing_ok=True)
 
 
@@ -113,10 +113,14 @@ def remove_folder(folder: Path) -> None:
     address = remote_address(folder)
     if address is not None:
         with locked(folder):
-            for item in list_s3(address, kind=ArtifactError):
-                delete(item.address)
+            _delete_below(address)
             shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _delete_below(address: str) -> None:
+    for item in list_s3(address, kind=ArtifactError):
+        delete(item.address)
 
 
 def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
@@ -135,7 +139,8 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
     found: dict[Path, list[RemoteObject]] = {}
     for item in list_s3(address, kind=ArtifactError):
         path = folder / _inside(item, address)
-        is_wanted = not _is_hidden(path.relative_to(folder)) and not item.address.endswith("/")
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        is_wanted = not is_hidden and not item.address.endswith("/")
         if is_wanted and (with_checkpoints or not _is_in_checkpoint(path, folder)):
             found.setdefault(path.parent, []).append(item)
     folders = {path for path in _local_folders(folder) if with_checkpoints or not _is_in_checkpoint(path / "x", folder)}
@@ -162,21 +167,13 @@ def line_address(path: Path, number: int) -> str | None:
 
 
 def _inside(item: RemoteObject, address: str) -> str:
-    """Return an object's path relative to an address.
-
-    Raises:
-        ArtifactError: If the path would leave the folder.
-    """
+    """Return an object's path relative to an address; refuse one that would leave the folder."""
     inside = item.address.removeprefix(address).removeprefix("/").removesuffix("/")
     if item.address == address or any(part in ("", ".", "..") for part in inside.split("/")):
         raise ArtifactError(
             f"{item.address}: an object exists where a folder is needed, or its name leaves its folder; remove it"
         )
     return inside
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _root() -> Path:
@@ -231,11 +228,7 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
 
 
 def _line_objects(path: Path) -> list[RemoteObject]:
-    """Return the line objects of an append-only file, in order.
-
-    Raises:
-        ArtifactError: If one is missing between others.
-    """
+    """Return the line objects of an append-only file, in order; refuse a gap."""
     items = list_s3(address_of(path), kind=ArtifactError)
     for number, item in enumerate(items):
         if item.address != line_address(path, number):

@@ -11,7 +11,7 @@ import email.utils
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,7 +141,7 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
         except botocore.exceptions.ClientError as error:
             if error.response["Error"]["Code"] not in (*_EXISTS, *(_ABSENT if replaces else ())):
                 raise
-            found = _head(bucket, key)
+            found = _unless_absent(s3_client().head_object, address)
             return found is not None and found["Metadata"].get(_WRITER) == writer
     return True
 
@@ -174,16 +174,10 @@ def get_content(address: str) -> ObjectContent | None:
     Raises:
         ArtifactError: If it is damaged, or the object store refuses.
     """
-    import botocore.exceptions  # noqa: PLC0415 - as above
-
-    bucket, key = split_address(address)
     with s3_errors(address):
-        try:
-            found = s3_client().get_object(Bucket=bucket, Key=key)
-        except botocore.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] in _ABSENT:
-                return None
-            raise
+        found = _unless_absent(s3_client().get_object, address)
+        if found is None:
+            return None
         data = found["Body"].read()
     _check_whole(address, found, hashlib.sha256(data).hexdigest())
     now = email.utils.parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
@@ -196,9 +190,8 @@ def exists(address: str) -> bool:
     Raises:
         ArtifactError: If the object store refuses.
     """
-    bucket, key = split_address(address)
     with s3_errors(address):
-        return _head(bucket, key) is not None
+        return _unless_absent(s3_client().head_object, address) is not None
 
 
 def delete(address: str) -> None:
@@ -244,11 +237,13 @@ def _client(endpoint_url: str, process: int) -> Any:
     return boto3.session.Session().client("s3", config=config)
 
 
-def _head(bucket: str, key: str) -> Any:
+def _unless_absent(request: Callable[..., Any], address: str) -> Any:
+    """Return the answer to a request about an object, or None if there is none."""
     import botocore.exceptions  # noqa: PLC0415 - as above
 
+    bucket, key = split_address(address)
     try:
-        return s3_client().head_object(Bucket=bucket, Key=key)
+        return request(Bucket=bucket, Key=key)
     except botocore.exceptions.ClientError as error:
         if error.response["Error"]["Code"] in _ABSENT:
             return None
@@ -256,11 +251,7 @@ def _head(bucket: str, key: str) -> Any:
 
 
 def _check_whole(address: str, found: Any, sha256: str) -> None:
-    """Verify the SHA-256 of an object's content.
-
-    Raises:
-        ArtifactError: If it differs from that of the uploaded content.
-    """
+    """Verify the SHA-256 of an object's content."""
     if found["Metadata"].get(_HASH, sha256) != sha256:
         raise ArtifactError(f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it")
 
@@ -280,13 +271,14 @@ def s3_errors(address: str, *, kind: type[RaysentError] = ArtifactError) -> Iter
 
     try:
         yield
-    except botocore.exceptions.NoCredentialsError as error:
-        raise kind(f"{address}: boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID") from error
-    except (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError) as error:
+    except botocore.exceptions.BotoCoreError as error:
         reason = " ".join(str(error).split())
-        raise kind(f"{address}: the object store does not answer: {reason}; see AWS_ENDPOINT_URL_S3") from error
+        text = f"the object store cannot be used: {reason}"
+        if isinstance(error, botocore.exceptions.NoCredentialsError):
+            text = "boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
+        elif isinstance(error, (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError)):
+            text = f"the object store does not answer: {reason}; see AWS_ENDPOINT_URL_S3"
+        raise kind(f"{address}: {text}") from error
     except botocore.exceptions.ClientError as error:
         reason = _REFUSALS.get(error.response["Error"]["Code"]) or " ".join(str(error).split())
         raise kind(f"{address}: {reason}") from error
-    except botocore.exceptions.BotoCoreError as error:
-        raise kind(f"{address}: the object store cannot be used: {' '.join(str(error).split())}") from error

@@ -3,7 +3,9 @@
 A name stands for a class with these parts:
 
     Config            the model of its settings, those that a search space gives beside `type`
+    __init__          takes the space, its settings, and `seed`; a tracker `folder`, the run folder, where it may write
     replay_problem    optional: why its decisions cannot be derived again from a journal; empty where they can
+    TARGET            of a tracker, optional: the setting that `raysent track --to NAME:TARGET` gives
 
 `build` makes one for a space. Constructing a component checks it: it raises `ConfigError` where its settings do not
 fit the space, so that a mistake is found when the space is read. Some name a class of another library and its options

@@ -76,11 +76,9 @@ class BudgetPolicy:
         return self._budget.refusal(funds, need_usd=self._needed(running, [*running, *waiting]))
 
     def _needed(self, ahead: Sequence[Trial | None], left: Sequence[Trial]) -> float:
-        """Return what trials will cost up to their next rungs; one without a pace counts as the most expensive.
+        """Return what trials, None for one that is not drawn yet, will cost up to their next rungs.
 
-        Args:
-            ahead: The trials; None for one that is not drawn yet.
-            left: All trials that have not ended.
+        One without a pace counts as the most expensive, of those that have ended and of those that are left.
         """
         if self._budget.on_budget != "finish-rung":
             return 0.0

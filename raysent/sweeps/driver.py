@@ -157,11 +157,7 @@ def resume(  # noqa: PLR0913 - what a session may change
 
 
 def _check_rows(record: SweepRecord, facts: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to continue with trials that are ranked by other rows of tasks than those before them.
-
-    Raises:
-        DataError: If the rows are others.
-    """
+    """Refuse to continue with trials that are ranked by other rows of tasks than those before them."""
     before, now = (one.get("pool", {}).get("hash") for one in (record.facts or {}, facts))
     if record.space.metric == "downstream" and None not in (before, now) and before != now:
         raise DataError(

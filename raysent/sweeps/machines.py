@@ -22,7 +22,7 @@ import ray
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raysent.cost import Budget, Prices, num_affordable
+from raysent.cost import Budget, Prices
 from raysent.errors import ConfigError, RaysentError
 from raysent.progress import messages
 from raysent.reading import parse_json
@@ -395,7 +395,7 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
     limit_usd = space.cost.max_hourly_usd
     if limit_usd is None or not each_usd:
         return most
-    num = min(most, num_affordable(limit_usd, fixed_usd=head_usd, each_usd=each_usd))
+    num = min(most, int((limit_usd - head_usd) / each_usd + 1e-9))
     if num < 1:
         raise space.document.error(
             ("cost", "max_hourly"),

@@ -45,7 +45,10 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
         try:
             _check_memory(space, config, is_local=is_local)
             memory_bytes = max(memory_bytes, PROCESS_BYTES + estimate_bytes(config))
-            training_data = _opened(config, opened, progress)
+            key = source_key(config)
+            if key not in opened:
+                opened[key] = open_training_data(config, progress=progress)
+            training_data = opened[key]
             validator = check_run(config, training_data, num_workers=space.limits.workers_per_trial)
         except RaysentError as error:
             raise space.located(error, params) from None
@@ -61,24 +64,13 @@ def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator:
     if space.metric in BASELINES:
         sample = data.sample(_NUM_SAMPLED)
         pool["baselines"] = baseline_scores(space.metric, validator, sample, num_words=len(data.vocabulary))
-    return {"corpus": {"path": _path(config), **data.facts()}, "pool": pool}
+    return {"corpus": {"path": config.source.path, **data.facts()}, "pool": pool}
 
 
 def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:
     if space.limits.memory_bytes is not None:
         check_memory(config, space.limits.memory_bytes, source="limits.memory")
     check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
-
-
-def _opened(config: RunConfig, opened: dict[str, TrainingData], progress: Progress | None) -> TrainingData:
-    key = source_key(config)
-    if key not in opened:
-        opened[key] = open_training_data(config, progress=progress)
-    return opened[key]
-
-
-def _path(config: RunConfig) -> str | list[str]:
-    return config.source.path
 
 
 def _check_metric(space: SearchSpace, config: RunConfig) -> None:

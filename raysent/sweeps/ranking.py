@@ -151,12 +151,7 @@ def _configurations(results: Iterable[TrialResult]) -> list[list[TrialResult]]:
 
 
 def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tuple[tuple[float, ...], TrialResult]]:
-    """Yield the trials of a configuration, each with what the ranking sorts by.
-
-    Args:
-        configuration: The trials.
-        sign: Makes a smaller value the better one.
-    """
+    """Yield the trials of a configuration, each with what the ranking sorts by; `sign` makes a smaller value better."""
     middle = median_value(configuration)
     is_sound = not any(result.is_outranked or result.status in BROKEN for result in configuration)
     values = sorted(sign * result.value for result in configuration if _counts(result) and result.value is not None)

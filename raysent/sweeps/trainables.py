@@ -58,15 +58,6 @@ class DecisionStore:
         return self._decisions.setdefault((trial, index), asyncio.get_running_loop().create_future())
 
 
-def decision_reader(decisions: Any, trial: str) -> Any:
-    """Return a function that a worker calls with a report's index and that returns whether the trial continues."""
-
-    def ask(index: int) -> bool:
-        return bool(ray.get(decisions.wait_for.remote(trial, index)))
-
-    return ask
-
-
 ERROR_FILE = "error.txt"
 # Failures of disk or object store: the trial starts again from its last checkpoint, as when its process dies.
 STORAGE_ERRORS = (ArtifactError, OSError)
@@ -227,11 +218,7 @@ def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: An
 
 
 def _trained(trainer: Any, run: RunConfig, folder: Path) -> Message:
-    """Train a run by a trainer of Ray Train, and return the message of its end.
-
-    Raises:
-        ArtifactError: If the disk or the object store fails.
-    """
+    """Train a run by a trainer of Ray Train, and return the message of its end."""
     try:
         with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
             trainer.fit()
@@ -258,7 +245,7 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
             num_workers=num_workers,
             gpus_per_worker=gpus_per_worker,
             on_report=tune.report,
-            should_continue=decision_reader(decisions, config["trial"]),
+            should_continue=lambda index: bool(ray.get(decisions.wait_for.remote(config["trial"], index))),
         )
         try:
             message = _trained(trainer, run, folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -16,7 +15,7 @@ from raysent.data.vocabulary import Sentences
 from raysent.errors import TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
-from raysent.storage import address_of, append_json_line, refresh, remove, write_text
+from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.checkpoint import (
     Heartbeat,
@@ -36,7 +35,6 @@ from raysent.training.outcome import (
     Outcome,
     Report,
     Status,
-    always_continue,
     ended_outcome,
     load_model_report,
     save_model_report,
@@ -66,7 +64,7 @@ def fit(
     config: RunConfig,
     folder: Path,
     *,
-    report: OnReport = always_continue,
+    report: OnReport = lambda _: True,
     device: torch.device | None = None,
     workers: Workers | None = None,
     interruptions: Interruptions | None = None,
@@ -229,7 +227,8 @@ class _Training:
             self._heartbeat = Heartbeat(folder)
             self._heartbeat.write(self._progress, self._live_progress(self._progress.seconds))
             self._remove_ended(folder)
-            self._rewrite_reports(folder)
+            # The file of reports agrees with the checkpoint that is resumed.
+            write_text(folder / REPORTS_FILE, "".join(map(json_line, self._progress.reports)))
         self._model_step = self._workers.agree(self._model_step, self._device)
         status = self._train(folder, report, interruptions)
         outcome = until or self._outcome(status)
@@ -239,7 +238,10 @@ class _Training:
                 return outcome, False
             self._save_model(folder)
         if self._workers.is_first:
-            self._save(outcome, folder)
+            save_outcome(outcome, folder, key=self._config.key)
+            remove(folder / MODEL_REPORT_FILE)
+            if outcome.status == "finished":
+                drop_checkpoints(folder)
         return outcome, True
 
     def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
@@ -257,7 +259,9 @@ class _Training:
             step = self._progress.step
             index = report_index(step, num_steps=self._num_steps, num_reports=num_reports)
             is_due = index > report_index(step - 1, num_steps=self._num_steps, num_reports=num_reports)
-            if (is_due or self._is_loss_readable(step)) and not self._is_finite():
+            # A GPU has to wait for the loss.
+            is_readable = is_due or self._device.type == "cpu" or step % _STEPS_PER_LOSS_CHECK == 0
+            if is_readable and not self._is_finite():
                 return "nan"
             if is_due:
                 status = self._report(index, folder, report, timer)
@@ -323,10 +327,6 @@ class _Training:
         self._num_losses += 1
         num_sentences = self._progress.sentences + self._stream.size(step)
         self._progress = replace(self._progress, step=step + 1, sentences=num_sentences)
-
-    def _is_loss_readable(self, step: int) -> bool:
-        """Return whether to read the loss in this step: always on a CPU, and at intervals where a GPU must wait."""
-        return self._device.type == "cpu" or step % _STEPS_PER_LOSS_CHECK == 0
 
     def _is_finite(self) -> bool:
         """Return whether every loss since the last report is finite; the same on every worker."""
@@ -451,20 +451,15 @@ class _Training:
             self._model_step = kept.step
             return
         remove(folder / MODEL_FILE)
-        if self._models != "none" and self._is_at_report():
-            self._keep_model(Report(**self._progress.reports[-1]), folder)
-
-    def _is_at_report(self) -> bool:
-        return bool(self._progress.reports) and self._progress.reports[-1]["step"] == self._progress.step
-
-    def _rewrite_reports(self, folder: Path) -> None:
-        """Make the file of reports agree with the checkpoint that is resumed."""
-        lines = [json.dumps(report, ensure_ascii=False, allow_nan=False) + "\n" for report in self._progress.reports]
-        write_text(folder / REPORTS_FILE, "".join(lines))
+        last = self._progress.reports[-1] if self._progress.reports else {}
+        if self._models != "none" and last.get("step") == self._progress.step:
+            self._keep_model(Report(**last), folder)
 
     def _outcome(self, status: Status) -> Outcome:
         last = self._progress.reports[-1] if self._progress.reports else {}
         step = last.get("step", 0)
+        kept = f"the model of step {step} is kept" if step else "no model could be kept"
+        failure = f"the loss or the weights are no longer finite; {kept}; lower training.learning_rate or training.clip"
         return Outcome(
             status=status,
             step=step,
@@ -473,16 +468,5 @@ class _Training:
             seconds=last.get("seconds", 0.0),
             metrics=dict(last.get("metrics", {})),
             pool=self._validator.as_json(),
-            message="" if status != "nan" else _nan_message(step),
+            message=failure if status == "nan" else "",
         )
-
-    def _save(self, outcome: Outcome, folder: Path) -> None:
-        save_outcome(outcome, folder, key=self._config.key)
-        remove(folder / MODEL_REPORT_FILE)
-        if outcome.status == "finished":
-            drop_checkpoints(folder)
-
-
-def _nan_message(step: int) -> str:
-    kept = f"the model of step {step} is kept" if step else "no model could be kept"
-    return f"the loss or the weights are no longer finite; {kept}; lower training.learning_rate or training.clip"

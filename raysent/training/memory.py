@@ -60,9 +60,10 @@ def estimate_bytes(config: RunConfig) -> int:
     The memory of the process itself, `PROCESS_BYTES`, comes on top on a CPU.
     """
     configs = towers(config.encoder, config.second_encoder, config.objective)
+    longest = config.source.max_length
     shape = StepShape(
         batch_size=config.training.batch_size,
-        max_length=_max_length(config),
+        max_length=min(longest, getattr(config.objective.batches, "max_length", None) or longest),
         num_words=config.vocabulary.size,
         dim=config.encoder.dim,
         num_bits=0 if config.code is None else config.code.num_bits(sum(encoded_dims(configs))),
@@ -72,11 +73,6 @@ def estimate_bytes(config: RunConfig) -> int:
     states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
     numbers = _COPIES * trained + fixed + states + config.objective.num_step_values(shape)
     return _FLOAT_BYTES * numbers
-
-
-def _max_length(config: RunConfig) -> int:
-    longest = config.source.max_length
-    return min(longest, getattr(config.objective.batches, "max_length", None) or longest)
 
 
 def check_memory(config: RunConfig, limit_bytes: int, *, source: str) -> None:

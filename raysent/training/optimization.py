@@ -52,7 +52,12 @@ class Optimizer:
         model.use_sparse_gradients(by_rows)
         by_row = {id(weight) for weight in tables}
         self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]
-        factors = rate_factors(model)
+        factors = {
+            id(tower.get_parameter(name)): factor
+            for tower in model.modules()
+            if isinstance(tower, Tower)
+            for name, factor in tower.learning_rate_factors().items()
+        }
         self._row_factors = [factors.get(id(weight), 1.0) for weight in tables]
         dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
         of_dense = [factors.get(id(parameter), 1.0) for parameter in dense]
@@ -96,7 +101,8 @@ class Optimizer:
         named: dict[str, Tensor] = {}
         for number, adam in enumerate(self._row_adams):
             for name, value in adam.state_dict().items():
-                named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else _number(value)
+                dtype = torch.int64 if isinstance(value, int) else torch.float64  # without loss of precision
+                named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else torch.tensor(value, dtype=dtype)
         named |= {f"dense.{name}": value for name, value in self._dense.tensors().items()}
         return named
 
@@ -195,10 +201,6 @@ def count_drops(values: list[float], *, mode: Literal["max", "min"]) -> int:
     return drops
 
 
-def _number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
-
-
 def strip_prefix(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
@@ -213,16 +215,6 @@ def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float
         falling = max(1, num_steps - config.warmup_steps)
         return rate * (num_steps - step) / falling
     return rate
-
-
-def rate_factors(model: SentenceModel) -> dict[int, float]:
-    """Return the factor of the learning rate of each parameter that has one, by `id`."""
-    return {
-        id(tower.get_parameter(name)): factor
-        for tower in model.modules()
-        if isinstance(tower, Tower)
-        for name, factor in tower.learning_rate_factors().items()
-    }
 
 
 def member_groups(model: SentenceModel) -> list[list[nn.Parameter]]:

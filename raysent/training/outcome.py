@@ -72,11 +72,6 @@ OnReport = Callable[[Report], bool]
 """Called with each report; returns whether the run continues."""
 
 
-def always_continue(report: Report) -> bool:  # noqa: ARG001 - the form of an OnReport
-    """Return True."""
-    return True
-
-
 def save_outcome(outcome: Outcome, folder: Path, *, key: str) -> None:
     """Write the outcome of the run that `key` identifies."""
     write_json(folder / OUTCOME_FILE, {"run": key, **asdict(outcome)})

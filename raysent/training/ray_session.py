@@ -121,11 +121,7 @@ def _say_whose(address: str) -> None:
 
 
 def _init(**options: Any) -> None:
-    """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits.
-
-    Raises:
-        TrainingError: If no attempt was fast enough, or Ray cannot start on this machine.
-    """
+    """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits."""
     import ray  # noqa: PLC0415 - late, as above
 
     for _ in range(_MAX_STARTS):
@@ -179,11 +175,7 @@ def _protect_token() -> None:
 
 
 def _check_address(address: str | None) -> None:
-    """Check that a server answers at ``host:port``; Ray itself would try for minutes, then end the process.
-
-    Raises:
-        OSError: If there is no answer.
-    """
+    """Raise OSError if no server answers at ``host:port``; Ray itself would try for minutes, then end the process."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()

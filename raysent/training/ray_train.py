@@ -116,11 +116,7 @@ def _clear(folder: Path) -> None:
 
 
 def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | None) -> None:
-    """Run the trainer in a thread, so that this one receives Ctrl-C, and pass on reports as they are written.
-
-    Raises:
-        TrainingError: If the workers failed more often than allowed.
-    """
+    """Run the trainer in a thread, so that this one receives Ctrl-C, and pass on reports as they are written."""
     failures: list[BaseException] = []
 
     def run() -> None:

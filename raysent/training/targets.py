@@ -241,13 +241,7 @@ def _fit_projection(
 
 
 def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, float]:
-    """Return orthonormal columns [joined, dim], and the part of the variance of centred vectors that they keep.
-
-    Args:
-        centred: [rows, joined].
-        dim: Columns.
-        kind: `pca` or `random`.
-    """
+    """Return orthonormal columns [joined, dim], and what they keep of the variance of vectors [rows, joined]."""
     rows = torch.from_numpy(centred)
     covariance = (rows.T @ rows).double()
     if kind == "pca":

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any, Protocol
+from typing import Protocol
 
-from raysent.config import StrictModel
 from raysent.sweeps.components import SAMPLERS, build
 from raysent.sweeps.space.domains import Choice, Domain
 from raysent.sweeps.space.space import Params, SearchSpace
@@ -46,19 +45,6 @@ class Sampler(Protocol):
 
     def complete(self, number: int, *, status: str, score: float | None) -> None:
         """Learn how a configuration ended: its worst status, and the median of its trials' last scores."""
-
-
-class SamplerType(Protocol):
-    """A class of samplers, as a table names it.
-
-    Attributes:
-        Config: Its settings, which a search space gives beside `type`.
-    """
-
-    Config: type[StrictModel]
-
-    def __call__(self, space: SearchSpace, config: Any, *, seed: int) -> Sampler:
-        """Return a sampler for a space; raise `ConfigError` where settings and space do not fit."""
 
 
 def make_sampler(space: SearchSpace, *, seed: int) -> Sampler:
@@ -115,4 +101,4 @@ def draw(domain: Domain, generator: random.Random) -> object:
     return generator.uniform(domain.low, domain.high)
 
 
-__all__ = ["SAMPLERS", "RandomSampler", "Sampler", "SamplerType", "make_sampler"]
+__all__ = ["SAMPLERS", "RandomSampler", "Sampler", "make_sampler"]

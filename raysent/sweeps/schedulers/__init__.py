@@ -5,9 +5,8 @@ Another package adds a scheduler by an entry point `raysent.schedulers` whose va
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from raysent.config import StrictModel
 from raysent.sweeps.components import SCHEDULERS, build
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial
@@ -49,19 +48,6 @@ class Scheduler(Protocol):
         """
 
 
-class SchedulerType(Protocol):
-    """A class of schedulers, as a table names it.
-
-    Attributes:
-        Config: Its settings, which a search space gives beside `type`.
-    """
-
-    Config: type[StrictModel]
-
-    def __call__(self, space: SearchSpace, config: Any, *, seed: int) -> Scheduler:
-        """Return a scheduler for a space; raise `ConfigError` where settings and space do not fit."""
-
-
 def make_scheduler(space: SearchSpace, *, seed: int) -> Scheduler:
     """Return the scheduler that `limits.scheduler` of a space names.
 
@@ -87,7 +73,6 @@ __all__ = [
     "SCHEDULERS",
     "Decision",
     "Scheduler",
-    "SchedulerType",
     "make_scheduler",
     "rungs_of",
 ]

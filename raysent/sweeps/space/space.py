@@ -202,9 +202,6 @@ def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, An
     try:
         return evaluate_constraint(parse_constraint(expression), values)
     except ConfigError as error:
-        reason = f"'{_short(expression)}' cannot be evaluated: {error}"
+        shown = expression if len(expression) <= 100 else f"{expression[:97]}..."
+        reason = f"'{shown}' cannot be evaluated: {error}"
         raise space.document.error(("constraints", str(index)), reason) from None
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."

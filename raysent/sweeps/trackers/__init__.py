@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from raysent.config import Document, StrictModel, validate
+from raysent.config import Document, validate
 from raysent.errors import ConfigError, RaysentError
 from raysent.storage import address_of, content_key, refresh, to_uri
 from raysent.storage.layout import RETRAINED_SUFFIX, SWEEP_FILE, TRIALS_FOLDER
@@ -52,21 +52,6 @@ class Tracker(Protocol):
 
     def close(self) -> None:
         """Write what is left."""
-
-
-class TrackerType(Protocol):
-    """A class of trackers, as a table names it.
-
-    A class may also have `TARGET`, the name of the setting that `raysent track --to NAME:TARGET` gives.
-
-    Attributes:
-        Config: Its settings, which a search space gives beside `type`.
-    """
-
-    Config: type[StrictModel]
-
-    def __call__(self, space: SearchSpace, config: Any, *, folder: Path) -> Tracker:
-        """Return a tracker of a sweep in a run folder, where it may write; raise `ConfigError` for wrong settings."""
 
 
 class TrackingThread:
@@ -321,7 +306,6 @@ __all__ = [
     "TRACKERS",
     "FollowedTrials",
     "Tracker",
-    "TrackerType",
     "TrackingThread",
     "check_targets",
     "evaluated_event",

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.data.pairs import PairsConfig
 from raysent.models.objectives import CONTEXT_METRICS, ObjectiveConfig
-
-Metric = Literal[
-    "context_accuracy",
-    "context_nll",
-    "pearson",
-    "accuracy",
-    "nll",
-    "score_pearson",
-    "score_mse",
-    "related_auc",
-    "reconstruction_mse",
-    "reconstruction_r2",
-    "similarity_kept",
-    "target_cosine",
-    "document_accuracy",
-    "downstream",
-]
 
 METRICS: dict[str, Literal["max", "min"]] = {
     "context_accuracy": "max",
@@ -45,6 +28,11 @@ METRICS: dict[str, Literal["max", "min"]] = {
     "downstream": "max",
 }
 """The metrics that a sweep can be ranked by, and whether higher or lower values are better."""
+
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[tuple(METRICS)]
 
 NUM_DOCUMENTS = 10
 """Documents that `document_accuracy` distinguishes by default."""
@@ -91,11 +79,6 @@ class ValidationConfig(StrictModel):
     similarity: PairsConfig | None = None
     documents: int | None = pydantic.Field(default=None, ge=2, le=100)
     downstream: DownstreamConfig | None = None
-
-    @property
-    def pool_settings(self) -> dict[str, int]:
-        """The settings that determine the pool."""
-        return {name: getattr(self, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")}
 
 
 def chance_of(metric: str, pool: Mapping[str, Any]) -> float | None:

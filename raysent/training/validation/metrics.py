@@ -164,17 +164,12 @@ class Similarity:
 
     def similarity_metrics(self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int) -> dict[str, float]:
         """Return `pearson`, the mean over the sets."""
-        sets = []
+        found = []
         for pairs in self.sets.values():
             encoded = pairs.encode(vocabulary, max_length=max_length)
             first, second = (_encode(side, encode) for side in (encoded.first, encoded.second))
-            sets.append((cosines(first, second), np.asarray(pairs.scores)))
-        return {"pearson": mean_pearson(sets)}
-
-
-def mean_pearson(sets: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]) -> float:
-    """Return the plain mean over sets of the correlation of two columns."""
-    return float(np.mean([pearson(one, other) for one, other in sets]))
+            found.append(pearson(cosines(first, second), np.asarray(pairs.scores)))
+        return {"pearson": float(np.mean(found))}
 
 
 def pearson(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:

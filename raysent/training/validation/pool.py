@@ -82,7 +82,7 @@ class ValidationPool:
                 corpus.across_documents,
                 self.starts.tolist(),
                 self.num_candidates,
-                config.pool_settings,
+                {name: getattr(config, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")},
             ),
             num_blocks=len(self.starts),
             num_candidates=self.num_candidates,
