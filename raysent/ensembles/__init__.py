@@ -28,7 +28,7 @@ ensemble.py         the saved ensemble as an encoder
 
 from __future__ import annotations
 
-from raysent.ensembles.answer import Answer, Candidate, answer_lines, answer_values
+from raysent.ensembles.answer import Answer, Candidate, answer_lines, answer_values, commands
 from raysent.ensembles.best import Prefer, choose, read_answers, save_best, save_encoder
 from raysent.ensembles.combine import ALL, Selection, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
@@ -77,6 +77,7 @@ __all__ = [
     "check_method",
     "choose",
     "combine",
+    "commands",
     "cross_fit",
     "default_folder",
     "ensemble_front",

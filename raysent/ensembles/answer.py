@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysent.config import StrictModel
-from raysent.evaluation.baselines import shown_name
+from raysent.evaluation.baselines import LEXICAL, is_baseline, is_free, shown_name
 from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
 from raysent.evaluation.task import Metric
 from raysent.storage import address_of
@@ -88,10 +88,27 @@ class Answer(StrictModel):
         return self.candidates[self.taken]
 
     @property
+    def metric_text(self) -> str:
+        """The metric in words."""
+        return _METRICS[self.metric]
+
+    @property
+    def simpler(self) -> list[Candidate]:
+        """Simpler things, the simplest first: the most frequent class, the lexical models, and the best other one."""
+        alone = [one for one in self.candidates if len(one.members) == 1 and one.method != MAJORITY]
+        lexical = [one for one in alone if one.members[0] in LEXICAL]
+        others = [one for one in alone if one not in lexical]
+        untrained = [one for one in others if is_free(one.members[0])]
+        trained = [one for one in others if not is_baseline(one.members[0])]
+        majority = [] if self.majority is None else [self.candidates[self.majority]]
+        found = [*majority, *lexical, *untrained[:1], *trained[:1]]
+        return [one for one in found if one is not self.answer]
+
+    @property
     def sentence(self) -> str:
         """What it is worth, and what the simplest thing would give."""
         found, (low, high) = self.answer, self.answer.interval
-        scored = f"{self.task}: {_METRICS[self.metric]} {found.test:.1f} [{low:.1f}, {high:.1f}]"
+        scored = f"{self.task}: {self.metric_text} {found.test:.1f} [{low:.1f}, {high:.1f}]"
         scored += f" on {self.num_test:,} test rows"
         beside = [] if self.simplest in (None, self.taken) else [self.candidates[self.simplest]]
         texts = [f"{one.title} alone {one.test:.1f}" for one in beside]
@@ -122,10 +139,33 @@ def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
     lines = []
     for folder, found in answers:
         lines += [f"Take {address_of(folder)}: {found.answer.title}", found.sentence]
-    if answers:
-        place = shlex.quote(address_of(answers[0][0]))
-        lines.append(f"raysent predict {place} new.csv      raysent serve {place}")
-    return lines
+    return [*lines, "      ".join(commands(answers[0][0]))] if answers else []
+
+
+def commands(folder: Path) -> list[str]:
+    """Return what to type to use a saved answer."""
+    place = shlex.quote(address_of(folder))
+    return [f"raysent predict {place} new.csv", f"raysent serve {place}"]
+
+
+def answer_card(folder: Path, answer: Answer) -> str:
+    """Return the text of the card of a saved answer, Markdown: what it is worth first."""
+    rows = [
+        f"| {one.title} | {one.validation:.1f} | {one.test:.1f} [{one.interval[0]:.1f}, {one.interval[1]:.1f}] "
+        f"| {_signed(one.behind)} |"
+        for one in (answer.answer, *answer.simpler)
+    ]
+    lines = [
+        f"# {answer.task}: {answer.answer.title}",
+        f"{answer.sentence}.",
+        "Chosen by the rows that train, each predicted by a fit without it; scored on rows that chose nothing.",
+        "```console\n" + "\n".join(f"$ {command}" for command in commands(folder)) + "\n```",
+        f'```python\nmodel = raysent.load("{address_of(folder)}")\nmodel.predict(["One text.", "Another."])\n```',
+        f"| model | validation | test {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
+        + "\n".join(rows),
+        "The folder holds all that it needs and can be copied.",
+    ]
+    return "\n\n".join(lines) + "\n"
 
 
 def answer_values(answers: Sequence[tuple[Path, Answer]]) -> list[dict[str, Any]]:

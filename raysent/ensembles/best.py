@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from raysent.ensembles.answer import MAJORITY, Answer, Candidate
+from raysent.ensembles.answer import MAJORITY, Answer, Candidate, answer_card
 from raysent.ensembles.combine import Members, ensemble_result
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method
@@ -42,9 +42,10 @@ from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
-from raysent.storage import read_json, remove_folder, write_json
+from raysent.storage import read_json, remove_folder, write_json, write_text
 from raysent.storage.layout import (
     BEST_FOLDER,
+    CARD_FILE,
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
@@ -163,6 +164,7 @@ def _save(
     known = {one.name: cost for one, cost in zip(members, costs, strict=True) if one in needed}
     result = ensemble_result(folder, kept, method=answer.answer.method, costs=known)
     result = result.model_copy(update={"answer": answer})
+    write_text(folder / CARD_FILE, answer_card(folder, answer))
     write_result(folder, result)
     return result
 

@@ -20,8 +20,8 @@ from raysent.models import load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder, storage_errors, write_text
+from raysent.storage.layout import CARD_FILE
 
-CARD_FILE = "README.md"
 _MODULES = {"sentence-transformers": ("sentence_transformers",), "onnx": ("onnx", "onnxruntime", "onnxscript")}
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysent.ensembles import ENSEMBLE, EnsembleResult, read_result
+from raysent.ensembles import ENSEMBLE, EnsembleResult, answer_lines, read_answers, read_result
 from raysent.storage import open_folder, refresh
 from raysent.storage.layout import ENSEMBLE_FILE, REPORT_FILE
 from raysent.sweeps import read_events
@@ -52,15 +52,14 @@ def read_scores(folder: Path) -> Event | None:
     """Return the scores of a sweep's ensemble, of its members and baselines as an event for trackers; None without."""
     if not (folder / ENSEMBLE_FILE).is_file():
         return None
-    result = read_result(folder)
-    over = result.mean.over_baseline
+    result, answers = read_result(folder), read_answers(folder)
     return evaluated_event(
         folder,
         scores=_scores_by_model(result),
         members=list(result.members),
         best_member=result.best_member,
         method=result.method,
-        summary="" if over is None else over.sentence(),
+        summary="\n".join(answer_lines(answers)),
     )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from raysent import __version__
 from raysent.report.analyses import ANALYSES, Analysis, write_analysis
 from raysent.report.blocks import Block, Figure, Note, Table, kind_of
 from raysent.report.run import Run, read_run
-from raysent.report.sections import SECTIONS
+from raysent.report.sections import FIRST, SECTIONS
 from raysent.storage import write_text
 from raysent.storage.layout import REPORT_FILE
 
@@ -53,6 +54,8 @@ def write(folder: Path) -> Path:
 def render(run: Run) -> str:
     """Return the page of a run."""
     sections = [section for make in SECTIONS if (section := make(run)) is not None]
+    if run.answers:
+        sections = [replace(section, is_open=section.key in FIRST) for section in sections]
     has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

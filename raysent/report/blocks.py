@@ -100,12 +100,13 @@ Block = Table | Figure | Note | Facts
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page; `key` is its address on the page."""
+    """A section of the page; `key` is its address on the page. One that is not open is folded."""
 
     key: str
     title: str
     lead: str = ""
     blocks: Sequence[Block] = field(default_factory=tuple)
+    is_open: bool = True
 
 
 def kind_of(block: Block) -> str:

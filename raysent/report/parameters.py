@@ -14,6 +14,8 @@ from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.space import Choice, Domain
 
+# Fewer trials than this say nothing of what matters.
+MIN_TRIALS = 4
 MAX_TICKS = 6
 # Without a domain, numbers that differ by this factor are on a logarithmic axis.
 _LOG_RATIO = 50

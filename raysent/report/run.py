@@ -15,9 +15,18 @@ from typing import Any
 
 from raysent.analysis.neighbours import Comparison, read_comparison
 from raysent.cost import Bill, bill_of, expected_usd
-from raysent.ensembles import EnsembleResult, FrontPoint, ensemble_front, read_front, read_result
+from raysent.ensembles import (
+    Answer,
+    EnsembleResult,
+    FrontPoint,
+    ensemble_front,
+    read_answers,
+    read_front,
+    read_result,
+)
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
+from raysent.evaluation.baselines import shown_name
 from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.records import AnyScore, Score, read_scores
 from raysent.report.analyses import Analysis, read_analyses
@@ -56,6 +65,7 @@ class Run:
         scores: Scores of the evaluated models.
         label_curves: Scores against the number of labels, by task.
         ensemble: The ensemble; None if there is none.
+        answers: Folder and answer for each task, what to take; empty before the evaluation.
         neighbours: The last answer of `raysent neighbours`; None if there is none.
         analyses: The analyses.
         student_front: A student beside what it was distilled from; empty for any other folder.
@@ -77,6 +87,7 @@ class Run:
     scores: tuple[AnyScore, ...] = ()
     label_curves: tuple[LabelCurve, ...] = ()
     ensemble: EnsembleResult | None = None
+    answers: tuple[tuple[Path, Answer], ...] = ()
     neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
     student_front: tuple[FrontPoint, ...] = ()
@@ -146,9 +157,9 @@ class Run:
         return value / chance if value is not None and chance else None
 
     def title(self, name: str) -> str:
-        """Return a trial's name with the labels of its choices, such as `0003 bi`; any other name as it is."""
+        """Return a trial's name with the labels of its choices, such as `0003 bi`; another model's name in words."""
         params = next((trial.params for trial in self.trials if trial.name == name), {})
-        return " ".join([name, *(value for value in params.values() if isinstance(value, str))])
+        return " ".join([shown_name(name), *(value for value in params.values() if isinstance(value, str))])
 
     def cost(self, name: str) -> Costs:
         """Return the costs of a trial or an evaluated model, from its folder or its scores."""
@@ -177,6 +188,7 @@ def read_run(folder: Path) -> Run:
         "scores": tuple(read_scores(folder / EVALUATION_FOLDER)),
         "label_curves": tuple(read_curves(folder)),
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
+        "answers": tuple(read_answers(folder)),
         "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),
         "student_front": read_front(folder),

@@ -62,6 +62,8 @@ ENSEMBLE_FILE = "ensemble.json"
 # In a sweep's folder: the ensemble to take, with several tasks one below for each; and the best model with vectors.
 BEST_FOLDER = "best"
 ENCODER_FOLDER = "encoder"
+# What a saved model is and what it is worth.
+CARD_FILE = "README.md"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.
 MEMBERS_FOLDER = "members"
 ANALYSES_FOLDER = "analyses"

@@ -12,6 +12,7 @@ from raysent.report.blocks import Section
 from raysent.report.run import Run
 from raysent.report.sections import (
     analyses,
+    answer,
     costs,
     ensemble,
     evaluation,
@@ -20,13 +21,16 @@ from raysent.report.sections import (
     trials,
 )
 
+# Sections that are open where a run has an answer; the others are then folded.
+FIRST = ("answer", "labels")
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
+    answer.what_to_take,
+    evaluation.against_labels,
     summary.summary,
     trials.leaderboard,
     trials.trained_on,
     trials.learning_curves,
     evaluation.task_scores,
-    evaluation.against_labels,
     ensemble.method_scores,
     ensemble.calibration,
     ensemble.members,

@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.ensembles import ENSEMBLE, EnsembleResult, FrontPoint, MemberSubset
+from raysent.ensembles import ENSEMBLE, EnsembleResult, FrontPoint
 from raysent.ensembles.measures import CalibrationBin, MeanScores
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, duration, fixed, label
@@ -22,8 +22,6 @@ MEASURES = (
     ("brier", "Brier", 3, "sum over classes of squared errors, 0 to 2"),
     ("ece", "ECE %", 1, "expected calibration error, over bins with equal numbers of rows"),
 )
-# A cost of using an ensemble -> its name on the page.
-COSTS = {"encode_ms": "milliseconds per 1,000 sentences", "num_bytes": "MiB of model files"}
 # Kind -> its name in the legend, its colour and its symbol.
 LOOKS = {
     "student": ("student", PALETTE[2], "diamond"),
@@ -44,9 +42,11 @@ def method_scores(run: Run) -> Section | None:
         "95 % intervals. The difference in the summary is paired over rows, so it can be significant although "
         "intervals overlap."
     )
-    plots = [_plot(run, ensemble, "mean over tasks", ensemble.mean.scores, is_narrow=False)]
+    plots, is_one = [], len(ensemble.tasks) == 1
+    if not is_one:
+        plots.append(_plot(run, ensemble, "mean over tasks", ensemble.mean.scores, is_narrow=False))
     for task, found in sorted(ensemble.tasks.items()):
-        plots.append(_plot(run, ensemble, task, found.scores, is_narrow=True))
+        plots.append(_plot(run, ensemble, task, found.scores, is_narrow=not is_one))
     return Section(key, title, lead, [*plots, _weights(run, ensemble)])
 
 
@@ -202,7 +202,7 @@ def _bins(title: str, bins: Sequence[CalibrationBin], color: str) -> Any:
 
 
 def members(run: Run) -> Section | None:
-    """Return what members cost and add, correlations of their errors, and scores against costs of subsets."""
+    """Return what members cost and add, and correlations of their errors."""
     ensemble = run.ensemble
     if ensemble is None:
         return None
@@ -214,7 +214,7 @@ def members(run: Run) -> Section | None:
     )
     blocks: list[Block] = [_members(run, ensemble)]
     if len(ensemble.members) > 1:
-        blocks += [_correlations(run, ensemble), *(_front(run, ensemble.choices, cost) for cost in COSTS)]
+        blocks.append(_correlations(run, ensemble))
     return Section("members", "What members cost and add", lead, blocks)
 
 
@@ -263,38 +263,6 @@ def _correlations(run: Run, ensemble: EnsembleResult) -> Table:
         rows.append([Cell(titles[row]), *cells])
     columns = [Column("errors of"), *(Column(title, "number") for title in titles)]
     return Table(columns, rows, caption="correlation of the members' errors on validation rows, mean over tasks")
-
-
-def _front(run: Run, subsets: Sequence[MemberSubset], cost: str) -> Figure:
-    """Return score against a cost: every subset of members as a point, the front as a line."""
-    front = sorted((subset for subset in subsets if cost in subset.fronts), key=lambda subset: _paid(subset, cost))
-    line = _subsets(run, front, cost, mode="lines+markers", marker={"size": 10, "color": BEST})
-    line.update(line={"color": BEST, "width": 1.6, "shape": "hv"})
-    best = front[-1].score if front else None
-    return figure(
-        [_subsets(run, subsets, cost, mode="markers", marker={"size": 7, "color": ACCENT}), line],
-        height=300,
-        label=f"Score against {COSTS[cost]}: {len(front)} subsets on the front, the best scores {fixed(best)}.",
-        title=f"score against {COSTS[cost]}",
-        caption="Subsets of members, cross-validated. No other subset is both cheaper and better than one on the line.",
-        is_narrow=True,
-        xaxis_title_text=COSTS[cost],
-        yaxis_title_text="mean validation score",
-    )
-
-
-def _paid(subset: MemberSubset, cost: str) -> float:
-    return subset.encode_ms if cost == "encode_ms" else _mebibytes(subset.num_bytes)
-
-
-def _subsets(run: Run, subsets: Sequence[MemberSubset], cost: str, **look: Any) -> Any:
-    return go.Scatter(
-        x=[_paid(subset, cost) for subset in subsets],
-        y=[subset.score for subset in subsets],
-        customdata=[label(" + ".join(run.title(name) for name in subset.members)) for subset in subsets],
-        hovertemplate="%{customdata}: %{y:.2f} for %{x:,.1f}<extra></extra>",
-        **look,
-    )
 
 
 def against_time(run: Run) -> Section | None:

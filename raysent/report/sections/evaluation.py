@@ -123,7 +123,6 @@ def against_labels(run: Run) -> Section | None:
     blocks: list[Block] = []
     for found in run.label_curves:
         blocks += [_label_plot(run, found), _label_table(run, found)]
-        blocks += [_gains(run, found)] if found.comparisons else []
     return Section("labels", "Scores against the number of labels", lead, blocks)
 
 
@@ -142,6 +141,7 @@ def _label_plot(run: Run, found: LabelCurve) -> Figure:
         caption=f"{found.sentence}. {found.num_test:,} test rows.",
         showlegend=True,
         legend_orientation="v",
+        meta="tall legend",
         xaxis_type="log",
         xaxis_title_text="labels",
         xaxis_tickvals=sizes,
@@ -204,31 +204,6 @@ def _label_table(run: Run, found: LabelCurve) -> Table:
 def _label_cell(point: BootstrapEstimate, *, is_best: bool) -> Cell:
     title = f"95 % interval {fixed(point.interval[0])} to {fixed(point.interval[1])}"
     return Cell(fixed(point.value), point.value, mark="best" if is_best else "", title=title)
-
-
-def _gains(run: Run, found: LabelCurve) -> Table:
-    columns = [
-        Column("labels", "number"),
-        Column("model"),
-        Column("best baseline"),
-        Column("difference", "number", "in points, paired over draws and test rows"),
-        Column("95 % interval", "number"),
-    ]
-    rows = []
-    for one in found.comparisons:
-        low, high = one.difference.interval
-        ends = f"{fixed(low, sign=True)} to {fixed(high, sign=True)}" if low <= high else DASH
-        value = one.difference.value
-        rows.append(
-            [
-                Cell(f"{one.size:,}", one.size),
-                Cell(run.title(one.model)),
-                Cell(run.title(one.baseline)),
-                Cell(fixed(value, sign=True), value, mark="best" if one.is_ahead else ""),
-                Cell(ends, low),
-            ]
-        )
-    return Table(columns, rows, f"{found.task}: what training and combining gain over the best baseline")
 
 
 def reported_scores(run: Run) -> Section | None:

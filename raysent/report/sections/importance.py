@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 
 from raysent.report.blocks import Block, Figure, Note, Section, fixed, label, percent
 from raysent.report.figures import ACCENT, QUIET, category_axis, figure
-from raysent.report.parameters import Parameter, varied_parameters
+from raysent.report.parameters import MIN_TRIALS, Parameter, varied_parameters
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN
@@ -27,7 +27,6 @@ from raysent.sweeps.trial import BROKEN
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
 
-MIN_TRIALS = 4
 NUM_RESAMPLES = 40
 NUM_TREES = 16
 MAX_DRAWN = 2000
@@ -51,19 +50,14 @@ class Importance:
 
 
 def for_metric(run: Run) -> Section | None:
-    """Return the importance of the searched names for the metric; None without a sweep."""
+    """Return the importance of the searched names for the metric; None where too few trials can tell it."""
     if run.sweep is None:
         return None
     key, title = "importance", "Importance for the metric"
     trials, metric, progress = comparable(run)
     parameters = varied_parameters(run, trials)
-    if len(trials) < MIN_TRIALS or not parameters:
-        text = f"Too few trials: {len(trials)} can be compared with each other, {MIN_TRIALS} are needed."
-        return Section(key, title, blocks=[Note(text)])
-    if len(parameters) == 1:
-        return Section(key, title, blocks=[Note(_only(parameters))])
-    if np.ptp(metric) == 0:
-        return Section(key, title, blocks=[Note(f"All trials have the same {run.metric}.")])
+    if len(trials) < MIN_TRIALS or len(parameters) < 2 or np.ptp(metric) == 0:
+        return None
     when = "at the end of training" if progress >= 1 else f"after {percent(progress)} of training"
     lead = (
         f"Fraction of the variance of {run.metric} that each searched name explains, {when}, over the {len(trials)} "
@@ -73,20 +67,15 @@ def for_metric(run: Run) -> Section | None:
 
 
 def for_cost(run: Run) -> Section | None:
-    """Return the importance of the searched names for dollars per report; None if nothing was spent or searched."""
+    """Return the importance of the searched names for dollars per report; None where too few trials can tell it."""
     if run.bill is None or not run.searched:
         return None
     key, title = "importance-cost", "Importance for the cost"
     found = [(trial, usd) for trial in run.trials if (usd := _log_usd_per_report(trial)) is not None]
     trials, costs = [trial for trial, _ in found], np.array([usd for _, usd in found])
     parameters = varied_parameters(run, trials)
-    if len(trials) < MIN_TRIALS or not parameters:
-        text = f"Too few trials: {len(trials)} have a cost and a report, {MIN_TRIALS} are needed."
-        return Section(key, title, blocks=[Note(text)])
-    if len(parameters) == 1:
-        return Section(key, title, blocks=[Note(_only(parameters))])
-    if np.ptp(costs) == 0:
-        return Section(key, title, blocks=[Note("All trials cost the same per report.")])
+    if len(trials) < MIN_TRIALS or len(parameters) < 2 or np.ptp(costs) == 0:
+        return None
     low, middle, high = (math.exp(value) for value in np.percentile(costs, [10, 50, 90]))
     lead = (
         "Fraction of the variance of log dollars per report that each searched name explains, over "
@@ -97,10 +86,6 @@ def for_cost(run: Run) -> Section | None:
     return Section(
         key, title, lead, _blocks(parameters, costs, of="fraction of the variance of log dollars per report")
     )
-
-
-def _only(parameters: Sequence[Parameter]) -> str:
-    return f"Only {parameters[0].short} differs between these trials: there is nothing to compare its importance with."
 
 
 def comparable(run: Run) -> tuple[list[Trial], np.ndarray, float]:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from raysent import __version__
-from raysent.ensembles.label_curves import Comparison, LabelCurve
 from raysent.report.blocks import (
     DASH,
     Cell,
@@ -45,8 +44,8 @@ STATUS: dict[Status, str] = {
 def summary(run: Run) -> Section:
     """Return the first section."""
     if run.kind == "evaluation":
-        return Section("summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run), _labels(run)))))
-    lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run), _labels(run)) if text)
+        return Section("summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run)))))
+    lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run)) if text)
     return Section("summary", "Summary", lead, [Facts(_figures(run))])
 
 
@@ -98,22 +97,6 @@ def _trials(run: Run) -> str:
     return f"Trials: {', '.join(parts)}."
 
 
-def _labels(run: Run) -> str:
-    """Return a sentence for each task: what training and combining gain over the best baseline."""
-    found = [(curve.task, one) for curve in run.label_curves for one in curve.comparisons if one == _largest(curve)]
-    return " ".join(
-        f"On {task} with {one.size:,} labels, {run.title(one.model)} is {_verdict(one.difference.interval)} the best "
-        f"baseline ({one.baseline}): {fixed(one.difference.value, sign=True)} points "
-        f"(95 % interval {fixed(one.difference.interval[0], sign=True)} to "
-        f"{fixed(one.difference.interval[1], sign=True)})."
-        for task, one in found
-    )
-
-
-def _largest(curve: LabelCurve) -> Comparison:
-    return max(curve.comparisons, key=lambda one: one.size)
-
-
 def _verdict(interval: tuple[float, float]) -> str:
     low, high = interval
     return "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
@@ -145,11 +128,6 @@ def _figures(run: Run) -> list[tuple[str, str]]:
     figures.append(("wall clock", duration(run.seconds)))
     memory = [report.memory_bytes for trial in run.trials for report in trial.reports if report.memory_bytes]
     figures += [("largest process", show_bytes(max(memory)))] if memory else []
-    if run.ensemble is not None:
-        over = run.ensemble.mean.over_baseline
-        gain = run.ensemble.mean.difference if over is None else over.ensemble
-        than = "best member" if over is None else run.title(over.baseline)
-        figures.append((f"ensemble over {than}", f"{fixed(gain.value, sign=True)} points"))
     return figures
 
 

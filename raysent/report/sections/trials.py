@@ -27,7 +27,7 @@ from raysent.report.blocks import (
     whole,
 )
 from raysent.report.figures import ACCENT, BEST, CLEAR, FAINT, INK, QUIET, figure, level_line, level_text
-from raysent.report.parameters import Parameter, short_names, varied_parameters
+from raysent.report.parameters import MIN_TRIALS, Parameter, short_names, varied_parameters
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN
@@ -36,7 +36,6 @@ from raysent.sweeps.trial import BROKEN
 MAX_LINES = 150
 # Width of a letter in the parallel coordinates, and the least width of an axis.
 _LETTER_PX, _AXIS_PX = 7, 90
-TOO_FEW = "Too few trials: at least two with different searched values are needed."
 
 
 def leaderboard(run: Run) -> Section | None:
@@ -195,14 +194,13 @@ def _annotations(run: Run) -> list[dict[str, Any]]:
 
 
 def parallel_coordinates(run: Run) -> Section | None:
-    """Return the searched values and the metric, one line per trial across all axes; None without a sweep."""
+    """Return the searched values and the metric, one line per trial across all axes; None for few trials."""
     if run.sweep is None:
         return None
-    key, title = "parallel", "Parallel coordinates"
     trials = [trial for trial in reversed(run.ranked) if run.is_comparable(trial)]  # the best trial is on top
     parameters = varied_parameters(run, trials)
-    if not parameters:
-        return Section(key, title, blocks=[Note(TOO_FEW)])
+    if len(trials) < MIN_TRIALS or not parameters:
+        return None
     lead = (
         f"One line per trial. The better its {run.metric}, the stronger the line. Trials that were stopped early have "
         f"their last value."
@@ -217,7 +215,7 @@ def parallel_coordinates(run: Run) -> Section | None:
         min_width=len(names) * max(_AXIS_PX, _LETTER_PX * (max(map(len, names)) + 2)),
         margin={"l": _LETTER_PX * first + 16, "r": 4 * len(run.metric) + 8, "t": 64, "b": 24},
     )
-    return Section(key, title, lead, [lines])
+    return Section("parallel", "Parallel coordinates", lead, [lines])
 
 
 def _lines(run: Run, trials: Sequence[Trial], parameters: Sequence[Parameter]) -> Any:
@@ -247,16 +245,16 @@ def _axis(parameter: Parameter) -> dict[str, Any]:
 
 
 def values_against_metric(run: Run) -> Section | None:
-    """Return a small plot per searched name: its values against the metric; None without a sweep."""
+    """Return a small plot per searched name: its values against the metric; None for few trials."""
     if run.sweep is None:
         return None
-    key, title = "slices", "Searched values against the metric"
     trials = [trial for trial in run.ranked if run.is_comparable(trial)]
     parameters = varied_parameters(run, trials)
-    if not parameters:
-        return Section(key, title, blocks=[Note(TOO_FEW)])
+    if len(trials) < MIN_TRIALS or not parameters:
+        return None
     lead = f"{run.metric} against each searched name. Orange: the best trial. Filled: finished. Hollow: stopped early."
-    return Section(key, title, lead, [_slice(run, trials, parameter) for parameter in parameters])
+    plots = [_slice(run, trials, parameter) for parameter in parameters]
+    return Section("slices", "Searched values against the metric", lead, plots)
 
 
 def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter) -> Figure:

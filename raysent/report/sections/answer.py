@@ -1,0 +1,92 @@
+"""What to take on each task, what it is worth on rows that chose nothing, and what simpler things give."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from raysent.ensembles import Answer, Candidate, answer_lines, commands
+from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
+from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
+from raysent.report.run import Run
+
+# Characters of a line of a name beside a plot: on a narrow screen the points need more room than the names.
+_NAME_WIDTH = 24
+
+
+def what_to_take(run: Run) -> Section | None:
+    """Return what to take on each task; None before the evaluation."""
+    if not run.answers:
+        return None
+    lines = answer_lines(run.answers)
+    blocks: list[Block] = []
+    for place, (folder, answer) in enumerate(run.answers):
+        predict, serve = commands(folder)
+        notes = [Note(f"{lines[2 * place]}. {lines[2 * place + 1]}."), Note("To label rows:", predict)]
+        blocks += [*notes, Note("To serve it:", serve), _plot(answer), _table(answer)]
+    lead = "Chosen by the rows that train, each predicted by a fit without it; scored on rows that chose nothing."
+    return Section("answer", "What to take", lead, blocks)
+
+
+def _plot(answer: Answer) -> Figure:
+    """Return points with whiskers, the answer at the top: what each simpler thing scores."""
+    shown = [*reversed(answer.simpler), answer.answer]
+    return figure(
+        [_whiskers(shown, answer)],
+        height=80 + 44 * len(shown),
+        label=f"Test scores on {answer.task}: " + ", ".join(f"{one.title} {fixed(one.test, 1)}" for one in shown) + ".",
+        title=f"{answer.task}: what simpler things give",
+        caption=f"{answer.num_test:,} test rows; whiskers are 95 % intervals.",
+        xaxis_title_text=f"test {answer.metric_text}",
+        **category_axis("yaxis"),
+    )
+
+
+def _whiskers(shown: Sequence[Candidate], answer: Answer) -> Any:
+    return go.Scatter(
+        x=[one.test for one in shown],
+        y=[_wrapped("the answer" if one is answer.answer else one.title) for one in shown],
+        mode="markers",
+        marker={"size": 10, "color": [BEST if one is answer.answer else ACCENT for one in shown]},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [one.interval[1] - one.test for one in shown],
+            "arrayminus": [one.test - one.interval[0] for one in shown],
+            "color": QUIET,
+            "thickness": 1.6,
+            "width": 5,
+        },
+        hovertemplate="%{y}: %{x:.1f}<extra></extra>",
+    )
+
+
+def _wrapped(name: str) -> str:
+    return "<br>".join(label(line) for line in textwrap.wrap(name, _NAME_WIDTH, break_long_words=False))
+
+
+def _table(answer: Answer) -> Table:
+    columns = [
+        Column("model"),
+        Column("validation", "number", "of rows that train, each predicted by a fit without it"),
+        Column("test", "number", "with its 95 % interval in the tooltip"),
+        Column("answer is above by", "number", "points on the test rows, with the interval of the paired difference"),
+        Column("ms / 1,000 texts", "number", "on the machine that evaluated it"),
+    ]
+    return Table(columns, [_row(answer, one) for one in answer.candidates], "everything that was scored", is_tall=True)
+
+
+def _row(answer: Answer, one: Candidate) -> list[Cell]:
+    is_taken = one is answer.answer
+    low, high = one.behind.interval
+    gain = "" if is_taken else f"{fixed(one.behind.value, 1, sign=True)} [{fixed(low, 1)}, {fixed(high, 1)}]"
+    return [
+        Cell(one.title, mark="best" if is_taken else ""),
+        Cell(fixed(one.validation, 1), one.validation),
+        Cell(fixed(one.test, 1), one.test, title=f"{fixed(one.interval[0], 1)} to {fixed(one.interval[1], 1)}"),
+        Cell(gain, one.behind.value),
+        Cell(fixed(one.encode_ms, 1), one.encode_ms),
+    ]
