@@ -14,7 +14,7 @@ from raysent.analysis import nearest
 from raysent.analysis import neighbours as module
 from raysent.analysis.nearest import nearest_codes, nearest_vectors
 from raysent.analysis.neighbours import CorpusVectors, find_neighbours, open_index, read_comparison
-from raysent.data.corpus import CorpusConfig, distinct
+from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import expand
@@ -143,10 +143,8 @@ def test_nearest_returns_all_rows_of_a_small_corpus() -> None:
     assert nearest_codes(pack_bits(np.eye(3, dtype=int)), pack_bits([[0, 0, 1]]), k=10).rows.tolist() == [[2, 0, 1]]
 
 
-@pytest.mark.parametrize("block", [1, 2, 100])
-def test_distinct_sentences_keeps_the_first_of_equal_ones(corpus, monkeypatch, block) -> None:
-    """Sentences are in order of first appearance, with single blanks, for any block size."""
-    monkeypatch.setattr(distinct, "_BLOCK_SENTENCES", block)
+def test_distinct_sentences_keeps_the_first_of_equal_ones(corpus) -> None:
+    """Sentences are in order of first appearance, with single blanks."""
     found = distinct_sentences(corpus)
     expected = list(dict.fromkeys(" ".join(line.split()) for line in TEXT.split("\n") if line))
     assert found.texts(range(len(found))) == expected

@@ -4,8 +4,8 @@ Stage 1 is keyed by the content of the files and how they are read: the text as 
 ``text/<text key>/`` contains ``words.txt`` (one word per line, in order of first appearance), ``counts.npy``,
 ``tokens.bin`` (int32), ``offsets.bin`` (int64 [sentences + 1]) and ``documents.npy`` (int64 [documents + 1], first
 sentence of each document, then the number of sentences). Only white space is lost. Several processes read a large text.
-Each has a `PassageReader`, which numbers words as it meets them; the `TextWriter` renumbers the words of all readers in
-order of their first appearance in the text, so the files do not depend on the number of processes.
+Each has a `PassageReader`, whose passages have ids of their own; the `TextWriter` numbers words in order of their first
+appearance in the text, so the files do not depend on the number of processes.
 
 Stage 2 (`store`) adds the vocabulary and the splits, so that another vocabulary needs a pass over ids and not over
 text. A file lock lets one process build while the others of the machine wait. Memory holds a few passages of the text
@@ -14,12 +14,10 @@ and, in each process, the distinct words.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -45,7 +43,6 @@ from raysent.kernels.ragged import ragged_indices, ragged_sums
 from raysent.parallel import Progress
 from raysent.storage import cache_folder
 
-_NOT_NUMBERED = -1
 FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 50_000
 _MIN_SENTENCES = 2  # per split: a sentence needs a neighbour
@@ -189,32 +186,37 @@ def _splits(text: TextStore, config: CorpusConfig) -> Splits:
 
 
 class EncodedPassages(NamedTuple):
-    """Passages as ids of one reader.
+    """Passages as ids of their own words.
 
     Attributes:
-        reader: Id of the reader.
-        new_words: Words that the reader has met for the first time; their ids continue those of earlier words.
-        sentences: Ids of all tokens, as the reader numbers words.
+        words: Their distinct words, in order of first appearance.
+        sentences: Places of all tokens in `words`.
         ends: Number of sentences before each end of a document, int64 [ends].
     """
 
-    reader: int
-    new_words: list[str]
+    words: list[str]
     sentences: Sentences
     ends: np.ndarray
 
 
 class PassageReader:
-    """Encodes passages with ids of its own. Pickles as a new reader."""
+    """Encodes passages; it knows the words of earlier ones, to tokenize each once. Pickles as a new reader."""
 
     def __init__(self) -> None:
-        self._words = Numbering()
-        self._num_sent = 0
+        self._words: list[str] = []
 
     @cached_property
     def _table(self) -> ChunkTable:
         """The table, made in the process that uses it."""
-        return ChunkTable(self._words.__getitem__, is_compiled=True)
+        numbers = Numbering()
+
+        def number_of(word: str) -> int:
+            number = numbers[word]
+            if number == len(self._words):
+                self._words.append(word)
+            return number
+
+        return ChunkTable(number_of, is_compiled=True)
 
     def __reduce__(self) -> tuple[type[PassageReader], tuple[()]]:
         return PassageReader, ()
@@ -228,11 +230,13 @@ class PassageReader:
                 sentences += piece.sentences
                 if piece.ends_document:
                     ends.append(len(sentences))
-        encoded = self._table.encode(sentences)
-        # The last words of the dictionary, which keeps their order.
-        new_words = list(islice(reversed(self._words), len(self._words) - self._num_sent))[::-1]
-        self._num_sent = len(self._words)
-        return EncodedPassages(os.getpid(), new_words, encoded, np.array(ends, dtype=np.int64))
+        ids, lengths = self._table.encode(sentences)
+        known, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(firsts)
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order))
+        words = [self._words[word] for word in known[order].tolist()]
+        return EncodedPassages(words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64))
 
 
 class TextWriter:
@@ -250,7 +254,6 @@ class TextWriter:
         self._progress = progress
         self._words = Numbering()
         self._counts = np.zeros(1, dtype=np.int64)
-        self._vocabularies: dict[int, _ReaderVocabulary] = {}
         self._boundaries = array("q", [0])  # 8 bytes a document
         self.num_sentences = 0
         self.num_tokens = 0
@@ -268,12 +271,13 @@ class TextWriter:
     def _write_group(self, group: EncodedPassages, tokens: IO[bytes], offsets: IO[bytes]) -> None:
         ends = np.unique(self.num_sentences + group.ends)
         self._boundaries.frombytes(ends[ends > self._boundaries[-1]].tobytes())
-        reader_ids, lengths = group.sentences
+        places, lengths = group.sentences
         if self._max_sentences is not None:
             lengths = lengths[: self._max_sentences - self.num_sentences]
-            reader_ids = reader_ids[: int(lengths.sum())]
-        vocabulary = self._vocabularies.setdefault(group.reader, _ReaderVocabulary())
-        ids = vocabulary.renumber(reader_ids, group.new_words, self._words)
+            places = places[: int(lengths.sum())]
+        # Words are in order of first appearance: those of the sentences that are left are the first.
+        words = group.words[: int(places.max(initial=-1)) + 1]
+        ids = np.array([self._words[word] for word in words], dtype=np.int32)[places]
         tokens.write(ids.data)
         offsets.write((self.num_tokens + np.cumsum(lengths)).data)
         self.num_sentences += len(lengths)
@@ -291,27 +295,6 @@ class TextWriter:
         np.save(self._folder / "counts.npy", self._counts[: len(self._words)])
         with (self._folder / "words.txt").open("w", encoding="utf-8") as stream:
             stream.writelines(word + "\n" for word in self._words)
-
-
-class _ReaderVocabulary:
-    """The words of one reader and their ids in the text."""
-
-    def __init__(self) -> None:
-        self._words: list[str] = []
-        self._text_ids = np.empty(0, dtype=np.int32)
-
-    def renumber(self, reader_ids: np.ndarray, new_words: list[str], words: Numbering) -> np.ndarray:
-        """Return the ids of the text for ids of the reader, int32 [tokens]; new words get the next ids in `words`."""
-        self._words += new_words
-        unknown = np.full(len(new_words), _NOT_NUMBERED, dtype=np.int32)
-        self._text_ids = np.concatenate([self._text_ids, unknown])
-        ids: np.ndarray = self._text_ids[reader_ids]
-        missing = np.flatnonzero(ids == _NOT_NUMBERED)
-        if len(missing):
-            for reader_id in dict.fromkeys(reader_ids[missing].tolist()):
-                self._text_ids[reader_id] = words[self._words[reader_id]]
-            ids[missing] = self._text_ids[reader_ids[missing]]
-        return ids
 
 
 class TextStore:
