@@ -11,10 +11,10 @@ import contextlib
 import gzip
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 from raysent.errors import DataError
 from raysent.reading import parse_json
@@ -22,6 +22,8 @@ from raysent.storage import is_remote, s3_errors
 
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 _BLOCK_BYTES = 1 << 20
+
+Item = TypeVar("Item")
 
 
 def parse_object(where: str, line: str) -> dict[str, Any]:
@@ -136,6 +138,20 @@ def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield items in lists of `size`; the last may be shorter."""
     iterator = iter(items)
     yield from iter(lambda: list(islice(iterator, size)), [])
+
+
+def grouped(items: Iterable[Item], size: Callable[[Item], int], *, at_least: int) -> Iterator[list[Item]]:
+    """Yield items in lists whose sizes add up to at least a number, except those of the last."""
+    group: list[Item] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size(item)
+        if total >= at_least:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
 
 
 def read_lines(file: Path | str | None) -> list[str]:

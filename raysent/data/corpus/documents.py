@@ -21,9 +21,9 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from raysent.data.corpus.sources import CorpusConfig, Source, SourceKind
 from raysent.data.markup import html_paragraphs, markdown_paragraphs, markup_version
 from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
 from raysent.data.tables import TableBlocks, check_texts, find_text_column, open_table
-from raysent.data.text_files import parse_object
+from raysent.data.text_files import grouped, parse_object
 from raysent.errors import DataError, did_you_mean
 from raysent.parallel import map_in_processes, num_processes_for
 
@@ -349,7 +349,8 @@ def map_passages(
         DataError: If the text cannot be read.
     """
     reading = config.model_dump(include={"format", "text_field", "document_field"})
-    groups, read_group = _grouped(_parts(sources, reading)), _GroupReader(function, reading)
+    groups: Iterator[list[Passage | Source]] = grouped(_parts(sources, reading), _size, at_least=_GROUP_CHARACTERS)
+    read_group = partial(_read_group, function, reading)
     if config.num_processes is None:
         yield from map(read_group, islice(groups, _NUM_FIRST_GROUPS))
         first = list(islice(groups, 1))
@@ -361,16 +362,12 @@ def map_passages(
         yield from results
 
 
-class _GroupReader(Generic[Result]):
-    """A function of groups of passages, for groups of which some parts are whole files."""
-
-    def __init__(self, function: Callable[[Sequence[Passage]], Result], reading: dict[str, Any]) -> None:
-        self._function, self._reading = function, reading
-
-    def __call__(self, group: Sequence[Passage | Source]) -> Result:
-        """Return the function's value of all passages of a group."""
-        parts = (passages(one, **self._reading) if isinstance(one, Source) else [one] for one in group)
-        return self._function(list(chain.from_iterable(parts)))
+def _read_group(
+    function: Callable[[Sequence[Passage]], Result], reading: dict[str, Any], group: Sequence[Passage | Source]
+) -> Result:
+    """Return the function's value of all passages of a group, of which some parts are whole files."""
+    parts = (passages(one, **reading) if isinstance(one, Source) else [one] for one in group)
+    return function(list(chain.from_iterable(parts)))
 
 
 def _parts(sources: Sequence[Source], reading: dict[str, Any]) -> Iterator[Passage | Source]:
@@ -387,17 +384,8 @@ def _is_small(source: Source) -> bool:
     return source.kind != "table" and not source.etag and source.num_bytes <= _MAX_FILE_BYTES
 
 
-def _grouped(parts: Iterable[Passage | Source]) -> Iterator[list[Passage | Source]]:
-    group: list[Passage | Source] = []
-    num_characters = 0
-    for part in parts:
-        group.append(part)
-        num_characters += part.num_bytes if isinstance(part, Source) else len(part.text)
-        if num_characters >= _GROUP_CHARACTERS:
-            yield group
-            group, num_characters = [], 0
-    if group:
-        yield group
+def _size(part: Passage | Source) -> int:
+    return part.num_bytes if isinstance(part, Source) else len(part.text)
 
 
 def _layout(first: list[str], format: str) -> Layout:

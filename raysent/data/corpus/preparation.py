@@ -4,7 +4,7 @@ Stage 1 is keyed by the content of the files and how they are read: the text as 
 ``text/<text key>/`` contains ``words.txt`` (one word per line, in order of first appearance), ``counts.npy``,
 ``tokens.bin`` (int32), ``offsets.bin`` (int64 [sentences + 1]) and ``documents.npy`` (int64 [documents + 1], first
 sentence of each document, then the number of sentences). Only white space is lost. Several processes read a large text.
-Each has a `PassageReader`, whose passages have ids of their own; the `TextWriter` numbers words in order of their first
+Each has a `PassageReader`, whose passages have ids of their own; `_write_text` numbers words in order of their first
 appearance in the text, so the files do not depend on the number of processes.
 
 Stage 2 (`store`) adds the vocabulary and the splits, so that another vocabulary needs a pass over ids and not over
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -171,12 +171,11 @@ def _find_text(config: CorpusConfig, progress: Progress | None) -> tuple[str, Ca
     key = storage.content_key(versions, *describe_reading(sources, config))
 
     def build(folder: Path) -> dict[str, Any]:
-        writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
         with closing(map_passages(PassageReader(), sources, config)) as groups:
-            writer.write(groups)
-        if writer.num_sentences == 0:
+            files = _write_text(folder, groups, max_sentences=config.max_sentences, progress=progress)
+        if files.num_sentences == 0:
             raise DataError(f"corpus.path: {config.name}: must hold sentences; given none")
-        return {"num_sentences": writer.num_sentences, "num_tokens": writer.num_tokens}
+        return {"num_sentences": files.num_sentences, "num_tokens": files.num_tokens}
 
     return key, lambda: TextStore(build_once(cache_folder(config.cache_dir), f"text/{key}", build))
 
@@ -239,66 +238,64 @@ class PassageReader:
         return EncodedPassages(words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64))
 
 
-class TextWriter:
-    """Writes the folder from the encoded passages of several readers.
+class _SentenceFiles:
+    """Writes sentences of ids into a file of the folder, and where they begin into `offsets.bin`."""
 
-    Args:
-        folder: An existing, empty folder.
-        max_sentences: Maximum number of sentences to write.
-        progress: Called with ``reading``, the number of sentences so far, and the maximum number or None.
-    """
+    def __init__(self, folder: Path, name: str) -> None:
+        self._ids, self._offsets = (folder / name).open("wb"), (folder / "offsets.bin").open("wb")
+        self._offsets.write(np.zeros(1, dtype=np.int64).data)
+        self.num_sentences = self.num_tokens = 0
 
-    def __init__(self, folder: Path, *, max_sentences: int | None, progress: Progress | None) -> None:
-        self._folder = folder
-        self._max_sentences = max_sentences
-        self._progress = progress
-        self._words = Numbering()
-        self._counts = np.zeros(1, dtype=np.int64)
-        self._boundaries = array("q", [0])  # 8 bytes a document
-        self.num_sentences = 0
-        self.num_tokens = 0
+    def __enter__(self) -> Self:
+        return self
 
-    def write(self, groups: Iterable[EncodedPassages]) -> None:
-        """Write all passages, up to the maximum number of sentences."""
-        with (self._folder / "tokens.bin").open("wb") as tokens, (self._folder / "offsets.bin").open("wb") as offsets:
-            offsets.write(np.zeros(1, dtype=np.int64).data)
-            for group in groups:
-                self._write_group(group, tokens, offsets)
-                if self.num_sentences == self._max_sentences:
-                    break
-        self._finish()
+    def __exit__(self, *error: object) -> None:
+        self._ids.close()
+        self._offsets.close()
 
-    def _write_group(self, group: EncodedPassages, tokens: IO[bytes], offsets: IO[bytes]) -> None:
-        ends = np.unique(self.num_sentences + group.ends)
-        self._boundaries.frombytes(ends[ends > self._boundaries[-1]].tobytes())
-        places, lengths = group.sentences
-        if self._max_sentences is not None:
-            lengths = lengths[: self._max_sentences - self.num_sentences]
-            places = places[: int(lengths.sum())]
-        # Words are in order of first appearance: those of the sentences that are left are the first.
-        words = group.words[: int(places.max(initial=-1)) + 1]
-        ids = np.array([self._words[word] for word in words], dtype=np.int32)[places]
-        tokens.write(ids.data)
-        offsets.write((self.num_tokens + np.cumsum(lengths)).data)
+    def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        self._ids.write(ids.data)
+        self._offsets.write((self.num_tokens + np.cumsum(lengths)).data)
         self.num_sentences += len(lengths)
         self.num_tokens += len(ids)
-        counts = np.bincount(ids, minlength=len(self._words))
-        counts[: len(self._counts)] += self._counts[: len(counts)]
-        self._counts = counts
-        if self._progress:
-            self._progress("reading", self.num_sentences, self._max_sentences)
 
-    def _finish(self) -> None:
-        boundaries = np.frombuffer(self._boundaries, dtype=np.int64)
-        inner = boundaries[: np.searchsorted(boundaries, self.num_sentences)]
-        np.save(self._folder / "documents.npy", np.append(inner, self.num_sentences))
-        np.save(self._folder / "counts.npy", self._counts[: len(self._words)])
-        with (self._folder / "words.txt").open("w", encoding="utf-8") as stream:
-            stream.writelines(word + "\n" for word in self._words)
+
+def _write_text(
+    folder: Path, groups: Iterable[EncodedPassages], *, max_sentences: int | None, progress: Progress | None
+) -> _SentenceFiles:
+    """Stage 1: write all passages, up to the maximum number of sentences."""
+    numbers, counts = Numbering(), np.zeros(1, dtype=np.int64)
+    boundaries = array("q", [0])  # 8 bytes a document
+    with _SentenceFiles(folder, "tokens.bin") as files:
+        for group in groups:
+            ends = np.unique(files.num_sentences + group.ends)
+            boundaries.frombytes(ends[ends > boundaries[-1]].tobytes())
+            places, lengths = group.sentences
+            if max_sentences is not None:
+                lengths = lengths[: max_sentences - files.num_sentences]
+                places = places[: int(lengths.sum())]
+            # Words are in order of first appearance: those of the sentences that are left are the first.
+            words = group.words[: int(places.max(initial=-1)) + 1]
+            ids = np.array([numbers[word] for word in words], dtype=np.int32)[places]
+            files.add(ids, lengths)
+            found = np.bincount(ids, minlength=len(numbers))
+            found[: len(counts)] += counts[: len(found)]
+            counts = found
+            if progress:
+                progress("reading", files.num_sentences, max_sentences)
+            if files.num_sentences == max_sentences:
+                break
+    starts = np.frombuffer(boundaries, dtype=np.int64)
+    inner = starts[: np.searchsorted(starts, files.num_sentences)]
+    np.save(folder / "documents.npy", np.append(inner, files.num_sentences))
+    np.save(folder / "counts.npy", counts[: len(numbers)])
+    with (folder / "words.txt").open("w", encoding="utf-8") as stream:
+        stream.writelines(word + "\n" for word in numbers)
+    return files
 
 
 class TextStore:
-    """The folder that a `TextWriter` wrote, memory-mapped."""
+    """The folder of a text, memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -415,16 +412,23 @@ def _build_corpus(
     """Stage 2: write the sentences as ids of the vocabulary, the training documents first."""
     splits = _splits(text, config)
     vocabulary.save(folder / "vocabulary.txt")
-    writer = _IdWriter(folder, text, vocabulary, config.max_length, progress)
-    writer.write(np.concatenate([splits.train.bounds, splits.validation.bounds]))
-    num_train = splits.train.num_sentences
+    num_train, num_unknown = splits.train.num_sentences, 0
+    encode = _encoder_of(text, vocabulary, max_length=config.max_length)
+    with _SentenceFiles(folder, "ids.bin") as files:
+        for first, last in np.concatenate([splits.train.bounds, splits.validation.bounds]):
+            for start in range(first, last, _BLOCK_SENTENCES):
+                rows = encode(start, min(start + _BLOCK_SENTENCES, last))
+                files.add(rows.ids, rows.lengths)
+                num_unknown += int(np.count_nonzero(rows.ids == vocabulary.unknown_id))
+            if progress:
+                progress("encoding", files.num_sentences, num_train + splits.validation.num_sentences)
     sizes = np.concatenate([[0], splits.train.document_sizes, splits.validation.document_sizes])
     np.save(folder / "documents.npy", np.cumsum(sizes))
     return {
-        "num_sentences": writer.num_sentences,
-        "num_tokens": writer.num_tokens,
+        "num_sentences": files.num_sentences,
+        "num_tokens": files.num_tokens,
         "num_documents": len(sizes) - 1,
-        "unknown_share": writer.num_unknown / writer.num_tokens,
+        "unknown_share": num_unknown / files.num_tokens,
         "across_documents": config.across_documents,
         "train": _describe_split(text_key, splits.train, 0),
         "validation": _describe_split(text_key, splits.validation, num_train),
@@ -441,41 +445,16 @@ def _describe_split(text_key: str, split: Split, first: int) -> dict[str, Any]:
     return {"first": first, "num_sentences": split.num_sentences, "text_hash": text_hash}
 
 
-class _IdWriter:
-    """Writes ranges of sentences as ids of a vocabulary, block by block."""
+def _encoder_of(text: TextStore, vocabulary: Vocabulary, *, max_length: int) -> Callable[[int, int], Sentences]:
+    """Return a function of a range of sentences, which returns their ids of a vocabulary."""
+    ids, counts = vocabulary.word_rows(text.words)
+    firsts, is_by_word = np.cumsum(counts) - counts, bool((counts == 1).all())
 
-    def __init__(
-        self, folder: Path, text: TextStore, vocabulary: Vocabulary, max_length: int, progress: Progress | None
-    ) -> None:
-        self._folder = folder
-        self._text = text
-        self._max_length = max_length
-        self._progress = progress
-        self._vocabulary = vocabulary
-        self._ids, self._counts = vocabulary.word_rows(text.words)
-        self._firsts = np.cumsum(self._counts) - self._counts
-        self._is_by_word = bool((self._counts == 1).all())
-        self.num_sentences = self.num_tokens = self.num_unknown = 0
+    def encode(start: int, stop: int) -> Sentences:
+        words, lengths = text.sentences(start, stop)
+        if is_by_word:
+            return vocabulary.finished(Sentences(ids[words], lengths), max_length=max_length)
+        found = ids[ragged_indices(firsts[words], counts[words])]
+        return vocabulary.finished(Sentences(found, ragged_sums(counts[words], lengths)), max_length=max_length)
 
-    def write(self, bounds: np.ndarray) -> None:
-        total = int(np.diff(bounds).sum())
-        with (self._folder / "ids.bin").open("wb") as ids, (self._folder / "offsets.bin").open("wb") as offsets:
-            offsets.write(np.zeros(1, dtype=np.int64).data)
-            for first, last in bounds:
-                for start in range(first, last, _BLOCK_SENTENCES):
-                    rows = self._rows(start, min(start + _BLOCK_SENTENCES, last))
-                    ids.write(rows.ids.data)
-                    offsets.write((self.num_tokens + np.cumsum(rows.lengths)).data)
-                    self.num_sentences += len(rows.lengths)
-                    self.num_tokens += len(rows.ids)
-                    self.num_unknown += int(np.count_nonzero(rows.ids == self._vocabulary.unknown_id))
-                if self._progress:
-                    self._progress("encoding", self.num_sentences, total)
-
-    def _rows(self, start: int, stop: int) -> Sentences:
-        words, lengths = self._text.sentences(start, stop)
-        if self._is_by_word:
-            return self._vocabulary.finished(Sentences(self._ids[words], lengths), max_length=self._max_length)
-        counts = self._counts[words]
-        ids = self._ids[ragged_indices(self._firsts[words], counts)]
-        return self._vocabulary.finished(Sentences(ids, ragged_sums(counts, lengths)), max_length=self._max_length)
+    return encode

@@ -25,7 +25,7 @@ become ``--``, and ``-LRB-`` and similar tokens become brackets.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 
@@ -33,6 +33,7 @@ import numpy as np
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
+from raysent.data.text_files import grouped
 from raysent.kernels.ragged import Sentences, ragged_indices, ragged_sums
 from raysent.kernels.text import CompiledChunkRows, ascii_tokens, has_compiled_text
 from raysent.parallel import lock_for_forks
@@ -226,7 +227,7 @@ class ChunkTable:
         pieces = list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
         ids, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
         tokenized = _compiled_tokens if self._is_compiled else _tokens_of_chunks
-        for block in _blocks(pieces) if sizes.sum() > _MAX_BLOCK else [pieces]:
+        for block in grouped(pieces, len, at_least=_MAX_BLOCK) if sizes.sum() > _MAX_BLOCK else [pieces]:
             tokens, counts = tokenized(block)
             lengths.append(counts)
             ids.append(np.fromiter(map(self._word_id, tokens), dtype=np.int32, count=len(tokens)))
@@ -259,26 +260,13 @@ _pre_tokenizer = Split(Regex(PATTERN), "removed", invert=True)
 def tokenize(sentence: str) -> list[str]:
     """Return the tokens of a sentence."""
     pieces = chain.from_iterable(map(_pieces, sentence.replace(_BREAK, " ").split()))
-    return list(chain.from_iterable(_tokens_of_chunks(block)[0] for block in _blocks(pieces)))
+    return list(chain.from_iterable(_tokens_of_chunks(block)[0] for block in grouped(pieces, len, at_least=_MAX_BLOCK)))
 
 
 def _pieces(chunk: str) -> list[str]:
     if len(chunk) <= _MAX_PIECE:
         return [chunk]
     return [chunk[first : first + _MAX_PIECE] for first in range(0, len(chunk), _MAX_PIECE)]
-
-
-def _blocks(chunks: Iterable[str]) -> Iterator[list[str]]:
-    block: list[str] = []
-    num_characters = 0
-    for chunk in chunks:
-        block.append(chunk)
-        num_characters += len(chunk)
-        if num_characters >= _MAX_BLOCK:
-            yield block
-            block, num_characters = [], 0
-    if block:
-        yield block
 
 
 def _tokens_of_chunks(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
