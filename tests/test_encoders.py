@@ -18,8 +18,9 @@ from raysent.config import Document, StrictModel, validate
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
+from raysent.kernels import gru_cells as cells
+from raysent.kernels import packed_gru as recurrence
 from raysent.kernels.compiled import load
-from raysent.kernels.packed_gru import cells, recurrence
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import ENCODERS, AnyEncoder, EncoderConfig, build_encoder, count_parameters

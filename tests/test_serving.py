@@ -13,8 +13,7 @@ import torch
 from raysent.config import Document, validate
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.errors import ConfigError, RaysentError
-from raysent.kernels.packed_gru import Workspaces
-from raysent.kernels.packed_gru.cells import Shape
+from raysent.kernels.gru_cells import Shape, Workspaces
 from raysent.models import ModelConfig, SentenceModel, load
 
 WORDS = [f"w{number}" for number in range(3000)]

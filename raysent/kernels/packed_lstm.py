@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raysent.kernels.compiled import Arguments, load, try_load
-from raysent.kernels.packed_gru.cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, TimeStep, Workspaces
-from raysent.kernels.packed_gru.recurrence import order_of_words, product_dtype, rounded
+from raysent.kernels.gru_cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, TimeStep, Workspaces
+from raysent.kernels.packed_gru import order_of_words, product_dtype, rounded
 from raysent.kernels.packing import Packed
 
 
@@ -85,7 +85,6 @@ class _PackedLstm(torch.autograd.Function):
     def forward(
         ctx: Any, projected: Tensor, weight: Tensor, packed: Packed, backwards: bool, dtype: torch.dtype
     ) -> Tensor:
-        """Return the states; gates and cells are kept for the backward."""
         hidden, low_weight = weight.shape[1], weight.to(dtype)
         gates = projected.float()[packed.backward_tokens if backwards else packed.forward_tokens]
         cells = gates.new_empty(len(gates), hidden)
@@ -109,7 +108,6 @@ class _PackedLstm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of `projected` and `weight`."""
         gates, cells, tanh_cells, states, weight = ctx.saved_tensors
         packed, hidden = ctx.packed, cells.shape[1]
         d_gates, d_states = torch.empty_like(gates), gradients[0].float()
@@ -287,14 +285,12 @@ class _CompiledLstm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, weight: Tensor, direction: _CompiledDirection) -> Tensor:
-        """Return the states."""
         ctx.direction = direction
         return direction.forward(projected, weight, needs_backward=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of `projected` and `weight`."""
         if ctx.direction is None:
             raise RuntimeError("the LSTM keeps no values after a backward; use implementation: torch to repeat one")
         direction, ctx.direction = ctx.direction, None

@@ -23,15 +23,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.kernels.compiled import load
-from raysent.kernels.packed_gru import (
-    WORD_MULTIPLE,
-    Cell,
-    Workspaces,
-    choose_cell,
-    packed_gru,
-    packed_gru_all_states,
-    reset_before_gru,
-)
+from raysent.kernels.gru_cells import Cell, Workspaces, choose_cell
+from raysent.kernels.packed_gru import WORD_MULTIPLE, packed_gru, packed_gru_all_states, reset_before_gru
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig

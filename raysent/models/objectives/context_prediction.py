@@ -91,7 +91,6 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of f and g."""
         f, g, d_scores = ctx.saved_tensors
         d_scores = d_scores * gradient
         return d_scores @ g, d_scores.T @ f, None, None, None

@@ -30,7 +30,8 @@ from raysent.errors import ConfigError
 from raysent.kernels.compiled import load
 from raysent.kernels.devices import to_device
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
-from raysent.kernels.packed_gru import Workspaces, choose_cell, packed_gru_over_inputs
+from raysent.kernels.gru_cells import Workspaces, choose_cell
+from raysent.kernels.packed_gru import packed_gru_over_inputs
 from raysent.models.embeddings import WordTable
 from raysent.models.layers import without_values
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TripletBatches
