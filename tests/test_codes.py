@@ -13,7 +13,7 @@ from reference import hamming
 from tiny_run import tiny_run
 from toy_batches import ToyRead, build_context, toy_batch
 
-from raysent.data.batches import Pairs
+from raysent.data.pairs import Pairs
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, load
 from raysent.models.codes import CODES, build_code, pack_bits, straight_through

@@ -10,8 +10,8 @@ from tiny_run import tiny_run
 from toy_batches import NUM_WORDS, ToyRead, build_context, toy_batch
 
 from raysent.config import Document, validate
-from raysent.data.batches import Sentences, Triplets
-from raysent.data.vocabulary import Vocabulary
+from raysent.data.batches import Triplets
+from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
 from raysent.kernels.compiled import load as kernel

@@ -11,8 +11,8 @@ import torch
 from tiny_run import tiny_run, write_corpus
 from torch import Tensor
 
-from raysent.data.batches import Sentences
 from raysent.data.corpus import prepare
+from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 from raysent.models import SentenceModel
 from raysent.training.data import open_training_data

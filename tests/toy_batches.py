@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from raysent.data.batches import Batch, Pairs, Sentences, TargetBatch, TargetSizes, Triplets
+from raysent.data.batches import Batch, TargetBatch, TargetSizes, Triplets
+from raysent.data.pairs import Pairs
+from raysent.data.vocabulary import Sentences
 from raysent.models.codes import build_code
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.embeddings import WordTable

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.textbook import Gru
-from raysent.data.batches import Sentences, Triplets
+from raysent.data.batches import Triplets
+from raysent.data.vocabulary import Sentences
 
 NOTHING = -100  # ignored by cross-entropy
 

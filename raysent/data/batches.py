@@ -24,27 +24,6 @@ from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
-__all__ = [
-    "AnyBatch",
-    "AnyStream",
-    "Batch",
-    "BatchStream",
-    "Candidates",
-    "PairStream",
-    "Pairs",
-    "SentenceTargets",
-    "Sentences",
-    "TargetBatch",
-    "TargetSizes",
-    "TargetStream",
-    "TripletStream",
-    "Triplets",
-    "block_of",
-    "distinct_words",
-    "group_nearest_windows",
-]
-
-
 Candidates = Literal["contiguous", "random", "nearest"]
 
 _PAGE_WINDOWS = 32_768
@@ -116,7 +95,7 @@ class BatchStream:
         self._batch_size = batch_size
         self._rows = block_of(batch_size, rank=rank, world_size=world_size)
         self._gathers = gathers and world_size > 1
-        self._order = _orders(split, batch_size, candidates, 2 * context_size + 1, seed)
+        self._order = _order_of(split, batch_size, candidates, 2 * context_size + 1, seed)
         self.num_batches = self._order.num_batches
 
     @property
@@ -168,7 +147,7 @@ def distinct_words(*parts: Sentences) -> np.ndarray:
     return np.unique(np.concatenate([part.ids for part in parts]))
 
 
-def _orders(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
+def _order_of(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
     # One window less than fits, so that every epoch can shift its windows.
     num_windows = (len(split) - window + 1) // window
     max_size = len(split) if candidates == "contiguous" else max(num_windows, 0) * window

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
-from raysent.data.batches import Batch, Candidates, Sentences, TargetSizes
+from raysent.data.batches import Batch, Candidates, TargetSizes
+from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import to_device
 from raysent.models.codes import Code, CodeConfig
 from raysent.models.embeddings import WordTable

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysent.data.batches import Pairs
+from raysent.data.pairs import Pairs
 from raysent.errors import DataError
 from raysent.models.layers import linear_layer
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape

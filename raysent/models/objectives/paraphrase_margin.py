@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.data.batches import Pairs, Sentences
+from raysent.data.pairs import Pairs
+from raysent.data.vocabulary import Sentences
 from raysent.models.layers import L2Penalty
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
 from raysent.models.objectives import Objective as BaseObjective

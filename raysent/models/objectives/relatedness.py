@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysent.data.batches import Pairs
+from raysent.data.pairs import Pairs
 from raysent.models.layers import L2Penalty, linear_layer
 from raysent.models.objectives import (
     PREDICTION_METRICS,

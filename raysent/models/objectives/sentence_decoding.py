@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysent.data.batches import Sentences, Triplets
-from raysent.data.vocabulary import PAD_ID
+from raysent.data.batches import Triplets
+from raysent.data.vocabulary import PAD_ID, Sentences
 from raysent.errors import ConfigError
 from raysent.kernels.compiled import load
 from raysent.kernels.devices import to_device

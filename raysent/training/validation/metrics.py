@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from raysent.data.batches import AnyBatch, Batch, Pairs, SentenceTargets, Triplets, TripletStream
+from raysent.data.batches import AnyBatch, Batch, SentenceTargets, Triplets, TripletStream
 from raysent.data.corpus import Corpus, CorpusSplit
-from raysent.data.pairs import PairTexts, read_pairs, read_sts
+from raysent.data.pairs import Pairs, PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
 from raysent.evaluation.division import divided

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysent.data.batches import Sentences
 from raysent.data.corpus import Corpus, CorpusSplit
+from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 from raysent.storage import content_key
 from raysent.training.validation.config import ValidationConfig
