@@ -1,3 +1,4 @@
+from .cluster import slurm_file as slurm_file
 from .ensembles import Ensemble as Ensemble
 from .errors import ArtifactError as ArtifactError
 from .errors import ConfigError as ConfigError
@@ -45,7 +46,6 @@ from .pipeline import prices as prices
 from .pipeline import resume as resume
 from .pipeline import resume_on_cluster as resume_on_cluster
 from .pipeline import retrain as retrain
-from .pipeline import slurm_file as slurm_file
 from .pipeline import stop as stop
 from .pipeline import sweep as sweep
 from .pipeline import sweep_on_cluster as sweep_on_cluster

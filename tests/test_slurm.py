@@ -11,7 +11,7 @@ import time
 import pytest
 from command import CommandLine
 
-from raysent.cluster.slurm import gpu_hours, sbatch_file
+from raysent.cluster.slurm import sbatch_text
 from raysent.errors import ConfigError
 
 # Each stands on the path of the file's shell; `ray` runs the command on the first of the nodes alone.
@@ -37,7 +37,7 @@ def _submit(folder, text: str) -> subprocess.Popen[bytes]:
 @pytest.mark.skipif(shutil.which("getent") is None, reason="needs getent, as every Slurm node has it")
 def test_file_saves_requeues_and_resumes(tmp_path):
     """SIGUSR1 in mid-trial reaches the sweep as SIGTERM; the next allocation resumes it, and is not requeued."""
-    text = sbatch_file("my space.yaml", run="my runs/one", num_nodes=2, gpus=4, time="24:00:00", budget="40gpuh")
+    text = sbatch_text("my space.yaml", run="my runs/one", num_nodes=2, gpus=4, time="24:00:00", budget="40gpuh")
     job = _submit(tmp_path, text)
     while not (tmp_path / "my runs/one/sweep.json").exists():
         assert job.poll() is None
@@ -59,7 +59,7 @@ def test_file_saves_requeues_and_resumes(tmp_path):
 
 def test_file_asks_slurm_for_the_signal_and_the_requeue():
     """Lines of #SBATCH stand before the first command."""
-    text = sbatch_file("quickstart", run="runs/one", num_nodes=3, gpus=0, time="8:00:00")
+    text = sbatch_text("quickstart", run="runs/one", num_nodes=3, gpus=0, time="8:00:00")
     head = text.partition("\nset ")[0]
     for line in ("--nodes=3", "--requeue", "--signal=B:USR1@300", "--time=8:00:00", "--gpus-per-node=0"):
         assert f"#SBATCH {line}\n" in head
@@ -68,11 +68,12 @@ def test_file_asks_slurm_for_the_signal_and_the_requeue():
 @pytest.mark.parametrize("budget", ["40usd", "0gpuh", "gpuh", "-1gpuh"])
 def test_budget_is_in_gpu_hours(budget):
     """Dollars are no unit of a Slurm cluster; without GPUs there is nothing to count."""
-    assert gpu_hours("1.5 gpuh") == 1.5
+    text = sbatch_text("quickstart", run="runs/one", num_nodes=1, gpus=2, time="1:00:00", budget="1.5 gpuh")
+    assert "--budget 1.5usd --set cost.usd_per_hour=2" in text
     with pytest.raises(ConfigError, match="must look like 40gpuh and be above 0"):
-        sbatch_file("quickstart", run="runs/one", num_nodes=1, gpus=1, time="1:00:00", budget=budget)
+        sbatch_text("quickstart", run="runs/one", num_nodes=1, gpus=1, time="1:00:00", budget=budget)
     with pytest.raises(ConfigError, match="must be given with GPUs"):
-        sbatch_file("quickstart", run="runs/one", num_nodes=1, gpus=0, time="1:00:00", budget="4gpuh")
+        sbatch_text("quickstart", run="runs/one", num_nodes=1, gpus=0, time="1:00:00", budget="4gpuh")
 
 
 def test_symmetric_run_has_the_options_of_the_file():

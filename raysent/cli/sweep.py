@@ -53,7 +53,8 @@ from raysent.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     import pandas as pd
 
-    from raysent.pipeline import FollowedSweep, Sweep, SweepPlan, TrainedRun
+    from raysent.cluster import SubmittedSweep
+    from raysent.pipeline import Sweep, SweepPlan, TrainedRun
 
 SubmittedArgument = Annotated[
     str,
@@ -245,13 +246,12 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
     raise typer.Exit(ExitCode.CHECK_FAILED if found.code is None else 0)
 
 
-def _print_followed(followed: FollowedSweep, *, as_json: bool) -> NoReturn:
+def _print_followed(ended: SubmittedSweep, *, as_json: bool) -> NoReturn:
     """Print what a sweep on a cluster has printed at its end, and exit with its code."""
-    ended = followed.ended
     if ended.is_detached:
         if as_json:
-            commands = {name: f"raysent {name} {followed.address}" for name in ("attach", "stop")}
-            print_json({"run": followed.address, "status": "detached", **commands})
+            commands = {name: f"raysent {name} {ended.address}" for name in ("attach", "stop")}
+            print_json({"run": ended.address, "status": "detached", **commands})
         raise typer.Exit(ended.code)
     if as_json and ended.values is not None:
         typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
@@ -260,7 +260,7 @@ def _print_followed(followed: FollowedSweep, *, as_json: bool) -> NoReturn:
             (messages if ended.code else results).print(line, soft_wrap=True)
     if ended.message:
         messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
-    messages.print(f"results: {followed.folder}", soft_wrap=True)
+    messages.print(f"results: {ended.folder}", soft_wrap=True)
     raise typer.Exit(ended.code)
 
 

@@ -26,7 +26,7 @@ from .prices import price_space as price_space
 from .prices import quote as quote
 from .prices import quotes as quotes
 from .prices import workers_for as workers_for
-from .slurm import sbatch_file as sbatch_file
+from .slurm import slurm_file as slurm_file
 from .submission import Submission as Submission
 from .submission import SweepJob as SweepJob
 from .submission import prepare_resumption as prepare_resumption

@@ -42,12 +42,16 @@ class SubmittedSweep:
         lines: What it printed, without events; the remote folder is replaced by the local one.
         message: Why the job could not run; empty if it did.
         is_detached: Whether it continues on the cluster.
+        address: Its run folder in a bucket, which `attach` and `stop` take.
+        folder: The local folder of its results.
     """
 
     code: int
     lines: tuple[str, ...] = ()
     message: str = ""
     is_detached: bool = False
+    address: str = ""
+    folder: Path = Path()
 
     @property
     def values(self) -> dict[str, Any] | None:

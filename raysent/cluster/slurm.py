@@ -9,9 +9,12 @@ first node of an allocation is the one that runs the file, so the process id of 
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from raysent.errors import ConfigError
 
@@ -71,20 +74,46 @@ exit "$code"
 """
 
 
-def gpu_hours(text: str) -> float:
-    """Return the GPU-hours of an amount such as ``40gpuh``.
+def slurm_file(
+    space: str | Path,
+    *,
+    nodes: int = 1,
+    gpus: int = 1,
+    time: str = "24:00:00",
+    budget: str | None = None,
+    run: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a file for sbatch that runs a sweep on the nodes of a Slurm cluster, and resumes it in later allocations.
+
+    Args:
+        space: A search-space file or the bare name of a shipped one.
+        nodes: Nodes of the allocation.
+        gpus: GPUs of each node; 0 for none.
+        time: Limit of one allocation, as Slurm writes it; the job is queued again until the sweep is done.
+        budget: Limit on GPU-hours of the whole sweep, such as ``40gpuh``.
+        run: Run folder, on storage that all nodes share.
+        set: As for `sweep`.
+
+    Returns:
+        The file.
 
     Raises:
-        ConfigError: If the text is not an amount above 0.
+        ConfigError: If the file exists, the budget is not in GPU-hours, or the nodes have no GPU to count.
     """
-    found = _GPU_HOURS.fullmatch(text.strip())
-    hours = float(found["number"]) if found else 0.0
-    if not hours > 0:
-        raise ConfigError(f"budget {text}: must look like 40gpuh and be above 0")
-    return hours
+    folder = f"runs/{Path(space).stem}" if run is None else str(run)
+    options = [word for name, value in (set or {}).items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    text = sbatch_text(str(space), run=folder, num_nodes=nodes, gpus=gpus, time=time, budget=budget, options=options)
+    path = Path(f"{Path(folder).name}.sbatch")
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path}: exists; remove it, or name another run folder") from None
+    return path
 
 
-def sbatch_file(
+def sbatch_text(
     space: str,
     *,
     run: str,
@@ -94,31 +123,20 @@ def sbatch_file(
     budget: str | None = None,
     options: Sequence[str] = (),
 ) -> str:
-    """Return the file for `sbatch`.
-
-    Args:
-        space: A search-space file, or the bare name of a shipped one.
-        run: The run folder, on storage that all nodes share.
-        num_nodes: Nodes of the allocation.
-        gpus: GPUs of each node; 0 for none.
-        time: The time limit of one allocation, as Slurm writes it; the job is queued again until the sweep is done.
-        budget: GPU-hours for the whole sweep, such as `40gpuh`; None for no limit.
-        options: Further options of `raysent sweep`.
-
-    Raises:
-        ConfigError: If the budget is not in GPU-hours, or the nodes have no GPU to count.
-    """
+    """Return the content of the file; `options` are further options of `raysent sweep`."""
     words = ["raysent", "sweep", space, "--address", "auto", "--yes", *options]
     unit = "No budget: nothing is charged."
     if budget is not None:
-        hours = gpu_hours(budget)
+        found = _GPU_HOURS.fullmatch(budget.strip())
+        hours = float(found["number"]) if found else 0.0
+        if not hours > 0:
+            raise ConfigError(f"budget {budget}: must look like 40gpuh and be above 0")
         if not gpus:
             raise ConfigError(f"budget {budget}: must be given with GPUs, which are what it counts; name gpus")
         words += ["--budget", f"{hours:g}usd", "--set", f"cost.usd_per_hour={gpus}"]
         unit = "The price of a GPU-hour is 1: where raysent prints usd for this sweep, read GPU-hours."
-    name = run.rstrip("/").rpartition("/")[2]
     return _FILE.format(
-        name=name,
+        name=run.rstrip("/").rpartition("/")[2],
         num_nodes=num_nodes,
         gpus=gpus,
         time=time,

@@ -8,7 +8,6 @@ from .arguments import default_run_folder as default_run_folder
 from .arguments import print_remarks as print_remarks
 from .arguments import scale_overrides as scale_overrides
 from .clusters import ClusterStatus as ClusterStatus
-from .clusters import FollowedSweep as FollowedSweep
 from .clusters import StoppedSweep as StoppedSweep
 from .clusters import attach as attach
 from .clusters import cluster_down as cluster_down
@@ -18,7 +17,6 @@ from .clusters import cluster_up as cluster_up
 from .clusters import head_price as head_price
 from .clusters import prices as prices
 from .clusters import resume_on_cluster as resume_on_cluster
-from .clusters import slurm_file as slurm_file
 from .clusters import stop as stop
 from .clusters import sweep_on_cluster as sweep_on_cluster
 from .component_table import components as components

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from raysent.cluster import (
     quote,
     read_cluster,
     run_submission,
-    sbatch_file,
     stop_run,
     worker_policy,
 )
@@ -39,21 +37,6 @@ from raysent.sweeps.space import SearchSpace, find_space
 _CLUSTER = "cluster.yaml"
 # What the status of a cluster says of a machine.
 _SHOWN = ("name", "cluster", "sweep", "instance_type", "market", "state", "zone", "address", "is_head")
-
-
-@dataclass(frozen=True)
-class FollowedSweep:
-    """A sweep on a cluster, as far as it was followed.
-
-    Attributes:
-        address: Its run folder in a bucket, which `attach` and `stop` take.
-        folder: The local folder of its results.
-        ended: How it ended, or that it goes on without this process.
-    """
-
-    address: str
-    folder: Path
-    ended: SubmittedSweep
 
 
 @dataclass(frozen=True)
@@ -89,7 +72,7 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
     keep_cluster: bool = False,
     as_json: bool = False,
     **limits: Any,
-) -> FollowedSweep:
+) -> SubmittedSweep:
     """Search a space on an AWS cluster that is launched for the sweep and terminated after it.
 
     Ctrl-C detaches: the sweep goes on, `attach` shows it again, and `stop` stops it.
@@ -138,7 +121,7 @@ def resume_on_cluster(
     deadline: str | None = None,
     keep_cluster: bool = False,
     as_json: bool = False,
-) -> FollowedSweep:
+) -> SubmittedSweep:
     """Resume a sweep that a cluster ran, on a cluster that is launched for it.
 
     Args:
@@ -159,7 +142,7 @@ def resume_on_cluster(
     return _submitted(launcher, submission, keep=keep_cluster, as_json=as_json)
 
 
-def attach(run: str | Path, *, as_json: bool = False) -> FollowedSweep:
+def attach(run: str | Path, *, as_json: bool = False) -> SubmittedSweep:
     """Show a sweep that runs on a cluster, from its start to its end; then download its results. Ctrl-C detaches.
 
     Args:
@@ -191,18 +174,18 @@ def stop(run: str | Path, *, progress: bool = True) -> StoppedSweep:
     return StoppedSweep(found.remote, found.record.cluster, had_ended=found.record.code is not None, code=code)
 
 
-def _submitted(launcher: Any, submission: Submission, *, keep: bool, as_json: bool) -> FollowedSweep:
-    """Submit a sweep and show it while it runs."""
+def _submitted(launcher: Launcher, submission: Submission, *, keep: bool, as_json: bool) -> SubmittedSweep:
     run = partial(run_submission, launcher, submission, keep=keep)
     return _show(run, submission.space, submission.remote, submission.run, is_quiet=as_json)
 
 
 def _show(
     follow: Callable[..., SubmittedSweep], space: SearchSpace, address: str, folder: Path, *, is_quiet: bool
-) -> FollowedSweep:
+) -> SubmittedSweep:
     """Show a submitted sweep as one on this machine is shown."""
     with SweepView(messages, space, is_quiet=is_quiet) as view:
-        return FollowedSweep(address, folder, follow(on_event=view.on_event, say=_silent if is_quiet else _say))
+        ended = follow(on_event=view.on_event, say=_silent if is_quiet else _say)
+    return replace(ended, address=address, folder=folder)
 
 
 def cluster_up(
@@ -321,47 +304,6 @@ def head_price(file: str | Path = _CLUSTER) -> float | None:
     """Return what a cluster's head costs an hour by AWS's list; None if that is unknown."""
     cluster = read_cluster(Path(file))
     return _list_price(cluster.head["node_config"]["InstanceType"], cluster.region)
-
-
-def slurm_file(
-    space: str | Path,
-    *,
-    nodes: int = 1,
-    gpus: int = 1,
-    time: str = "24:00:00",
-    budget: str | None = None,
-    run: str | Path | None = None,
-    set: dict[str, Any] | None = None,
-) -> Path:
-    """Write a file for sbatch that runs a sweep on the nodes of a Slurm cluster, and resumes it in later allocations.
-
-    Args:
-        space: A search-space file or the bare name of a shipped one.
-        nodes: Nodes of the allocation.
-        gpus: GPUs of each node.
-        time: Limit of one allocation.
-        budget: Limit on GPU-hours, such as ``40gpuh``.
-        run: Run folder that all nodes share.
-        set: As for `sweep`.
-
-    Returns:
-        The file.
-
-    Raises:
-        ConfigError: If the file exists, or an argument is wrong.
-    """
-    folder = Path("runs") / Path(space).stem if run is None else Path(run)
-    options = [word for name, value in (set or {}).items() for word in ("--set", f"{name}={json.dumps(value)}")]
-    text = sbatch_file(
-        str(space), run=str(folder), num_nodes=nodes, gpus=gpus, time=time, budget=budget, options=options
-    )
-    path = Path(f"{folder.name}.sbatch")
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise ConfigError(f"{path}: exists; remove it, or name another run folder") from None
-    return path
 
 
 def prices(types: Sequence[str] = (), *, region: str | None = None, live: bool = False) -> list[Quote]:

@@ -15,7 +15,7 @@ from tiny_run import write_corpus
 
 from chaos.namespaces import Machine, can_separate, two_machines
 from chaos.verdict import check_events
-from raysent.cluster.slurm import sbatch_file
+from raysent.cluster.slurm import sbatch_text
 from raysent.sweeps import Event, read_events, read_ledger
 
 SPACE = """
@@ -63,7 +63,7 @@ def test_sweep_is_saved_requeued_and_finished(tmp_path: Path) -> None:
     for name, script in PROGRAMS.items():
         (tmp_path / "programs" / name).write_text(f"#!/bin/bash\n{script}\n")
         (tmp_path / "programs" / name).chmod(0o755)
-    (tmp_path / "job.sbatch").write_text(sbatch_file("space.yaml", run="runs/one", num_nodes=2, gpus=0, time="1:00:00"))
+    (tmp_path / "job.sbatch").write_text(sbatch_text("space.yaml", run="runs/one", num_nodes=2, gpus=0, time="1:00:00"))
     env = {
         **os.environ,
         "PATH": f"{tmp_path / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
