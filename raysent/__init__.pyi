@@ -1,3 +1,5 @@
+from .analysis.analogies import analogies as analogies
+from .analysis.vector_search import index_vectors as index_vectors
 from .cluster import slurm_file as slurm_file
 from .ensembles import Ensemble as Ensemble
 from .errors import ArtifactError as ArtifactError
@@ -15,7 +17,6 @@ from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from .models.vector_codes import VectorCode as VectorCode
 from .pipeline import Sweep as Sweep
 from .pipeline import SweepPlan as SweepPlan
-from .pipeline import analogies as analogies
 from .pipeline import analyse as analyse
 from .pipeline import attach as attach
 from .pipeline import average as average
@@ -35,7 +36,6 @@ from .pipeline import encode_file as encode_file
 from .pipeline import ensemble as ensemble
 from .pipeline import evaluate as evaluate
 from .pipeline import expand as expand
-from .pipeline import index_vectors as index_vectors
 from .pipeline import label as label
 from .pipeline import label_curves as label_curves
 from .pipeline import load as load

@@ -12,7 +12,7 @@ from command import CommandLine
 import raysent
 from raysent.analysis import vector_search as module
 from raysent.analysis.neighbours import find_neighbours
-from raysent.analysis.vector_search import FolderVectors, build_index
+from raysent.analysis.vector_search import FolderVectors, index_vectors
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.exports import corpus
@@ -74,7 +74,7 @@ def test_search_folder_finds_the_nearest_distinct_sentences(texts, bits, tmp_pat
     index = tmp_path / "index.faiss" if has_index else None
     if index is not None:
         pytest.importorskip("faiss")
-        assert build_index(tmp_path / "out", index).num_rows == 150
+        assert index_vectors(tmp_path / "out", index, progress=False).num_rows == 150
     found = find_neighbours([model], FolderVectors(tmp_path / "out", index=index), QUERIES, k=6)
     for query, neighbours in zip(QUERIES, found.columns[0].neighbours, strict=True):
         scores = [one.score for one in neighbours]
@@ -91,9 +91,9 @@ def test_search_folder_with_cells_finds_what_is_near(texts, tmp_path, monkeypatc
     pytest.importorskip("faiss")
     encode_corpus("hash:16", tmp_path / "in", tmp_path / "out")
     with pytest.raises(ConfigError, match="ivf: needs at least 10,000 vectors; given 150; leave it out"):
-        build_index(tmp_path / "out", tmp_path / "index", ivf=True)
+        index_vectors(tmp_path / "out", tmp_path / "index", ivf=True, progress=False)
     monkeypatch.setattr(module, "MIN_IVF_ROWS", 100)
-    assert build_index(tmp_path / "out", tmp_path / "index", ivf=True).num_cells == 3
+    assert index_vectors(tmp_path / "out", tmp_path / "index", ivf=True, progress=False).num_cells == 3
     exact = find_neighbours(["hash:16"], FolderVectors(tmp_path / "out"), QUERIES, k=4)
     found = find_neighbours(["hash:16"], FolderVectors(tmp_path / "out", index=tmp_path / "index"), QUERIES, k=4)
     for one, other in zip(found.columns[0].neighbours, exact.columns[0].neighbours, strict=True):
@@ -112,7 +112,7 @@ def test_search_folder_refuses_in_one_line(texts, tmp_path) -> None:
     pytest.importorskip("faiss")
     out, index = tmp_path / "out", tmp_path / "index"
     encode_corpus("hash:16", tmp_path / "in", out)
-    build_index(out, index)
+    index_vectors(out, index, progress=False)
     with pytest.raises(ArtifactError, match="out: holds vectors of the model hash:16, not of hash:9; name that model"):
         find_neighbours(["hash:9"], FolderVectors(out), QUERIES)
     with pytest.raises(ConfigError, match="queries: must be at least one sentence"):
@@ -126,7 +126,7 @@ def test_search_folder_refuses_in_one_line(texts, tmp_path) -> None:
     (tmp_path / "empty.txt").write_text("")
     encode_corpus("hash:16", tmp_path / "empty.txt", tmp_path / "none")
     with pytest.raises(DataError, match="none: must hold at least one vector; given none"):
-        build_index(tmp_path / "none", index)
+        index_vectors(tmp_path / "none", index, progress=False)
 
 
 def test_neighbours_refuses_a_damaged_index_or_vector_in_one_line(texts, tmp_path, monkeypatch, capsys) -> None:
@@ -135,7 +135,7 @@ def test_neighbours_refuses_a_damaged_index_or_vector_in_one_line(texts, tmp_pat
     command = CommandLine(monkeypatch, capsys)
     out, index = tmp_path / "out", tmp_path / "index"
     encode_corpus("hash:16", tmp_path / "in", out)
-    build_index(out, index)
+    index_vectors(out, index, progress=False)
     ask = ("neighbours", "hash:16", out, "--query", QUERIES[1], "--json")
     expected, whole = command(*ask, "--index", index).out, index.read_bytes()
     again = f"run 'raysent index {out} -o {index}'"

@@ -9,7 +9,7 @@ reported/         scores that papers report
 
 from __future__ import annotations
 
-from raysent.analysis.analogies import Analogies, AnalogyScore, read_analogies, score_analogies
+from raysent.analysis.analogies import AnalogyScore
 from raysent.analysis.neighbours import (
     Comparison,
     CorpusVectors,
@@ -19,11 +19,10 @@ from raysent.analysis.neighbours import (
     save_comparison,
 )
 from raysent.analysis.reported import COSTS, ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
-from raysent.analysis.vector_search import FaissIndex, FolderVectors, build_index
+from raysent.analysis.vector_search import FaissIndex, FolderVectors
 
 __all__ = [
     "COSTS",
-    "Analogies",
     "AnalogyScore",
     "Comparison",
     "CorpusVectors",
@@ -32,13 +31,10 @@ __all__ = [
     "Neighbour",
     "ReportedModel",
     "ReportedTable",
-    "build_index",
     "find_neighbours",
     "notes_on",
-    "read_analogies",
     "read_comparison",
     "reported_for",
     "reported_tables",
     "save_comparison",
-    "score_analogies",
 ]

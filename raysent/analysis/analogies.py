@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from raysent.analysis.nearest import check_search, nearest_vectors
 from raysent.analysis.neighbours import index_rows, open_index
-from raysent.data.corpus.distinct import DistinctSentences, normalize_whitespace
+from raysent.data import read_lines
+from raysent.data.corpus import CorpusConfig, corpus_notes
+from raysent.data.corpus.distinct import DistinctSentences, distinct_sentences, normalize_whitespace
 from raysent.errors import DataError
-from raysent.evaluation.members import Member
+from raysent.evaluation.members import Member, expand
 from raysent.kernels.devices import set_matmul_precision
+from raysent.models import load
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.parallel import Progress
+from raysent.progress import ProgressLines, messages
 
 # Positions in a line A B C D of: the subtracted sentence, the first added, the second added, the answer.
 _ONE = ((0, 1, 2, 3),)
@@ -116,6 +122,51 @@ def read_analogies(lines: Sequence[str], *, name: str) -> Analogies:
     return Analogies(tuple(indices), tuple(categories), np.array(category), np.array(sentences))
 
 
+def analogies(
+    models: Sequence[str | Path],
+    file: str | Path,
+    *,
+    pool: str | Path | None = None,
+    column: str | None = None,
+    asks_all_four: bool = False,
+    excludes_inputs: bool = False,
+    progress: bool = True,
+) -> list[AnalogyScore]:
+    """Complete analogies among sentences, A is to B as C is to what: the sentence nearest to v(C) + v(B) - v(A).
+
+    The answer is the sentence with the highest cosine among all sentences of the file and of the pool. The vectors of a
+    model with a code are its bits as numbers.
+
+    Args:
+        models: As for `evaluate`.
+        file: Lines ``: category``, and lines of A, B, C and D separated by tabs.
+        pool: Text whose sentences are candidates too, beside those of the file; their vectors are cached.
+        column: Column of the text of `pool`, if it is a table.
+        asks_all_four: Whether each of the four sentences is asked for, as in the paper; by default D.
+        excludes_inputs: Whether A, B and C are left out as answers, as is usual for words; the paper keeps them.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        For each model the percentage of right answers by category, and of answers that are C itself.
+
+    Raises:
+        ConfigError: If FAISS is not installed.
+        RaysentError: If a model or a file cannot be used.
+    """
+    questions = read_analogies(read_lines(Path(file)), name=str(file))
+    config = None if pool is None else CorpusConfig(path=str(pool), text_field=column or "text")
+    with ProgressLines(is_quiet=not progress) as bar:
+        options: dict[str, Any] = {"asks_all_four": asks_all_four, "excludes_inputs": excludes_inputs, "progress": bar}
+        sentences = None if config is None else distinct_sentences(config, progress=bar)
+        scores = [
+            score_analogies(member, load(member.path), questions, pool=sentences, **options)
+            for member in expand(models)
+        ]
+    for note in corpus_notes(config) if config is not None and progress else ():
+        messages.print(note, style="dim", soft_wrap=True)
+    return scores
+
+
 def score_analogies(
     member: Member,
     encoder: SentenceEncoder,
@@ -124,29 +175,9 @@ def score_analogies(
     pool: DistinctSentences | None = None,
     asks_all_four: bool = False,
     excludes_inputs: bool = False,
-    cache_dir: str | None = None,
     progress: Progress | None = None,
 ) -> AnalogyScore:
-    """Return a model's accuracy on analogies.
-
-    The answer is the sentence with the highest cosine among all sentences of the file and of the pool. The vectors of a
-    model with a code are its bits as numbers.
-
-    Args:
-        member: The model's name and content key.
-        encoder: The model.
-        analogies: The questions.
-        pool: More candidates.
-        asks_all_four: Whether each of the four sentences is the answer of a question, as in the paper; else D alone.
-        excludes_inputs: Whether A, B and C are excluded as answers, as is usual for words; the paper allows them.
-        cache_dir: Cache folder of the pool's vectors.
-        progress: Called with the progress of the pool's vectors.
-
-    Raises:
-        ConfigError: If FAISS is not installed.
-        DataError: If the model gives a value that is not finite.
-        ArtifactError: If the cache cannot be written.
-    """
+    """Return a model's accuracy on analogies; `analogies` names the arguments."""
     set_matmul_precision()
     check_search("cosine")
     vectors = encoder.encode(list(analogies.sentences))
@@ -157,7 +188,7 @@ def score_analogies(
     own = nearest_vectors(unit, queries, k=_NUM_CANDIDATES)
     candidates, cosines = own.rows, own.scores
     if pool is not None:
-        index = open_index(member, encoder, pool, measure="cosine", cache_dir=cache_dir, progress=progress)
+        index = open_index(member, encoder, pool, measure="cosine", progress=progress)
         hits = index.search(queries, k=_NUM_CANDIDATES)
         candidates = np.hstack([candidates, _indices(hits.rows, pool, analogies)])
         cosines = np.hstack([cosines, hits.scores])

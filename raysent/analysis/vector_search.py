@@ -1,6 +1,6 @@
 """Nearest sentences in a folder of vectors that `raysent encode-corpus` wrote, with or without an index of FAISS.
 
-    folder of Parquet files -> `build_index` -> FILE, an index of FAISS, and FILE.json: its SHA-256, and of which files
+    folder of Parquet files -> `index_vectors` -> FILE, an index of FAISS, and FILE.json, which says of which files
     queries -> `FolderVectors.search`, which reads all vectors, or with FILE only the texts of what is found
 
 Without an index the search is exact, and memory holds one batch of rows. An index of FAISS is held in memory. It
@@ -30,6 +30,7 @@ from raysent.models.codes import pack_bits
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.models.vector_folder import VectorBatch, VectorFile, VectorFolder, VectorFormat
 from raysent.parallel import Progress
+from raysent.progress import ProgressLines
 from raysent.storage import atomic_write, content_key, file_sha256, read_json, remove, write_json
 
 _KIND = "raysent-faiss"
@@ -171,13 +172,24 @@ def _place(file: str, row: int) -> str:
     return f"{file}:{row + 1}"
 
 
-def build_index(
-    folder: str | Path, output: str | Path, *, ivf: bool = False, progress: Progress = lambda *_: None
-) -> FaissIndex:
-    """Write an index of FAISS of a folder of vectors; see `raysent.index_vectors`.
+def index_vectors(folder: str | Path, output: str | Path, *, ivf: bool = False, progress: bool = True) -> FaissIndex:
+    """Write an index of FAISS of the vectors in a folder that `encode_corpus` wrote.
+
+    Unit vectors are compared by inner product, so by cosine (`IndexFlatIP`), and codes by Hamming distance
+    (`IndexBinaryFlat`). Rows are in the order of the files' names, then of rows. ``OUTPUT.json`` records what the index
+    is made of. FAISS holds the whole index in memory.
+
+    Args:
+        folder: A folder of vectors, also in ``s3://``.
+        output: The file to write.
+        ivf: Whether to divide the rows into cells, 4 times the square root of their number, of which a search reads 32
+            (`IndexIVFFlat`, `IndexBinaryIVF`): fast, but it may miss neighbours. Needs 10,000 rows.
+        progress: Whether to show progress on standard error.
 
     Raises:
-        RaysentError: If FAISS is not installed, the folder has no rows, or the file cannot be written.
+        ConfigError: If faiss-cpu is not installed, or there are too few rows for cells.
+        DataError: If the folder has no rows, or a vector is not finite.
+        ArtifactError: If the folder has no vectors, or a file is damaged or cannot be written.
     """
     faiss = load_faiss("index")
     vectors, path = FolderVectors(folder), Path(output)
@@ -186,9 +198,10 @@ def build_index(
         raise DataError(f"{vectors.name}: must hold at least one vector; given none")
     num_cells = _num_cells(num_rows) if ivf else 0
     index = _new_index(faiss, vectors, num_cells)
-    for batch in vectors.folder.batches(with_text=False):
-        index.add(vectors.comparable(batch))
-        progress("indexing", index.ntotal, num_rows)
+    with ProgressLines(is_quiet=not progress) as bar:
+        for batch in vectors.folder.batches(with_text=False):
+            index.add(vectors.comparable(batch))
+            bar("indexing", index.ntotal, num_rows)
     about = path.with_name(f"{path.name}.json")
     remove(about)  # so that it never describes another index
     with atomic_write(path) as temporary:
@@ -263,4 +276,4 @@ def _open_index(path: Path, vectors: FolderVectors) -> Any:
         raise ArtifactError(f"{path}: cannot be read by this version of FAISS ({reason}); {again}") from None
 
 
-__all__ = ["FaissIndex", "FolderVectors", "build_index"]
+__all__ = ["FaissIndex", "FolderVectors", "index_vectors"]

@@ -1,5 +1,4 @@
 from .analyses import Analysed as Analysed
-from .analyses import analogies as analogies
 from .analyses import analyse as analyse
 from .analyses import neighbours as neighbours
 from .arguments import Space as Space
@@ -58,6 +57,5 @@ from .training import train_trial as train_trial
 from .vectors import compose as compose
 from .vectors import encode_corpus as encode_corpus
 from .vectors import encode_file as encode_file
-from .vectors import index_vectors as index_vectors
 from .whitening import Whitened as Whitened
 from .whitening import whiten as whiten

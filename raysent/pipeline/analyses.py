@@ -1,4 +1,4 @@
-"""Models looked at beyond their scores: analyses of tasks and runs, nearest sentences, analogies."""
+"""Models looked at beyond their scores: analyses of tasks and runs, and nearest sentences."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from raysent.analysis import (
-    AnalogyScore,
     Comparison,
     CorpusVectors,
     FolderVectors,
     find_neighbours,
-    read_analogies,
     save_comparison,
-    score_analogies,
 )
 from raysent.config import Document, validate
-from raysent.data import read_lines
-from raysent.data.corpus import CorpusConfig, distinct_sentences
+from raysent.data.corpus import CorpusConfig
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import is_model
 from raysent.models import is_vector_folder
-from raysent.models import load as load_model
 from raysent.pipeline.arguments import print_corpus_notes
 from raysent.pipeline.evaluation import scores_folder
 from raysent.progress import ProgressLines
@@ -136,51 +130,3 @@ def neighbours(  # noqa: PLR0913 - the options of the command
     if folder is not None:
         save_comparison(folder, found)
     return found
-
-
-def analogies(
-    models: Sequence[str | Path],
-    file: str | Path,
-    *,
-    pool: str | Path | None = None,
-    column: str | None = None,
-    asks_all_four: bool = False,
-    excludes_inputs: bool = False,
-    progress: bool = True,
-) -> list[AnalogyScore]:
-    """Complete analogies among sentences, A is to B as C is to what: the sentence nearest to v(C) + v(B) - v(A).
-
-    Args:
-        models: As for `evaluate`.
-        file: Lines ``: category``, and lines of A, B, C and D separated by tabs.
-        pool: Text whose sentences are candidates too, beside those of the file.
-        column: Column of the text of `pool`, if it is a table.
-        asks_all_four: Whether each of the four sentences is asked for, as in the paper; by default D.
-        excludes_inputs: Whether A, B and C are left out as answers; the paper keeps them.
-        progress: Whether to show progress on standard error.
-
-    Returns:
-        For each model the percentage of right answers by category, and of answers that are C itself.
-
-    Raises:
-        RaysentError: If a model or a file cannot be used.
-    """
-    questions = read_analogies(read_lines(Path(file)), name=str(file))
-    config = None if pool is None else CorpusConfig(path=str(pool), text_field=column or "text")
-    with ProgressLines(is_quiet=not progress) as bar:
-        sentences = None if config is None else distinct_sentences(config, progress=bar)
-        scores = [
-            score_analogies(
-                member,
-                load_model(member.path),
-                questions,
-                pool=sentences,
-                asks_all_four=asks_all_four,
-                excludes_inputs=excludes_inputs,
-                progress=bar,
-            )
-            for member in expand_names(models)
-        ]
-    if config is not None and progress:
-        print_corpus_notes(config)
-    return scores

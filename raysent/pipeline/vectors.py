@@ -1,4 +1,4 @@
-"""Models put side by side, files and corpora encoded, and vectors indexed."""
+"""Models put side by side; files and corpora encoded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from raysent.analysis import FaissIndex, build_index
 from raysent.config import Document, validate
 from raysent.cost import CostConfig, SpotUsd
 from raysent.data.text_files import batched
@@ -209,26 +208,3 @@ def _machines(cluster: str | Path) -> tuple[dict[str, Any], SpotUsd]:
     for note in notes:
         messages.print(note, style="dim", soft_wrap=True)
     return {"machines": machines, "boot": BOOT}, LiveSpot(found.region)
-
-
-def index_vectors(folder: str | Path, output: str | Path, *, ivf: bool = False, progress: bool = True) -> FaissIndex:
-    """Write an index of FAISS of the vectors in a folder that `encode_corpus` wrote.
-
-    Unit vectors are compared by inner product, so by cosine (`IndexFlatIP`), and codes by Hamming distance
-    (`IndexBinaryFlat`). Rows are in the order of the files' names, then of rows. ``OUTPUT.json`` records what the index
-    is made of. FAISS holds the whole index in memory.
-
-    Args:
-        folder: A folder of vectors, also in ``s3://``.
-        output: The file to write.
-        ivf: Whether to divide the rows into cells, 4 times the square root of their number, of which a search reads 32
-            (`IndexIVFFlat`, `IndexBinaryIVF`): fast, but it may miss neighbours. Needs 10,000 rows.
-        progress: Whether to show progress on standard error.
-
-    Raises:
-        ConfigError: If faiss-cpu is not installed, or there are too few rows for cells.
-        DataError: If the folder has no rows, or a vector is not finite.
-        ArtifactError: If the folder has no vectors, or a file is damaged or cannot be written.
-    """
-    with ProgressLines(is_quiet=not progress) as bar:
-        return build_index(folder, output, ivf=ivf, progress=bar)
