@@ -13,11 +13,10 @@ health.py           `doctor`: the files of a sweep, of tasks or a search space c
 tracking.py         `track`: the trials and scores of a sweep to trackers
 training.py         training of one run: of a space, or of a finished trial again
 distillation.py     `distill`: one model learns what another, or an ensemble, returns
-whitening.py        `whiten`: a finished model with whitened vectors, whose dimension a validation score may choose
-derived.py          models expanded and averaged, and vectors turned into codes, without training
+derived.py          models expanded, averaged, composed and whitened, and vectors turned into codes, without training
 analyses.py         analyses of tasks and runs, nearest sentences
 clusters.py         clusters on AWS, and sweeps submitted to them; prices
-vectors.py          models put side by side, files and corpora encoded
+vectors.py          files and corpora encoded
 predictions.py      `predict`: the labels of the rows of a file, by a model that predicts a task
 labels.py           `label`: the rows of a table to label next, and labels that may be wrong
 evaluation.py       models evaluated on tasks, with all labels or few, and combined into ensembles

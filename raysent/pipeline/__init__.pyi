@@ -21,10 +21,13 @@ from .clusters import sweep_on_cluster as sweep_on_cluster
 from .component_table import components as components
 from .component_table import registries as registries
 from .derived import Binarized as Binarized
+from .derived import Whitened as Whitened
 from .derived import average as average
 from .derived import bag as bag
 from .derived import binarize as binarize
+from .derived import compose as compose
 from .derived import expand as expand
+from .derived import whiten as whiten
 from .distillation import distill as distill
 from .evaluation import ensemble as ensemble
 from .evaluation import evaluate as evaluate
@@ -54,8 +57,5 @@ from .training import retrain as retrain
 from .training import train as train
 from .training import train_space as train_space
 from .training import train_trial as train_trial
-from .vectors import compose as compose
 from .vectors import encode_corpus as encode_corpus
 from .vectors import encode_file as encode_file
-from .whitening import Whitened as Whitened
-from .whitening import whiten as whiten

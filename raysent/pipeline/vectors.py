@@ -1,4 +1,4 @@
-"""Models put side by side; files and corpora encoded."""
+"""Files and corpora encoded."""
 
 from __future__ import annotations
 
@@ -12,46 +12,19 @@ from raysent.config import Document, validate
 from raysent.cost import CostConfig, SpotUsd
 from raysent.data.text_files import batched
 from raysent.data.texts import read_texts
-from raysent.errors import ConfigError, DataError
-from raysent.evaluation.members import expand as expand_names
-from raysent.evaluation.members import model_folder
+from raysent.errors import DataError
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding
 from raysent.exports.corpus import encode_corpus as encode_files
-from raysent.models import compose as compose_models
 from raysent.models import load as load_model
 from raysent.models.schemes import encoder_name
-from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder, encode_blocks
+from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.pipeline.arguments import overrides_of
 from raysent.progress import ProgressLines, messages
-from raysent.storage import open_folder
 
 # With fewer blocks per process, another process would be ready too late to help.
 _LEAST_BLOCKS = 4
-
-
-def compose(models: Sequence[str | Path], *, output: str | Path) -> JoinedEncoders:
-    """Put trained models side by side as one model in a folder of its own.
-
-    Args:
-        models: Folders of trainings or trials; a sweep stands for its trials.
-        output: Folder of the new model; must be new or empty.
-
-    Returns:
-        The composition, as `load` returns it.
-
-    Raises:
-        ConfigError: If fewer than two models are given, one has a code, or the folder is not empty.
-        ArtifactError: If a folder holds no model.
-    """
-    places: dict[str, Path] = {}
-    for member in expand_names(models):
-        found = model_folder(Path(member.path))
-        if found is None:
-            raise ConfigError(f"{member.path}: must be a trained model to be composed; name the folder of a training")
-        places[member.folder] = found
-    return compose_models(places, open_folder(output))
 
 
 def encode_file(  # noqa: PLR0913 - the options of the command
