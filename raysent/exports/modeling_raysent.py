@@ -258,19 +258,6 @@ def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
     return vectors.gather(1, sources[..., None].expand_as(vectors))
 
 
-class Linearity(nn.Module):
-    """A product and a bias."""
-
-    def __init__(self, num_in: int, num_out: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_out, num_in))
-        self.bias = nn.Parameter(torch.empty(num_out))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the product plus the bias."""
-        return functional.linear(x, self.weight, self.bias)
-
-
 class TransformerLayer(nn.Module):
     """A layer of attention and a hidden layer."""
 
@@ -278,11 +265,11 @@ class TransformerLayer(nn.Module):
         super().__init__()
         size, inner, epsilon = config["hidden_size"], config["intermediate_size"], config["norm_epsilon"]
         self.num_heads = config["num_heads"]
-        self.query_key_value = Linearity(size, 3 * size)
-        self.out = Linearity(size, size)
+        self.query_key_value = nn.Linear(size, 3 * size)
+        self.out = nn.Linear(size, size)
         self.norm = nn.LayerNorm(size, eps=epsilon)
-        self.up = Linearity(size, inner)
-        self.down = Linearity(inner, size)
+        self.up = nn.Linear(size, inner)
+        self.down = nn.Linear(inner, size)
         self.last_norm = nn.LayerNorm(size, eps=epsilon)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
