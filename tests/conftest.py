@@ -107,8 +107,9 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
 
 
 @pytest.fixture
-def raysent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """Return the command line, which runs in this process."""
+def raysent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> CommandLine:
+    """Return the command line, which runs in this process, in a folder of the test's own."""
     from command import CommandLine  # imports numpy, which reads the environment that this file sets
 
+    monkeypatch.chdir(tmp_path)
     return CommandLine(monkeypatch, capsys)

@@ -573,53 +573,38 @@ def test_machine_list_bills_unlisted_machines_until_they_were_last_seen(tmp_path
         assert _seconds(found.times()) == {"i-2": (seconds, is_open)}
 
 
-def _charged(folder: Path, provider: _Listed, machines: MachineList) -> float:
-    """Charge machines for a poll as a sweep does; returns the dollars in the ledger."""
-    config = CostConfig(machines={"g6.xlarge": 3600.0}, poll="15s")
-    with CostTracker(folder, config, nodes=dict, machines=machines.times, clock=lambda: provider.now) as cost_tracker:
-        cost_tracker.funds()
-    return spent_usd(folder)
+# A dollar for each second.
+BY_SECOND = CostConfig(machines={"g6.xlarge": 3600.0}, poll="15s")
 
 
 @pytest.mark.parametrize("has_record", [True, False])
-def test_a_machine_that_ended_long_ago_stays_closed(tmp_path, has_record):
-    """AWS drops it from its list after an hour; the evaluation, and a sweep that resumes, make a new list.
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_machine_that_aws_lists_no_more_stays_as_it_was_charged(tmp_path, has_record, is_killed):
+    """AWS drops a machine from its list after an hour; the evaluation, and a sweep that resumes, make a new list.
 
-    Without the record of launches, the head is another one.
+    One that ended stays closed. One without a closing line, of a killed driver, is charged as long as stopping takes
+    beyond its last line, once. Without the record of launches, the head is another one.
     """
     provider, settings = _Listed(), _settings(tmp_path)
     provider.now = time.time()
     launched = provider.now - 2400
     if has_record:
         Record(tmp_path / "fleet").write("launched", "g6", instance="i-1")
-    provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], launched, ended=provider.now)]
-    machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
-    assert _charged(tmp_path, provider, machines) == pytest.approx(2400, abs=0.01)
-    provider.listed = []
-    for hours in (6, 40):
+    ended = None if is_killed else provider.now
+    provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], launched, ended=ended)]
+    for hours in (0, 6, 40):
         provider.now += hours * 3600
         machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
-        assert _charged(tmp_path, provider, machines) == pytest.approx(2400, abs=0.01)
-
-
-@pytest.mark.parametrize("has_record", [True, False])
-def test_a_machine_without_a_closing_line_ends_when_it_was_last_seen(tmp_path, has_record):
-    """A killed driver: it is charged as long as stopping takes beyond its last line, once."""
-    provider, settings = _Listed(), _settings(tmp_path)
-    provider.now = time.time()
-    launched = provider.now - 1000
-    if has_record:
-        Record(tmp_path / "fleet").write("launched", "g6", instance="i-1")
-    provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], launched)]
-    machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
-    config = CostConfig(machines={"g6.xlarge": 3600.0}, poll="15s")
-    CostTracker(tmp_path, config, nodes=dict, machines=machines.times, clock=lambda: provider.now).funds()
-    assert spent_usd(tmp_path) == pytest.approx(1000, abs=0.01)  # and no more lines: it is killed
-    provider.listed = []
-    for hours in (10, 20):
-        provider.now += hours * 3600
-        machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
-        assert _charged(tmp_path, provider, machines) == pytest.approx(1000 + config.window_s, abs=0.01)
+        tracker = CostTracker(tmp_path, BY_SECOND, nodes=dict, machines=machines.times, clock=lambda: provider.now)
+        if is_killed and not hours:
+            tracker.funds()  # and no more lines
+            beyond_s = 0.0
+        else:
+            with tracker:
+                tracker.funds()
+            beyond_s = BY_SECOND.window_s if is_killed else 0.0
+        assert spent_usd(tmp_path) == pytest.approx(2400 + beyond_s, abs=0.01)
+        provider.listed = []
 
 
 @pytest.mark.parametrize("off_s", [-3600.0, 0.0, 3600.0])

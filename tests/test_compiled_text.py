@@ -4,24 +4,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from compiled import need_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysent.data import sentences
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import ChunkTable, Numbering, VocabularyConfig, tokens
-from raysent.errors import CompilerError
-from raysent.kernels.compiled import load
 from raysent.kernels.text import CompiledChunkRows, compiled_sentences
 
 
 @pytest.fixture(autouse=True)
 def compiler() -> None:
     """Skip the tests on a machine without a compiler."""
-    try:
-        load("text")
-    except CompilerError as error:
-        pytest.skip(str(error))
+    need_kernel("text")
 
 
 PARTS = [

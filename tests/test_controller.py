@@ -249,15 +249,6 @@ def test_controller_shares_rungs_out_in_dollars():
     assert tell(other, 1, 0.6, 1.0)
 
 
-def test_controller_asks_again_who_went_on_when_few_had_come():
-    """The first at a rung goes on for want of others; it is held against them at its next report."""
-    controller, tell = _dollar_sweep()
-    first, second = controller.suggest(), controller.suggest()
-    assert tell(first, 1, 0.1, 1.0)
-    assert tell(second, 1, 0.9, 1.0)
-    assert not tell(first, 2, 0.8, 2.0)
-
-
 def test_rungs_in_dollars_need_a_price():
     """Nothing is compared by dollars that nobody knows."""
     text = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\nlimits: {rung_unit: usd}\n"

@@ -11,6 +11,7 @@ import pydantic
 import pytest
 import reference
 import torch
+from compiled import need_kernel
 from toy_batches import NoRowsByIndex
 
 import raysent.models.encoders as registry
@@ -20,7 +21,6 @@ from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
 from raysent.kernels import gru_cells as cells
 from raysent.kernels import packed_gru as recurrence
-from raysent.kernels.compiled import load
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import ENCODERS, AnyEncoder, EncoderConfig, build_encoder, count_parameters
@@ -182,20 +182,11 @@ def test_registry_finds_a_new_file_of_the_folder(tmp_path, monkeypatch):
     sys.modules.pop("raysent.models.encoders.first_word")
 
 
-def skip_without_compiler(implementation):
-    """Skip the compiled recurrence on a machine without a compiler."""
-    if implementation == "compiled":
-        try:
-            load("gru")
-        except CompilerError as error:
-            pytest.skip(str(error))
-
-
 @pytest.mark.parametrize("reset", ["after", "before"])
 @pytest.mark.parametrize("implementation", ["compiled", "packed", "torch"])
 def test_gru_equals_its_restatement(implementation, reset):
     """Both directions, sentence by sentence, against loops over words."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     config = Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation=implementation, reset=reset)
     encoder, rows = build_encoder(config, tables()), random_rows()
     for parameter in encoder.gru.parameters():  # biases that tell the gates apart
@@ -259,7 +250,7 @@ def test_cnn_equals_its_restatement(implementation, pooling, activation):
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_lstm_has_torchs_gradients(implementation, pooling, rows):
     """Within 1e-5 of each gradient's norm, both directions; the vectors too, also in a second step."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     expected = lstm_gradients("torch", rows, pooling)
     for found in (
         lstm_gradients(implementation, rows, pooling),
@@ -272,7 +263,7 @@ def test_packed_lstm_has_torchs_gradients(implementation, pooling, rows):
 @pytest.mark.parametrize("pooling", ["max", "last"])
 def test_compiled_lstm_has_the_gradients_of_the_packed_one_in_bfloat16(pooling):
     """Within 4e-3 of each gradient's norm; without gradients, the vectors are the same bits."""
-    skip_without_compiler("compiled")
+    need_kernel("gru")
     rows = random_rows(60, 20)
     compiled, packed = (lstm_gradients(one, rows, pooling, low=torch.bfloat16) for one in ("compiled", "packed"))
     for name, expected in packed.items():
@@ -326,7 +317,7 @@ def test_gru_orthogonal_initialization_is_skip_thoughts():
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_gru_has_torchs_gradients(implementation, trained, bidirectional, rows):
     """Within 1e-5 of each gradient's norm."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     ours, expected = (
         gradients_of(one, rows, trained=trained, bidirectional=bidirectional) for one in (implementation, "torch")
     )
@@ -352,7 +343,7 @@ def gradients_of(implementation, rows, *, trained=True, bidirectional=False, low
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_gru_in_bfloat16_is_near_float32(implementation):
     """Each gradient is within 2 % of its norm, and not equal."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     rows = random_rows(60, 20)
     low, exact = (gradients_of(implementation, rows, low=low) for low in (torch.bfloat16, None))
     errors = [float((low[name] - exact[name]).norm() / exact[name].norm()) for name in exact]
@@ -361,7 +352,7 @@ def test_packed_gru_in_bfloat16_is_near_float32(implementation):
 
 def test_compiled_gru_equals_the_packed_one_in_bfloat16():
     """The same products in the same type: nearer to each other than to float32."""
-    skip_without_compiler("compiled")
+    need_kernel("gru")
     compiled, packed = (gradients_of(one, random_rows(60, 20), low=torch.bfloat16) for one in ("compiled", "packed"))
     for name, gradient in packed.items():
         assert (compiled[name] - gradient).norm() <= 4e-3 * gradient.norm(), name
@@ -370,7 +361,7 @@ def test_compiled_gru_equals_the_packed_one_in_bfloat16():
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_gru_is_the_same_without_gradients(implementation):
     """Without a graph the vectors are the same."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     config = Gru(embedding=WORDS, hidden_size=38, bidirectional=True, implementation=implementation)
     encoder, packed = build_encoder(config, tables()), pack(batch_of(*random_rows(60, 20)))
     expected = encoder(packed).detach()
@@ -410,7 +401,7 @@ HAS_NAN = torch.arange(20) % 3 == 0
 @pytest.mark.parametrize(("size", "low"), [(5, False), (37, False), (38, False), (69, False), (32, True), (64, True)])
 def test_packed_gru_keeps_nan_in_its_sentence(implementation, size, low):
     """A NaN word makes its own sentences NaN and no others; in bfloat16 if all sizes are multiples of 32."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     vectors = encoded_with_nan_word(implementation, dim=size, hidden=size, low=low)
     assert torch.equal(vectors.isnan().all(dim=1), HAS_NAN)
     assert torch.equal(vectors.isnan().any(dim=1), HAS_NAN)
@@ -419,7 +410,7 @@ def test_packed_gru_keeps_nan_in_its_sentence(implementation, size, low):
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_gru_in_bfloat16_never_loses_a_nan(implementation):
     """At odd sizes a CPU with AMX may spread NaN to other sentences, but keeps it, and changes no finite value."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     for size in range(5, 70, 2):
         vectors = encoded_with_nan_word(implementation, dim=size, hidden=size)
         finite = encoded_with_nan_word(implementation, dim=size, hidden=size, value=0.5)
@@ -432,7 +423,7 @@ def test_packed_gru_in_bfloat16_never_loses_a_nan(implementation):
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_gru_accepts_huge_inputs(implementation):
     """Saturated gates do not overflow."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     config = Gru(embedding=WORDS, hidden_size=38, implementation=implementation)
     encoder = build_encoder(config, tables())
     encoder.gru.weight_ih_l0.data *= 1e6

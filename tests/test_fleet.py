@@ -221,12 +221,13 @@ def test_num_workers_fit_into_dollars_an_hour_beside_the_head():
 
 
 def test_workers_are_told_through_the_environment(monkeypatch):
-    """Nothing, what the launcher says, or one clear line."""
+    """Nothing, what the launcher says, with the names of GPUs where they are known, or one clear line."""
     monkeypatch.delenv("RAYSENT_WORKERS", raising=False)
     assert workers_to_come() is None
-    for name, value in Workers(8, 4, 1.0).environment().items():
-        monkeypatch.setenv(name, value)
-    assert workers_to_come() == Workers(8, 4, 1.0)
+    for told in (Workers(8, 4, 1.0), Workers(8, 4, 1.0, ("L4",))):
+        for name, value in told.environment().items():
+            monkeypatch.setenv(name, value)
+        assert workers_to_come() == told
     monkeypatch.setenv("RAYSENT_WORKERS", "8")
     with pytest.raises(ConfigError, match='RAYSENT_WORKERS: must look like {"num": 8, "CPU": 4, "GPU": 1}; given 8'):
         workers_to_come()
@@ -291,10 +292,3 @@ def test_layout_keeps_a_worker_on_one_machine():
         layout(limits, Machines(3, 0.0, 3, shapes=((3, 0.0),)), num_trials=1)
     p4d = layout(Limits(trials=100), Machines(8 * 96, 64.0, 96, num_nodes=8), num_trials=100)
     assert (p4d.concurrent, p4d.cpus_per_worker, p4d.gpus_per_worker) == (64, 12, 1.0)
-
-
-def test_workers_know_the_gpus_that_will_come(monkeypatch):
-    """Before the first machine has joined, so that trials share large GPUs from the start."""
-    for name, value in Workers(8, 4, 1.0, ("L4",)).environment().items():
-        monkeypatch.setenv(name, value)
-    assert workers_to_come() == Workers(8, 4, 1.0, ("L4",))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import need_kernel
 from torch.nn import functional
 
-from raysent.errors import CompilerError
 from raysent.kernels import fused_softmax as module
-from raysent.kernels.compiled import load
 from raysent.kernels.fused_softmax import vocabulary_cross_entropy
 
 WORDS, HIDDEN, BLOCK = 150, 7, 16
@@ -24,10 +23,7 @@ def small_blocks(monkeypatch):
 def ours(request):
     """The loss in both implementations; the compiled one is skipped if there is no compiler."""
     if request.param:
-        try:
-            load("cross_entropy")
-        except CompilerError as error:
-            pytest.skip(str(error))
+        need_kernel("cross_entropy")
     return lambda states, weight, bias, targets: vocabulary_cross_entropy(
         states, weight=weight, bias=bias, targets=targets, is_compiled=request.param
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import damaged_lines as damage
 import pytest
-from command import CommandLine
 
 from raysent.errors import ArtifactError
 from raysent.storage import Lines, check_lines
@@ -29,13 +28,6 @@ def run(tmp_path) -> Path:
     """A run folder with the journal and the ledger of a sweep that has ended."""
     damage.write_sweep(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def raysent(monkeypatch, capsys, tmp_path):
-    """The command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return CommandLine(monkeypatch, capsys)
 
 
 def _problems(folder: Path) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from command import SPACE, CommandLine
+from command import SPACE
 
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
@@ -14,13 +13,6 @@ from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.record import SweepRecord, save_record
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import Trial
-
-
-@pytest.fixture
-def raysent(monkeypatch, capsys, tmp_path):
-    """The command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return CommandLine(monkeypatch, capsys)
 
 
 def _swept(folder) -> None:

@@ -187,11 +187,12 @@ def test_alternatives_of_context_prediction_equal_their_restatements(context_siz
         assert loss.item() == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["window_classifier", "context_margin"])
-def test_alternatives_without_any_neighbour_are_zero(name):
-    """The mean over no sentence is 0, not NaN."""
-    f, g = (side.requires_grad_() for side in random_vectors(3))
-    places = contiguous(3, [0, 1, 2])
+@pytest.mark.parametrize("num_sentences", [1, 3])
+@pytest.mark.parametrize("name", ["context_prediction", "window_classifier", "context_margin"])
+def test_loss_without_any_neighbour_is_zero_with_a_zero_gradient(name, num_sentences):
+    """The mean over no sentence is 0, not NaN; a batch of one sentence has no candidate either."""
+    f, g = (side.requires_grad_() for side in random_vectors(num_sentences))
+    places = contiguous(num_sentences, range(num_sentences))
     loss = build_objective(OBJECTIVES[name].Config()).compare((f, g), places, slice(None))
     loss.backward()
     assert loss.item() == 0
@@ -202,22 +203,6 @@ def test_sentences_without_a_neighbour_are_left_out():
     """A lone sentence changes the candidates, not the mean's count."""
     zeros = torch.zeros(5, 3)
     assert loss_of(zeros, zeros, [0, 0, 1, 2, 2]).item() == pytest.approx(math.log(4))
-
-
-def test_loss_without_any_neighbour_is_zero_with_a_zero_gradient():
-    """The mean over no sentence is 0, not NaN."""
-    f, g = (side.requires_grad_() for side in random_vectors(3))
-    loss = loss_of(f, g, [0, 1, 2])
-    loss.backward()
-    assert loss.item() == 0
-    assert not f.grad.any()
-
-
-def test_loss_of_a_single_sentence_is_zero():
-    """A batch of one sentence has no candidate."""
-    f, g = (side.requires_grad_() for side in random_vectors(1))
-    loss_of(f, g).backward()
-    assert not f.grad.any()
 
 
 def test_rows_against_gathered_candidates_add_up_to_the_whole():

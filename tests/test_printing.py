@@ -6,21 +6,12 @@ import io
 import json
 import logging
 
-import pytest
-from command import CommandLine
 from rich.live import Live
 from rich.table import Table
 
 from raysent.progress import PlainConsole, PrintableFormatter, printable
 
 ORDERS = "\x1b[31m\x1b]0;OWNED\x07\x1b[2J\x9b5m\r\b\x7f\u202e"
-
-
-@pytest.fixture
-def raysent(tmp_path, monkeypatch, capsys):
-    """The command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return CommandLine(monkeypatch, capsys)
 
 
 def has_orders(text: str) -> bool:

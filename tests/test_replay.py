@@ -109,16 +109,6 @@ def test_a_kill_at_every_event_changes_no_decision(unit):
         assert _decisions(killed) == _decisions(whole), kill_at
 
 
-def test_replay_names_the_first_event_that_comes_out_otherwise():
-    """A journal that was changed by hand does not pass."""
-    events = Simulator(SPACE, _world(), Budget(), seed=3).run().events
-    at = next(place for place, event in enumerate(events) if event["event"] == "decision")
-    events[at] = {**events[at], "decision": "stop"}
-    found = replay(SPACE, seed=3, events=events, sampler=lambda: RandomSampler(SPACE, seed=3))
-    assert found.difference.startswith(f"event {at + 1}: {{'event': 'decision'")
-    assert "'decision': 'continue'" in found.difference
-
-
 def test_replay_takes_the_budget_of_each_sitting():
     """A budget that was raised between sittings is the one that a sitting's decisions were made by."""
     first = Simulator(SPACE, _world(), Budget(limit_usd=1.0), seed=3).run().events
@@ -129,12 +119,21 @@ def test_replay_takes_the_budget_of_each_sitting():
     assert (found.difference, found.num_sessions) == ("", 2)
 
 
-@pytest.mark.parametrize("lost", ["seed", "params"])
-def test_replay_notices_what_was_drawn_otherwise(lost):
-    """Seeds and parameters are compared to the last bit."""
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("decision", {"decision": "stop"}),
+        ("suggested", {"seed": 1}),
+        ("suggested", {"params": {"training.learning_rate": 5e-4}}),
+    ],
+)
+def test_replay_names_the_first_event_that_comes_out_otherwise(kind, changed):
+    """Decisions, and seeds and parameters to the last bit; the line has what comes out now."""
     events = Simulator(SPACE, _world(), Budget(), seed=3).run().events
-    at = next(place for place, event in enumerate(events) if event["event"] == "suggested")
-    changed = {"seed": 1, "params": {**events[at]["params"], "training.learning_rate": 5e-4}}
-    events[at] = {**events[at], lost: changed[lost]}
+    at = next(place for place, event in enumerate(events) if event["event"] == kind)
+    if "params" in changed:
+        changed = {"params": {**events[at]["params"], **changed["params"]}}
+    events[at] = {**events[at], **changed}
     found = replay(SPACE, seed=3, events=events, sampler=lambda: RandomSampler(SPACE, seed=3))
-    assert found.difference.startswith(f"event {at + 1}:")
+    assert found.difference.startswith(f"event {at + 1}: {{'event': '{kind}'")
+    assert kind != "decision" or "'decision': 'continue'" in found.difference

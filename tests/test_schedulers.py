@@ -238,26 +238,22 @@ def test_asha_in_dollars_divides_a_rung_by_what_it_cost():
     assert asha.on_report(worse, score=0.4) == (False, reason)
 
 
-def test_asha_in_dollars_stops_a_trial_whose_part_begins_where_the_third_ends():
-    """Better trials have used one dollar of three, which is the third."""
+@pytest.mark.parametrize(
+    ("reports", "continues"),
+    [
+        # Better trials have used one dollar of three, which is the third.
+        ([(0.9, 1.0), (0.1, 2.0)], [True, False]),
+        # Of trials of less than a dollar: five cents of six were spent on better ones.
+        ([(0.5, 0.01), (0.6, 0.02), (0.5, 0.06), (0.4, 0.01)], [True, True, True, False]),
+        # Free trials are compared by their number: the first continues, and of three the best one.
+        ([(0.5, 0.0), (0.4, 0.0), (0.6, 0.0)], [True, False, True]),
+    ],
+)
+def test_asha_in_dollars_stops_a_trial_whose_part_begins_where_the_third_ends(reports, continues):
+    """Whatever the sums are."""
     asha = make_scheduler(_space("asha", unit="usd"), seed=0)
-    assert _report(asha, _trial(0), 0.9, usd=1.0)
-    assert not _report(asha, _trial(1), 0.1, usd=2.0)
-
-
-def test_asha_in_dollars_compares_trials_of_less_than_a_dollar():
-    """Five cents of six were spent on a better trial."""
-    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
-    assert _report(asha, _trial(0), 0.5, usd=0.01)
-    assert _report(asha, _trial(1), 0.6, usd=0.02)
-    assert _report(asha, _trial(2), 0.5, usd=0.06)
-    assert not _report(asha, _trial(3), 0.4, usd=0.01)
-
-
-def test_asha_in_dollars_compares_free_trials_by_their_number():
-    """The first continues, and of three the best one."""
-    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
-    assert [_report(asha, _trial(number), score) for number, score in enumerate([0.5, 0.4, 0.6])] == [True, False, True]
+    found = [_report(asha, _trial(number), score, usd=usd) for number, (score, usd) in enumerate(reports)]
+    assert found == continues
 
 
 def test_asha_in_dollars_decides_again_at_every_report():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from compiled import need_kernel
 from tiny_run import tiny_run
 from toy_batches import NUM_WORDS, ToyRead, build_context, toy_batch
 
@@ -14,7 +15,6 @@ from raysent.data.batches import Triplets
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
-from raysent.kernels.compiled import load as kernel
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.objectives import TripletBatches, build_objective
 from raysent.models.objectives.sentence_decoding import Config
@@ -37,15 +37,6 @@ def num_trained(encoder, objective):
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def skip_without_compiler(implementation):
-    """Skip the compiled recurrence on a machine without a compiler."""
-    if implementation == "compiled":
-        try:
-            kernel("gru")
-        except CompilerError as error:
-            pytest.skip(str(error))
-
-
 def gradients(batch, *, is_low=False, **config):
     """The loss with random parameters, and its gradients with respect to all parameters and the sentences' vectors."""
     objective, read = build_objective(Config(**config), build_context()), ToyRead(1)
@@ -64,7 +55,7 @@ def gradients(batch, *, is_low=False, **config):
 @pytest.mark.parametrize("decoder", ["cond", "init"])
 def test_loss_equals_its_restatement(decoder, shared_output, implementation):
     """Both decoders, edges and ends, against loops over sentences and words."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     config = Config(decoder=decoder, shared_output=shared_output, implementation=implementation)
     objective = build_objective(config, build_context())
     for layer in objective.outputs:
@@ -92,7 +83,7 @@ def test_loss_equals_its_restatement(decoder, shared_output, implementation):
 @pytest.mark.parametrize("decoder", ["cond", "init"])
 def test_gradients_equal_the_plain_formulas(decoder, shared_output, output_bias, implementation):
     """Of every parameter, the word table and the encoded vectors."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     config = {"decoder": decoder, "shared_output": shared_output, "output_bias": output_bias}
     found, expected = (
         gradients(toy_batch(TripletBatches, 23), implementation=name, **config) for name in (implementation, "torch")
@@ -106,7 +97,7 @@ def test_gradients_equal_the_plain_formulas(decoder, shared_output, output_bias,
 @pytest.mark.parametrize("decoder", ["cond", "init"])
 def test_gradients_under_autocast_are_near_float32(decoder, implementation):
     """Products in bfloat16 change gradients little."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     batch = toy_batch(TripletBatches, 23)
     exact = gradients(batch, decoder=decoder, implementation="torch")
     low = gradients(batch, decoder=decoder, implementation=implementation, is_low=True)
@@ -118,7 +109,7 @@ def test_gradients_under_autocast_are_near_float32(decoder, implementation):
 @pytest.mark.parametrize("decoder", ["cond", "init"])
 def test_scores_equal_the_loss(decoder, implementation):
     """Without a graph the value is the same."""
-    skip_without_compiler(implementation)
+    need_kernel("gru", implementation=implementation)
     objective = build_objective(Config(decoder=decoder, implementation=implementation), build_context())
     read, batch = ToyRead(1), toy_batch(TripletBatches, 9)
     with torch.no_grad():

@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import pytest
-from command import CommandLine
 
 from raysent.cluster.slurm import sbatch_text
 from raysent.errors import ConfigError
@@ -81,12 +80,6 @@ def test_symmetric_run_has_the_options_of_the_file():
     from ray.scripts.symmetric_run import symmetric_run
 
     assert {"address", "min_nodes"} <= {option.name for option in symmetric_run.params}
-
-
-@pytest.fixture(name="raysent")
-def raysent_(monkeypatch, capsys) -> CommandLine:
-    """The command line in this process."""
-    return CommandLine(monkeypatch, capsys)
 
 
 def test_cluster_slurm_writes_one_file(raysent, tmp_path, monkeypatch):
