@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
 Candidates = Literal["contiguous", "random", "nearest"]
+# The batch of a worker.
+Own = TypeVar("Own", "Batch", "Triplets", Pairs)
 
 _PAGE_WINDOWS = 32_768
 _HASHED_DIM = 256
@@ -57,7 +59,42 @@ class Batch:
         return len(self.sentences.lengths)
 
 
-class BatchStream:
+class _Stream(ABC, Generic[Own]):
+    """Batches that are rows of a whole, sentences, triplets or pairs, of which each worker has a block.
+
+    Attributes:
+        num_batches: Steps of an epoch.
+    """
+
+    num_batches: int
+
+    def __init__(self, *, rank: int, world_size: int, gathers: bool = False) -> None:
+        self._rank, self._world_size = rank, world_size
+        self._gathers = gathers and world_size > 1
+
+    @abstractmethod
+    def _rows(self, step: int) -> np.ndarray:
+        """Return the rows of a step over all workers, int64 [batch]."""
+
+    @abstractmethod
+    def _at(self, rows: np.ndarray, own: slice) -> Own:
+        """Return the batch of a worker's own rows among some rows."""
+
+    def size(self, step: int) -> int:
+        """Return the number of sentences, triplets or pairs of a step over all workers."""
+        return len(self._rows(step))
+
+    def words(self, step: int) -> np.ndarray:
+        """Return the distinct words of a step over all workers, int32 [words], ascending."""
+        return distinct_words(*self._at(self._rows(step), slice(None)).parts)
+
+    def batch(self, step: int) -> Own:
+        """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
+        rows = self._rows(step)
+        return self._at(rows, block_of(len(rows), rank=self._rank, world_size=self._world_size))
+
+
+class BatchStream(_Stream[Batch]):
     """An infinite stream of batches of a corpus; the same arguments give the same batches.
 
     Each worker reads a contiguous block of a batch. An epoch has `num_batches` steps; sentences that do not fill a last
@@ -91,10 +128,8 @@ class BatchStream:
         world_size: int = 1,
         gathers: bool = False,
     ) -> None:
+        super().__init__(rank=rank, world_size=world_size, gathers=gathers)
         self._split = split
-        self._batch_size = batch_size
-        self._rows = block_of(batch_size, rank=rank, world_size=world_size)
-        self._gathers = gathers and world_size > 1
         self._order = _order_of(split, batch_size, candidates, 2 * context_size + 1, seed)
         self.num_batches = self._order.num_batches
 
@@ -107,27 +142,13 @@ class BatchStream:
         """Return the sentences of all batches."""
         return self._split.sentences(0, len(self._split))
 
-    def size(self, step: int) -> int:
-        """Return the number of sentences of a step over all workers."""
-        del step  # the same for all steps
-        return self._batch_size
+    def _rows(self, step: int) -> np.ndarray:
+        return self._order.positions(step)
 
-    def words(self, step: int) -> np.ndarray:
-        """Return the distinct words of a step over all workers, int32 [words], ascending."""
-        return distinct_words(self._sentences(self._order.positions(step)))
-
-    def batch(self, step: int) -> Batch:
-        """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        everyone = self._order.positions(step)
-        own = everyone[self._rows]
-        candidates = everyone if self._gathers else own
-        split = self._split
-        return Batch(
-            self._sentences(own),
-            split.first + candidates,
-            split.documents_at(candidates),
-            rows=self._rows if self._gathers else None,
-        )
+    def _at(self, rows: np.ndarray, own: slice) -> Batch:
+        split, candidates = self._split, rows if self._gathers else rows[own]
+        places = split.first + candidates, split.documents_at(candidates)
+        return Batch(self._sentences(rows[own]), *places, rows=own if self._gathers else None)
 
     def _sentences(self, positions: np.ndarray) -> Sentences:
         if not isinstance(self._order, _Contiguous):
@@ -282,27 +303,7 @@ class Triplets:
         return len(self.positions)
 
 
-class _Stream(ABC):
-    """A stream whose batches are rows of a whole: sentences or pairs."""
-
-    @abstractmethod
-    def _rows(self, step: int) -> np.ndarray:
-        """Return the rows of a step over all workers, int64 [batch]."""
-
-    @abstractmethod
-    def _at(self, rows: np.ndarray) -> Triplets | Pairs:
-        """Return the batch of some rows."""
-
-    def size(self, step: int) -> int:
-        """Return the number of triplets or pairs of a step over all workers."""
-        return len(self._rows(step))
-
-    def words(self, step: int) -> np.ndarray:
-        """Return the distinct words of a step over all workers, int32 [words], ascending."""
-        return distinct_words(*self._at(self._rows(step)).parts)
-
-
-class TripletStream(_Stream):
+class TripletStream(_Stream[Triplets]):
     """An infinite stream of triplets whose encoded sentences have one length; the same arguments give the same batches.
 
     A triplet lies within one document, and each of its three sentences has at most `max_length` tokens. Every epoch
@@ -327,12 +328,11 @@ class TripletStream(_Stream):
     def __init__(
         self, split: CorpusSplit, *, batch_size: int, max_length: int, seed: int, rank: int = 0, world_size: int = 1
     ) -> None:
-        self._split = split
-        self._seed, self._rank, self._world_size = seed, rank, world_size
+        super().__init__(rank=rank, world_size=world_size)
+        self._split, self._seed = split, seed
         self._positions, lengths = find_triplets(split, max_length=max_length)
         self._bounds = _batch_bounds(np.diff(lengths, prepend=0, append=max_length + 1), batch_size, world_size)
         self.num_batches = len(self._bounds)
-        self.num_triplets = int((self._bounds[:, 1] - self._bounds[:, 0]).sum()) if self.num_batches else 0
         if not self.num_batches:
             raise DataError(
                 f"objective.max_length: must leave a sentence with two neighbours of at most {max_length} words among "
@@ -342,19 +342,10 @@ class TripletStream(_Stream):
         # Cache the order of the whole split for the current epoch and the next one.
         self._order = lru_cache(maxsize=2)(self._make_order)
 
-    def batch(self, step: int) -> Triplets:
-        """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        rows = self._rows(step)
-        return self._at(rows[block_of(len(rows), rank=self._rank, world_size=self._world_size)])
-
-    def _at(self, rows: np.ndarray) -> Triplets:
-        split = self._split
-        return Triplets(
-            sentences=split.sentences_at(rows),
-            before=split.sentences_at(rows - 1),
-            after=split.sentences_at(rows + 1),
-            positions=split.first + rows,
-        )
+    def _at(self, rows: np.ndarray, own: slice) -> Triplets:
+        split, rows = self._split, rows[own]
+        before, after = split.sentences_at(rows - 1), split.sentences_at(rows + 1)
+        return Triplets(split.sentences_at(rows), before, after, positions=split.first + rows)
 
     def _rows(self, step: int) -> np.ndarray:
         epoch, index = divmod(step, self.num_batches)
@@ -407,7 +398,7 @@ def _batch_bounds(steps: np.ndarray, batch_size: int, world_size: int) -> np.nda
     return np.array([bound for bound in bounds if bound[1] - bound[0] >= world_size], dtype=np.int64).reshape(-1, 2)
 
 
-class PairStream(_Stream):
+class PairStream(_Stream[Pairs]):
     """An infinite stream of pairs, reshuffled every epoch; the same arguments give the same batches.
 
     The last batch of an epoch is smaller; if it has fewer than 2 pairs per worker, it is left out,
@@ -435,10 +426,8 @@ class PairStream(_Stream):
         world_size: int = 1,
         gathers: bool = False,
     ) -> None:
-        self._pairs = pairs
-        self._batch_size = batch_size
-        self._seed, self._rank, self._world_size = seed, rank, world_size
-        self._gathers = gathers and world_size > 1
+        super().__init__(rank=rank, world_size=world_size, gathers=gathers)
+        self._pairs, self._batch_size, self._seed = pairs, batch_size, seed
         whole, rest = divmod(len(pairs), batch_size)
         min_size = _MIN_PAIRS * world_size
         self.num_batches = whole + (rest >= min_size)
@@ -459,18 +448,12 @@ class PairStream(_Stream):
         sides = (self._pairs.first, self._pairs.second)
         return Sentences(np.concatenate([side.ids for side in sides]), np.concatenate([side.lengths for side in sides]))
 
-    def batch(self, step: int) -> Pairs:
-        """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        everyone = self._rows(step)
-        own = block_of(len(everyone), rank=self._rank, world_size=self._world_size)
-        return replace(self._at(everyone[own]), rows=own if self._gathers else None)
-
     def _rows(self, step: int) -> np.ndarray:
         epoch, index = divmod(step, self.num_batches)
         return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
 
-    def _at(self, rows: np.ndarray) -> Pairs:
-        return self._pairs.select(rows)
+    def _at(self, rows: np.ndarray, own: slice) -> Pairs:
+        return replace(self._pairs.select(rows[own]), rows=own if self._gathers else None)
 
     def _make_order(self, epoch: int) -> np.ndarray:
         """Return the pairs in the order of an epoch, int64 [pairs]."""
