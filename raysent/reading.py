@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 from raysent.errors import ArtifactError, RaysentError
 
 MAX_BYTES = 1 << 30
-MAX_LINE_BYTES = 1 << 26
 MAX_DEPTH = 100
 # More than any float has; larger integers fail where they are converted to one.
 MAX_DIGITS = 300

@@ -108,25 +108,18 @@ def load_code(folder: Path) -> VectorCode:
     """
     about = read_json(folder / CODE_FILE)
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise ArtifactError(
-            f"{folder / CODE_FILE}: not a code of this version of raysent; make it again with 'raysent binarize --keep'"
-        )
+        raise ArtifactError(f"{folder / CODE_FILE}: not a code of this version of raysent; {_AGAIN}")
     tensors = load_tensors(folder / TENSORS_FILE)
     # Codes of earlier versions have no digest.
     if about.get("sha256") not in (None, file_sha256(folder / TENSORS_FILE)):
-        raise ArtifactError(
-            f"{folder / TENSORS_FILE}: changed since the code was saved; restore it or make it again with "
-            "'raysent binarize --keep'"
-        )
+        raise ArtifactError(f"{folder / TENSORS_FILE}: changed since the code was saved; restore it or {_AGAIN}")
     try:
         config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
         code = build_code(config.code, dim=dim, generator=torch.Generator())
         code.load_state_dict(tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise ArtifactError(
-            f"{folder}: changed or of another version ({reason}); make it again with 'raysent binarize --keep'"
-        ) from None
+        raise ArtifactError(f"{folder}: changed or of another version ({reason}); {_AGAIN}") from None
     return VectorCode(config, dim, code.eval())
 
 

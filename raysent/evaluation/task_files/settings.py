@@ -91,12 +91,6 @@ class TaskSettings(StrictModel):
         return self
 
 
-class _TaskFile(StrictModel):
-    """A task file with several tasks."""
-
-    tasks: dict[str, dict[str, Any]]
-
-
 def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
     """Return whether a name is that of a table or a task file rather than of a registered task.
 
