@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pydantic
 from ruamel.yaml import YAML
@@ -42,6 +42,22 @@ class StrictModel(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
     )
+
+
+Value = TypeVar("Value")
+
+
+class ByVariant(Generic[Value]):
+    """A setting as it acts: the value of another setting, or where that is None the value of `variant`."""
+
+    def __init__(self, setting: str, *, paper: Value, authors: Value) -> None:
+        """Name the setting, and give the value of each variant."""
+        self._setting, self._values = setting, {"paper": paper, "authors": authors}
+
+    def __get__(self, config: Any, kind: type) -> Value:
+        """Return the value of a configuration."""
+        given: Value | None = getattr(config, self._setting)
+        return self._values[config.variant] if given is None else given
 
 
 def described_fields(model: type[pydantic.BaseModel]) -> dict[str, str]:

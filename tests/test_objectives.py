@@ -226,7 +226,6 @@ def test_explicit_key_overrides_the_variant():
     """`variant: authors` sets defaults only."""
     assert Config(variant="authors").resolved_diagonal == "zero"
     assert Config(variant="authors", diagonal="exclude").resolved_diagonal == "exclude"
-    assert Config().resolved_target == "mean"
 
 
 def test_unknown_objective_raises_one_clear_error():

@@ -17,6 +17,7 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
+from raysent.config import ByVariant
 from raysent.models.codes import Code as BaseCode
 from raysent.models.codes import CodeConfig, straight_through
 from raysent.models.layers import linear_layer, spread
@@ -38,13 +39,9 @@ class Config(CodeConfig):
     type: Literal["autoencoder"] = "autoencoder"
     bits: int | None = pydantic.Field(default=None, ge=1)
     threshold: Literal["deterministic", "stochastic"] = "deterministic"
-
     sharpness: float | None = pydantic.Field(default=None, gt=0)
 
-    @property
-    def resolved_sharpness(self) -> float:
-        """The factor of z; that of the variant where `sharpness` is None."""
-        return self.sharpness if self.sharpness is not None else (1.0 if self.variant == "authors" else 4.0)
+    resolved_sharpness: ClassVar[ByVariant[float]] = ByVariant("sharpness", paper=4.0, authors=1.0)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

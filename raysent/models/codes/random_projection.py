@@ -12,6 +12,7 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
+from raysent.config import ByVariant
 from raysent.models.codes import Code as BaseCode
 from raysent.models.codes import CodeConfig
 
@@ -31,15 +32,12 @@ class Config(CodeConfig):
     bits: int | None = pydantic.Field(default=None, ge=1)
     distribution: Literal["uniform", "normal"] | None = None
 
+    resolved_distribution: ClassVar[ByVariant[str]] = ByVariant("distribution", paper="uniform", authors="normal")
+
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Return both distributions; see `CodeConfig.examples`."""
         return cls(bits=13), cls(bits=13, variant="authors")
-
-    @property
-    def resolved_distribution(self) -> Literal["uniform", "normal"]:
-        """The distribution; that of the variant where `distribution` is None."""
-        return self.distribution or ("normal" if self.variant == "authors" else "uniform")
 
 
 class Code(BaseCode):

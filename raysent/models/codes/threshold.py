@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from raysent.config import ByVariant
 from raysent.models.codes import Code as BaseCode
 from raysent.models.codes import CodeConfig
 
@@ -27,15 +28,12 @@ class Config(CodeConfig):
     type: Literal["threshold"] = "threshold"
     threshold: float | Literal["mean"] | None = None
 
+    resolved_threshold: ClassVar[ByVariant[float | str]] = ByVariant("threshold", paper=0.0, authors=0.07)
+
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Return fixed thresholds and means; see `CodeConfig.examples`."""
         return cls(), cls(variant="authors"), cls(threshold="mean")
-
-    @property
-    def resolved_threshold(self) -> float | Literal["mean"]:
-        """The threshold; that of the variant where `threshold` is None."""
-        return self.threshold if self.threshold is not None else (0.07 if self.variant == "authors" else 0.0)
 
 
 class Code(BaseCode):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import pydantic
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
+from raysent.config import ByVariant
 from raysent.kernels.compiled import load
 from raysent.kernels.gru_cells import Cell, Workspaces, choose_cell
 from raysent.kernels.packed_gru import WORD_MULTIPLE, packed_gru, packed_gru_all_states, reset_before_gru
@@ -62,6 +63,8 @@ class Config(WordEncoderConfig):
     encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
     reset: Literal["after", "before"] | None = None
     implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+
+    resolved_reset: ClassVar[ByVariant[str]] = ByVariant("reset", paper="after", authors="before")
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -108,11 +111,6 @@ class Config(WordEncoderConfig):
     def needs_states(self) -> bool:
         """Whether other states than the last are read."""
         return {self.pooling, *(self.encode_pooling or [])} != {"last"}
-
-    @property
-    def resolved_reset(self) -> Literal["after", "before"]:
-        """The reset gate's place; that of the variant where `reset` is None."""
-        return self.reset or ("before" if self.variant == "authors" else "after")
 
     @property
     def activations_per_token(self) -> int:

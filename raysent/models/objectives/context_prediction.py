@@ -9,12 +9,13 @@ Source: Logeswaran and Lee, 2018, section 3 and the released code.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from raysent.config import ByVariant
 from raysent.models.objectives import BuildContext, ContextConfig, ContextObjective, neighbour_masks
 
 
@@ -32,15 +33,7 @@ class Config(ContextConfig):
     diagonal: Literal["exclude", "zero"] | None = None
     target: Literal["mean", "sum"] | None = None
 
-    @property
-    def resolved_diagonal(self) -> Literal["exclude", "zero"]:
-        """The diagonal; that of the variant where `diagonal` is None."""
-        return self.diagonal or ("zero" if self.variant == "authors" else "exclude")
-
-    @property
-    def resolved_target(self) -> Literal["mean", "sum"]:
-        """The target; `mean` where `target` is None."""
-        return self.target or "mean"
+    resolved_diagonal: ClassVar[ByVariant[str]] = ByVariant("diagonal", paper="exclude", authors="zero")
 
 
 class Objective(ContextObjective):
@@ -49,7 +42,7 @@ class Objective(ContextObjective):
     def __init__(self, config: Config, build_context: BuildContext | None = None) -> None:
         super().__init__(config, build_context)
         self._excludes_itself = config.resolved_diagonal == "exclude"
-        self._shares_target = config.resolved_target == "mean"
+        self._shares_target = config.target != "sum"
 
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
         """Return the mean in nats, a scalar; 0, with a gradient of 0, where no sentence has a neighbour."""

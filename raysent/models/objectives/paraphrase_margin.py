@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from raysent.config import ByVariant
 from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
 from raysent.models.layers import L2Penalty
@@ -61,6 +62,9 @@ class Config(ObjectiveConfig):
     lambda_c: float = pydantic.Field(default=0.0, ge=0)
     scramble: float | None = pydantic.Field(default=None, ge=0, le=1)
 
+    resolved_random_part: ClassVar[ByVariant[float]] = ByVariant("random_part", paper=0.5, authors=0.0)
+    resolved_scramble: ClassVar[ByVariant[float]] = ByVariant("scramble", paper=0.0, authors=0.5)
+
     @classmethod
     def values_from_initial(cls, *, num_towers: int) -> dict[str, Any]:
         """Return no warm-up: the run starts with a trained model."""
@@ -75,16 +79,6 @@ class Config(ObjectiveConfig):
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of the cosines of all sentences of a batch, as a mask, for the choice and for the loss."""
         return 3 * (2 * shape.batch_size) ** 2
-
-    @property
-    def resolved_random_part(self) -> float:
-        """The part of the steps with random negatives; that of the variant where `random_part` is None."""
-        return self.random_part if self.random_part is not None else (0.0 if self.variant == "authors" else 0.5)
-
-    @property
-    def resolved_scramble(self) -> float:
-        """The fraction of shuffled pairs; that of the variant where `scramble` is None."""
-        return self.scramble if self.scramble is not None else (0.5 if self.variant == "authors" else 0.0)
 
 
 class Objective(BaseObjective):

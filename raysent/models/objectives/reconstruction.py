@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysent.config import ByVariant
 from raysent.data.batches import Batch
 from raysent.models.codes import Code, CodeConfig
 from raysent.models.layers import linear_layer, spread
@@ -69,6 +70,12 @@ class Config(ObjectiveConfig):
     sp_distance: Literal["normalized_hamming", "hamming", "l2"] | None = None
     sp_power: Literal[1, 2] | None = None
 
+    is_scaled: ClassVar[ByVariant[bool]] = ByVariant("scaled", paper=True, authors=False)
+    triples: ClassVar[ByVariant[str]] = ByVariant("sp_triples", paper="related", authors="disjoint")
+    weight_sp: ClassVar[ByVariant[float]] = ByVariant("lambda_sp", paper=0.8, authors=1e-5)
+    distance: ClassVar[ByVariant[str]] = ByVariant("sp_distance", paper="normalized_hamming", authors="l2")
+    power: ClassVar[ByVariant[int]] = ByVariant("sp_power", paper=1, authors=2)
+
     @classmethod
     def values_from_initial(cls, *, num_towers: int) -> dict[str, Any]:
         """Return the number of towers; the fixed encoder is the model that the run starts with."""
@@ -102,31 +109,6 @@ class Config(ObjectiveConfig):
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of code and decoder with their moments, and of the bits, vectors and distances."""
         return shape.num_bits * (8 * shape.dim + 6 * shape.batch_size) + 6 * shape.batch_size * shape.dim
-
-    @property
-    def is_scaled(self) -> bool:
-        """Whether errors are divided by the vectors' variance; that of the variant where `scaled` is None."""
-        return self.scaled if self.scaled is not None else self.variant == "paper"
-
-    @property
-    def triples(self) -> Literal["related", "disjoint", "random"]:
-        """Which sentences are compared; that of the variant where `sp_triples` is None."""
-        return self.sp_triples or ("disjoint" if self.variant == "authors" else "related")
-
-    @property
-    def weight_sp(self) -> float:
-        """Weight of the semantic-preserving term; that of the variant where `lambda_sp` is None."""
-        return self.lambda_sp if self.lambda_sp is not None else (1e-5 if self.variant == "authors" else 0.8)
-
-    @property
-    def distance(self) -> Literal["normalized_hamming", "hamming", "l2"]:
-        """The distance of codes; that of the variant where `sp_distance` is None."""
-        return self.sp_distance or ("l2" if self.variant == "authors" else "normalized_hamming")
-
-    @property
-    def power(self) -> Literal[1, 2]:
-        """The hinge's power; that of the variant where `sp_power` is None."""
-        return self.sp_power or (2 if self.variant == "authors" else 1)
 
 
 class Objective(BaseObjective):

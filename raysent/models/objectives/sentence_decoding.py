@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysent.config import ByVariant
 from raysent.data.batches import Triplets
 from raysent.data.vocabulary import PAD_ID, Sentences
 from raysent.errors import ConfigError
@@ -73,10 +74,7 @@ class Config(ObjectiveConfig):
     output_bias: bool = True
     implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
 
-    @property
-    def resolved_decoder(self) -> Literal["cond", "init"]:
-        """The decoder; that of the variant where `decoder` is None."""
-        return self.decoder or ("init" if self.variant == "authors" else "cond")
+    resolved_decoder: ClassVar[ByVariant[str]] = ByVariant("decoder", paper="cond", authors="init")
 
     @property
     def batches(self) -> Batches:
