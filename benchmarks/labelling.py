@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 
 from benchmarks.common import parsed, show
 from raysent.data.vocabulary import read_word_vectors
@@ -31,14 +31,12 @@ from raysent.evaluation.baselines import LEXICAL
 from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
-from raysent.evaluation.protocols.fast import stratified_folds
 from raysent.evaluation.task import ProbeTask, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import average_of_words
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 
-TASKS = "MR,SUBJ,MPQA,TREC,SST-2"
 SIZES = (50, 100, 150, 200, 250, 300)
 NUM_ROWS, NUM_TEST = 3000, 2000
 STRENGTHS = (1.0, 8.0, 64.0)
@@ -46,15 +44,12 @@ PLANTED = 0.05
 
 
 def kernels_of(texts: list[str], encoder: SentenceEncoder, num_rows: int) -> list[np.ndarray]:
-    """Return the inner products of all texts by each member, [texts, texts]; what is weighed, is by the first rows."""
-    found = []
-    for analyzer in ("words", "chars"):
-        vectorizer = LexicalModel(analyzer).vectorizer().fit(texts[:num_rows])
-        vectors = vectorizer.transform(texts).astype(np.float32)
-        found.append((vectors @ vectors.T).toarray())
+    """Return the inner products of all texts by each member, [texts, texts]; weights are those of the first rows."""
+    models = [LexicalModel(name).vectorizer().fit(texts[:num_rows]) for name in ("words", "chars")]
+    vectors = [one.transform(texts).astype(np.float32) for one in models]
     dense = encoder.encode(texts)
     dense = 3 * (dense - dense[:num_rows].mean(axis=0)) / (dense[:num_rows].std(axis=0) + 1e-6)
-    return [*found, dense @ dense.T / dense.shape[1]]
+    return [*((one @ one.T).toarray() for one in vectors), dense @ dense.T / dense.shape[1]]
 
 
 def predicted(kernel: np.ndarray, rows: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
@@ -62,37 +57,23 @@ def predicted(kernel: np.ndarray, rows: np.ndarray, labels: np.ndarray, num_clas
     values, axes = np.linalg.eigh(kernel[np.ix_(rows, rows)].astype(np.float64))
     kept = values > 1e-6 * values[-1]
     features = kernel[:, rows] @ (axes[:, kept] / np.sqrt(values[kept]))
-    folds = stratified_folds(labels, 3, seed=0)
-
-    def fit(strength: float, chosen: np.ndarray, of: np.ndarray) -> np.ndarray:
-        if len(np.unique(labels[chosen])) == 1:
-            return np.log(np.where(np.arange(num_classes) == labels[chosen][0], 1.0, 1e-6)) + np.zeros((len(of), 1))
-        model = LogisticRegression(C=strength, max_iter=200, tol=1e-3).fit(features[rows[chosen]], labels[chosen])
-        found = np.full((len(of), num_classes), np.log(1e-9))
-        found[:, model.classes_] = np.maximum(model.predict_log_proba(of), np.log(1e-9))
-        return found
-
-    def quality(strength: float) -> tuple[int, float]:
-        held = np.concatenate([fit(strength, folds != fold, features[rows[folds == fold]]) for fold in range(3)])
-        given = np.concatenate([labels[folds == fold] for fold in range(3)])
-        return int((held.argmax(axis=1) == given).sum()), float(held[np.arange(len(given)), given].sum())
-
-    return fit(max(STRENGTHS, key=quality), np.ones(len(rows), dtype=bool), features)
+    model = GridSearchCV(LogisticRegression(max_iter=200, tol=1e-3), {"C": STRENGTHS}, cv=3)
+    model.fit(features[rows], labels)
+    found = np.full((len(features), num_classes), np.log(1e-9))
+    found[:, model.classes_] = np.log(np.maximum(model.predict_proba(features), 1e-9))
+    return found
 
 
 def learn(data: TaskData, kernels: list[np.ndarray], num_rows: int, *, asks: bool, seed: int) -> list[float]:
     """Return the test scores in percent at each of `SIZES`."""
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(num_rows)
+    order, texts = np.random.default_rng(seed).permutation(num_rows), np.array(data.sentences[0], dtype=object)
     labelled, scores, members = order[: SIZES[0]], [], list[np.ndarray]()
     for size in SIZES:
-        rest = np.setdiff1d(order, labelled, assume_unique=True)
-        if size > len(labelled) and asks:
-            texts = [data.sentences[0][row] for row in rest]
-            known = [data.sentences[0][row] for row in labelled]
-            added = rest[next_rows([one[rest] for one in members], texts, size - len(labelled), known=known)]
-            labelled = np.concatenate([labelled, added])
-        elif size > len(labelled):
+        if members and asks:
+            rest, known = np.setdiff1d(order, labelled), texts[labelled].tolist()
+            found = next_rows([one[rest] for one in members], texts[rest].tolist(), size - len(labelled), known=known)
+            labelled = np.concatenate([labelled, rest[found]])
+        elif members:
             labelled = order[:size]
         members = [predicted(one, labelled, data.labels[labelled], len(data.label_names)) for one in kernels]
         best = pool(members, np.full(len(members), 1 / len(members))).argmax(axis=1)
@@ -101,20 +82,18 @@ def learn(data: TaskData, kernels: list[np.ndarray], num_rows: int, *, asks: boo
 
 
 def labels_saved(data: TaskData, encoder: SentenceEncoder, draws: int) -> dict[str, Any]:
-    """Return mean scores over draws, their standard error, and the labels that reach random's score of 300."""
+    """Return mean scores over draws, the standard error of their differences, and the labels that reach random's."""
     kernels = kernels_of(data.sentences[0], encoder, len(data.train))
-    found = {
-        name: np.array([learn(data, kernels, len(data.train), asks=asks, seed=seed) for seed in range(draws)])
-        for name, asks in (("random", False), ("asked", True))
-    }
-    random, asked = (of.mean(axis=0) for of in found.values())
-    reached = np.flatnonzero(asked >= random[-1])
-    labels = None
-    if len(reached):
-        place = max(1, int(reached[0]))
-        labels = float(np.interp(random[-1], asked[place - 1 : place + 1], SIZES[place - 1 : place + 1]))
-    error = (found["asked"] - found["random"]).std(axis=0, ddof=1) / np.sqrt(draws) if draws > 1 else np.zeros(6)
-    curves = {"random": random, "asked": asked, "standard error of the difference": error}
+    random, asked = (
+        np.array([learn(data, kernels, len(data.train), asks=asks, seed=seed) for seed in range(draws)])
+        for asks in (False, True)
+    )
+    error, goal, curve = (asked - random).std(axis=0) / np.sqrt(draws), random.mean(axis=0)[-1], asked.mean(axis=0)
+    place = max(1, int((curve >= goal).argmax()))
+    labels = (
+        np.interp(goal, curve[place - 1 : place + 1], SIZES[place - 1 : place + 1]) if curve.max() >= goal else None
+    )
+    curves = {"random": random.mean(axis=0), "asked": curve, "standard error of the difference": error}
     return {**{name: np.round(one, 2).tolist() for name, one in curves.items()}, "labels for random's 300": labels}
 
 
@@ -139,19 +118,19 @@ def suspects_found(data: TaskData, encoder: SentenceEncoder, draws: int) -> dict
 def part(data: TaskData, num_test: int) -> TaskData:
     """Return rows to ask of, then rows that test."""
     data, generator = divided(data), np.random.default_rng(0)
-    rows = np.concatenate([generator.permutation(data.train)[:NUM_ROWS], generator.permutation(data.test)[:num_test]])
-    return replace(data.select(rows), train=np.arange(min(NUM_ROWS, len(data.train))))
+    rows = [generator.permutation(data.train)[:NUM_ROWS], generator.permutation(data.test)[:num_test]]
+    return replace(data.select(np.concatenate(rows)), train=np.arange(len(rows[0])))
 
 
 def main() -> None:
     """Measure what the options ask for."""
-    options = parsed(__doc__, data=Path, vectors=Path, tasks=TASKS, draws=20, step="next")
-    warnings.simplefilter("ignore", ConvergenceWarning)
+    options = parsed(__doc__, data=Path, vectors=Path, tasks="MR,SUBJ,MPQA,TREC,SST-2", draws=20, step="next")
+    warnings.filterwarnings("ignore", "The least populated class")  # has fewer rows than folds
     encoder = average_of_words(read_word_vectors(options.vectors), lowercase=True)
+    is_next = options.step == "next"
     for task in resolve_tasks(options.tasks.split(","), options.data):
         rows = task.load(options.data)
         assert isinstance(rows, TaskData)
-        is_next = options.step == "next"
         measure = labels_saved if is_next else suspects_found
         show({task.name: measure(part(rows, NUM_TEST if is_next else 0), encoder, options.draws)}, options)
 

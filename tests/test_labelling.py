@@ -71,8 +71,8 @@ def test_density_is_the_mean_cosine_with_all_texts():
         assert found == pytest.approx(sum(cosines) / len(cosines))
 
 
-def test_next_rows_are_the_uncertain_ones_among_many_alike_and_no_copies():
-    """The first is the best; the others follow in the order of the scores, without what is known or near-copied."""
+def test_next_rows_begin_with_the_best_and_are_no_copies():
+    """In the order of their scores, without what is known or near-copied, or like no other text."""
     texts = [topic.format(word) for word in WORDS for topic in TOPICS]
     texts += [texts[5].upper(), f"{texts[5]}!", "zzz qqq xxx"]
     given = some_predictions(2, len(texts), 2)
@@ -82,9 +82,20 @@ def test_next_rows_are_the_uncertain_ones_among_many_alike_and_no_copies():
     assert len(chosen) == 12
     assert len({5, 40, 41} & set(chosen)) == 1
     assert not {0, 42} & set(chosen)
+    assert scores[chosen[0]] == max(scores[1:])
     assert all(scores[one] >= scores[other] for one, other in pairwise(chosen))
-    left_out = set(range(len(texts))) - {0, 5, 40, 41, *chosen}
-    assert max(scores[list(left_out)]) <= scores[chosen[-1]]
+
+
+def test_next_rows_are_the_best_of_each_cluster():
+    """The rows of one topic are the least decided; one of each topic is asked for, its best one."""
+    texts = [topic.format(word) for topic in TOPICS for word in WORDS]
+    given = some_predictions(2, len(texts), 2)
+    given[:, :10] = math.log(0.5)
+    scores = indecision(given) * density(texts)
+    found = next_rows(given, texts, len(TOPICS))
+    assert sorted(found.tolist()) == [
+        10 * topic + int(scores[10 * topic :][:10].argmax()) for topic in range(len(TOPICS))
+    ]
 
 
 def test_next_rows_look_beyond_copies_of_the_first_ones():

@@ -1,15 +1,16 @@
 """Which rows to label next, and which labels are suspected to be wrong.
 
-The next rows are those of the highest indecision x density. Indecision is one minus the margin between the two most
-probable classes by the mean of the members' probabilities: members that disagree have a small margin, and so have
-members that are unsure alike. The density of a text is its mean cosine with all texts, by TF-IDF of words: a text that
-is like no other teaches little about them.
+The next rows are of the highest indecision x density, and unlike each other. Indecision is one minus the margin between
+the two most probable classes by the mean of the members' probabilities: members that disagree have a small margin, and
+so have members that are unsure alike. The density of a text is its mean cosine with all texts, by TF-IDF of words: a
+text that is like no other teaches little about them. The candidates of the highest products, ten for each row that is
+wanted, are divided into clusters by k-means, weighted by their products; of each cluster the best one is asked for.
 
 A label is suspected by the probability that it gets from models that were fitted without its row, against the mean
 probability that rows of the same label get. So a class that the models know badly is not suspected as a whole.
 
 Sources: Seung et al., 1992 (query by committee); Scheffer et al., 2001 (margins); McCallum and Nigam, 1998, and Settles
-and Craven, 2008 (density); Northcutt et al., 2021 (confident learning).
+and Craven, 2008 (density); Zhdanov, 2019 (clusters); Northcutt et al., 2021 (confident learning).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from raysent.evaluation.records import Record
 from raysent.evaluation.targets import Float64, Int64
 from raysent.models.schemes.tfidf import LexicalModel
 
-# Candidates that are compared with each other at first, for each row that is wanted.
-_COMPARED = 10
+# Candidates for each row that is wanted, and dimensions in which they are clustered.
+_NUM_CANDIDATES, _NUM_DIMENSIONS = 10, 100
 
 
 def next_rows(
@@ -44,17 +45,39 @@ def next_rows(
         num_rows: The number of rows that are wanted.
         known: Texts that have a label.
     """
-    order = np.argsort(-indecision(log_probabilities) * density(texts), kind="stable")
-    num_compared = 0
+    scores = indecision(log_probabilities) * density(texts)
+    order, num_compared = np.argsort(-scores, kind="stable"), 0
     while True:
-        num_compared = max(_COMPARED * num_rows, 2 * num_compared)
+        num_compared = max(_NUM_CANDIDATES * num_rows, 2 * num_compared)
         compared = order[:num_compared]
         copies = near_copies([*known, *(texts[row] for row in compared)])
         is_new = ~np.isin(copies[len(known) :], copies[: len(known)])
-        first = np.unique(copies[len(known) :][is_new], return_index=True)[1]
-        chosen: Int64 = compared[is_new][np.sort(first)][:num_rows]
-        if len(chosen) == num_rows or num_compared >= len(order):
-            return chosen
+        candidates = compared[is_new][np.sort(np.unique(copies[len(known) :][is_new], return_index=True)[1])]
+        if len(candidates) >= num_rows or num_compared >= len(order):
+            break
+    if len(candidates) <= num_rows:
+        return candidates
+    clusters = _clusters(
+        [texts[row] for row in candidates], num_rows, weights=scores[candidates] + np.finfo(np.float64).tiny
+    )
+    is_best = np.zeros(len(candidates), dtype=bool)
+    is_best[np.unique(clusters, return_index=True)[1]] = True  # candidates are in the order of their scores
+    best_first = np.argsort(~is_best, kind="stable")[:num_rows]
+    chosen: Int64 = candidates[np.sort(best_first)]
+    return chosen
+
+
+def _clusters(texts: Sequence[str], num_clusters: int, *, weights: Float64) -> Int64:
+    """Return the cluster of each text, int64 [texts], by its parts of words."""
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415 - as above
+    from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above
+
+    vectors = LexicalModel("chars").vectorizer().fit_transform(texts)
+    num_dimensions = min(_NUM_DIMENSIONS, *(size - 1 for size in vectors.shape))
+    reduced = normalize(TruncatedSVD(max(1, num_dimensions), random_state=0).fit_transform(vectors))
+    found = KMeans(num_clusters, n_init=1, random_state=0).fit_predict(reduced, sample_weight=weights)
+    return np.asarray(found, dtype=np.int64)
 
 
 def indecision(log_probabilities: PredictionsLike) -> Float64:
