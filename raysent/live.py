@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -227,16 +227,16 @@ class Pace:
 class PaceReader:
     """Reads the heartbeats of one run, and derives how fast it trains."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read from a run's folder, timed in seconds by `clock`."""
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: Path) -> None:
+        """Read from a run's folder."""
+        self._folder = folder
         self._looked_s = -float("inf")
         self._seen: deque[LiveProgress] = deque(maxlen=_NUM_HEARTBEATS)
 
     def read(self) -> Pace | None:
         """Return how fast the run trains; None before its first heartbeat. Reads at most once a second."""
-        if self._clock() - self._looked_s >= _LOOK_INTERVAL_S:
-            self._looked_s = self._clock()
+        if time.monotonic() - self._looked_s >= _LOOK_INTERVAL_S:
+            self._looked_s = time.monotonic()
             self._look()
         if not self._seen:
             return None

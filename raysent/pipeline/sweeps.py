@@ -51,7 +51,7 @@ from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ENCODER_FOLDER, ESTIMATE_FILE, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
-from raysent.sweeps.driver import check_free
+from raysent.sweeps.driver import Surroundings, check_free
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
@@ -232,16 +232,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
             ProgressLines(is_quiet=not progress) as bar,
             view_of(checked, folder, progress=progress) as view,
         ):
-            start_sweep(
-                record,
-                folder,
-                listener=partial(_distribute, [view.on_event, tracking, *listeners]),
-                progress=bar,
-                on_prepared=on_prepared,
-                spot=_spot_prices(checked),
-                make_fleet=_make_fleet,
-                callbacks=callbacks,
-            )
+            listener = partial(_distribute, [view.on_event, tracking, *listeners])
+            around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet, callbacks)
+            start_sweep(record, folder, around, on_prepared=on_prepared)
         return _evaluated(folder, progress=progress, tracking=tracking)
 
 
@@ -309,17 +302,9 @@ def resume(  # noqa: PLR0913 - the options of the command
             view_of(recorded.space, folder, progress=progress) as view,
         ):
             view.restore(recorded.events)
-            resume_sweep(
-                folder,
-                limits=limits,
-                address=address,
-                accept_versions=accept_versions,
-                listener=partial(_distribute, [view.on_event, tracking, *listeners]),
-                progress=bar,
-                spot=_spot_prices(recorded.space),
-                make_fleet=_make_fleet,
-                callbacks=callbacks,
-            )
+            listener = partial(_distribute, [view.on_event, tracking, *listeners])
+            around = Surroundings(listener, bar, _spot_prices(recorded.space), _make_fleet, callbacks)
+            resume_sweep(folder, around, limits=limits, address=address, accept_versions=accept_versions)
         return _evaluated(folder, progress=progress, tracking=tracking)
 
 

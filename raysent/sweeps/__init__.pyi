@@ -3,7 +3,7 @@ from .cost_tracker import CheckBudget as CheckBudget
 from .cost_tracker import metered as metered
 from .cost_tracker import read_ledger as read_ledger
 from .cost_tracker import spent_usd as spent_usd
-from .driver import SweepResult as SweepResult
+from .driver import Surroundings as Surroundings
 from .driver import resume as resume
 from .driver import start as start
 from .fleet import EvaluationMachines as EvaluationMachines

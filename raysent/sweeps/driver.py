@@ -57,94 +57,76 @@ from raysent.training.run import RunConfig, load_run
 
 
 @dataclass(frozen=True)
-class SweepResult:
-    """How a sweep, or this session of it, ended.
+class Surroundings:
+    """Who follows a session of a sweep, and where its machines and their prices come from.
 
     Attributes:
-        folder: The run folder.
-        trials: Every trial, in the order in which they were drawn.
-        best: The best one; None where none has reported.
-        is_interrupted: Whether the user stopped it before its end.
-        closed: Why it ended before all its trials were drawn or done; empty where it did not.
-        spent_usd: What its machines have cost in all sessions, without evaluation.
+        listener: Called with every event of the journal as it is written.
+        progress: Called with the progress of the corpus's preparation.
+        spot: Source of current spot prices; None without one.
+        make_fleet: Makes the machines of a cluster that grows.
+        callbacks: Callbacks of Ray Tune, which see Tune's trials; they decide nothing.
     """
 
-    folder: Path
-    trials: list[Trial]
-    best: Trial | None
-    is_interrupted: bool
-    closed: str = ""
-    spent_usd: float = 0.0
+    listener: Listener = lambda _: None
+    progress: Progress | None = None
+    spot: SpotUsd | None = None
+    make_fleet: MakeFleet = lambda *_: None
+    callbacks: Sequence[Any] = ()
 
 
 def start(
     record: SweepRecord,
     folder: Path,
+    around: Surroundings = Surroundings(),
     *,
-    listener: Listener | None = None,
-    progress: Progress | None = None,
     on_prepared: Callable[[Mapping[str, Any]], object] = lambda _: None,
-    spot: SpotUsd | None = None,
-    make_fleet: MakeFleet = lambda *_: None,
-    callbacks: Sequence[Any] = (),
-) -> SweepResult:
+) -> None:
     """Sweep a space into a new run folder.
 
     Args:
         record: What is swept, and how.
         folder: The run folder; must not hold a sweep yet.
-        listener: Called with every event of the journal as it is written.
-        progress: Called with the progress of the corpus's preparation.
+        around: Who follows the sweep, and its machines.
         on_prepared: Called before Ray starts with what `prepare_space` returned.
-        spot: Source of current spot prices; None without one.
-        make_fleet: Makes the machines of a cluster that grows.
-        callbacks: Callbacks of Ray Tune, which see Tune's trials; they decide nothing.
 
     Raises:
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
     check_free(folder)
-    guarded = check_callbacks(callbacks)
+    around = replace(around, callbacks=check_callbacks(around.callbacks))
     record = replace(record, started=round(time.time(), 3))
     try:
-        facts = _prepared(record, folder, progress)
+        facts = _prepared(record, folder, around.progress)
         save_record(folder, replace(record, facts=facts))
         on_prepared(facts)
-        return _sweep(record, folder, listener, spot, make_fleet, guarded)
+        _sweep(record, folder, around)
     except RaysentError:
         _remove_unbegun(folder)
         raise
 
 
-def resume(  # noqa: PLR0913 - what a session may change
+def resume(
     folder: Path,
+    around: Surroundings = Surroundings(),
     *,
     limits: Sequence[Override] = (),
     address: str | None = None,
     accept_versions: bool = False,
-    listener: Listener | None = None,
-    progress: Progress | None = None,
-    spot: SpotUsd | None = None,
-    make_fleet: MakeFleet = lambda *_: None,
-    callbacks: Sequence[Any] = (),
-) -> SweepResult:
+) -> None:
     """Resume the sweep of a run folder; a finished trial is never trained again.
 
     Args:
         folder: The run folder.
+        around: As for `start`.
         limits: Another budget or deadline, kept from now on; what was spent stays spent.
         address: Another address of the sweep's cluster, kept from now on.
         accept_versions: Continue with versions of other numerics, which are recorded from now on.
-        listener: Called with every event of the journal as it is written.
-        progress: Called with the progress of the corpus's preparation.
-        spot: Source of current spot prices; None without one.
-        make_fleet: As for `start`.
-        callbacks: As for `start`.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
-    guarded = check_callbacks(callbacks)
+    around = replace(around, callbacks=check_callbacks(around.callbacks))
     record = change_limits(folder, limits) if limits else load_record(folder)
     record = check_versions(folder, record, is_accepted=accept_versions)
     if address is not None and address != record.address:
@@ -152,8 +134,8 @@ def resume(  # noqa: PLR0913 - what a session may change
             raise ConfigError(f"address {address}: must be given for a sweep on a cluster; this one ran on a machine")
         record = replace(record, address=address)
         save_record(folder, record)
-    _check_rows(record, _prepared(record, folder, progress), folder)
-    return _sweep(record, folder, listener, spot, make_fleet, guarded)
+    _check_rows(record, _prepared(record, folder, around.progress), folder)
+    _sweep(record, folder, around)
 
 
 def _check_rows(record: SweepRecord, facts: Mapping[str, Any], folder: Path) -> None:
@@ -207,16 +189,9 @@ def _remove_unbegun(folder: Path) -> None:
         folder.rmdir()  # refuses where anything else is in it
 
 
-def _sweep(
-    record: SweepRecord,
-    folder: Path,
-    listener: Listener | None,
-    spot: SpotUsd | None,
-    make_fleet: MakeFleet,
-    callbacks: Sequence[Any],
-) -> SweepResult:
+def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
     workers = contextlib.ExitStack()
-    journal = Journal(folder, listeners=[] if listener is None else [listener])
+    journal = Journal(folder, listeners=[around.listener])
     try:
         verify_run(folder)
         controller = SweepController(
@@ -225,8 +200,8 @@ def _sweep(
         )  # fmt: skip
         interrupted = False
         if not controller.is_complete or controller.has_retraining:
-            session = _Session(record, folder, journal, controller, Prices(record.space.cost, spot=spot))
-            interrupted = session.train(make_fleet, workers, listener=listener, callbacks=callbacks)
+            prices = Prices(record.space.cost, spot=around.spot)
+            interrupted = _Session(record, folder, around, journal, controller, prices).train(workers)
         note_written(folder)
         if record.address is not None and not interrupted:
             remove_folder(folder / PREPARED_FOLDER)
@@ -238,7 +213,6 @@ def _sweep(
         write_trials_table(folder, record.space, trials)
         if not interrupted:
             workers.pop_all()  # they stay for the evaluation, which ends them
-        return SweepResult(folder, trials, controller.best, interrupted, controller.why_ended, spent_usd(folder))
     finally:
         workers.close()
         journal.close()
@@ -250,25 +224,16 @@ class _Session:
 
     record: SweepRecord
     folder: Path
+    around: Surroundings
     journal: Journal
     controller: SweepController
     prices: Prices
 
-    def train(
-        self,
-        make_fleet: MakeFleet,
-        workers: contextlib.ExitStack,
-        *,
-        listener: Listener | None,
-        callbacks: Sequence[Any],
-    ) -> bool:
+    def train(self, workers: contextlib.ExitStack) -> bool:
         """Train until nothing is left; return whether the user interrupted.
 
         Args:
-            make_fleet: Makes the machines of a cluster that grows.
-            workers: Ends those machines when it is closed.
-            listener: Receives why trials wait for machines.
-            callbacks: Callbacks of Ray Tune.
+            workers: Ends the machines of a cluster that grows when it is closed.
         """
         record, folder, controller = self.record, self.folder, self.controller
         again = f"raysent resume {shlex.quote(address_of(folder))}"
@@ -280,14 +245,14 @@ class _Session:
             plan = share(record.space, num_trials=num_left, prices=self.prices)
             fleet = None
             if record.address is not None:
-                fleet = make_fleet(record.space.cost, record.budget, self.prices, plan, record.started)
+                fleet = self.around.make_fleet(record.space.cost, record.budget, self.prices, plan, record.started)
             if fleet is not None:
                 workers.callback(fleet.close)  # whatever happens, unless the evaluation takes them over
             with self._cost_tracker(fleet) as cost_tracker:
                 self.journal.follow(cost_tracker.written)
                 if fleet is not None:
-                    connect(fleet, cost_tracker, controller, record.budget, listener)
-                interrupted = self._search(cost_tracker, plan, callbacks)
+                    connect(fleet, cost_tracker, controller, record.budget, self.around.listener)
+                interrupted = self._search(cost_tracker, plan)
                 if fleet is not None:
                     fleet.hand_over()  # nothing is polled meanwhile
                 refresh(folder)  # with what other machines trained; they stand there meanwhile
@@ -311,7 +276,7 @@ class _Session:
             num_events=lambda: self.journal.num_lines,
         )
 
-    def _search(self, cost_tracker: CostTracker, plan: Layout, callbacks: Sequence[Any]) -> bool:
+    def _search(self, cost_tracker: CostTracker, plan: Layout) -> bool:
         """Train the trials that the controller suggests; return whether the user interrupted."""
         limits, most_expensive = self.record.space.limits, self.prices.most_expensive
         earlier_s = sum(session_lengths(read_events(self.folder)))
@@ -334,7 +299,7 @@ class _Session:
             describe=self._describe,
             is_over=lambda: limits.time_s is not None and time.monotonic() - begun_s > limits.time_s,
             cost_tracker=cost_tracker,
-            callbacks=callbacks,
+            callbacks=self.around.callbacks,
         )
 
     def _retrain(self, cost_tracker: CostTracker) -> bool:

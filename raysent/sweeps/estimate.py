@@ -68,9 +68,7 @@ class _Played(NamedTuple):
     reports: dict[int, tuple[int, float]]
 
 
-def estimate(
-    space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sweeps: int | None = None, seed: int = 0
-) -> Estimate:
+def estimate(space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sweeps: int | None = None) -> Estimate:
     """Return the expected time and cost of a sweep; all of its machines are paid for until its end.
 
     Args:
@@ -78,7 +76,6 @@ def estimate(
         trial: How long a whole trial takes.
         machines: What there is for trials.
         num_sweeps: Number of sweeps to play, `NUM_SWEEPS` by default.
-        seed: Seed of their trials.
 
     Raises:
         ConfigError: If one trial alone does not fit on the machines, or the deadline is over.
@@ -88,7 +85,7 @@ def estimate(
     usd_per_hour = num_machines * (space.cost.usd_per_hour or min(space.cost.machines.values(), default=0.0))
     budget = _budget(space)
     played = [
-        _Play(space, budget, trial, usd_per_hour=usd_per_hour, seed=derived_seed(seed, "estimate", number)).run(
+        _Play(space, budget, trial, usd_per_hour=usd_per_hour, seed=derived_seed(0, "estimate", number)).run(
             at_once=at_once
         )
         for number in range(num_sweeps or NUM_SWEEPS)

@@ -104,7 +104,7 @@ MakeFleet = Callable[[CostConfig, Budget, Prices, Layout, float], Fleet | None]
 
 
 def connect(
-    fleet: Fleet, cost_tracker: CostTracker, controller: SweepController, budget: Budget, listener: Listener | None
+    fleet: Fleet, cost_tracker: CostTracker, controller: SweepController, budget: Budget, listener: Listener
 ) -> None:
     """Let the fleet admit machines now and at every poll; the listener receives why trials wait for machines."""
     cost, limits = controller.space.cost, controller.space.limits
@@ -122,7 +122,7 @@ def connect(
             num_trials=num_running + controller.num_to_start,
             is_urgent=is_urgent(budget, funds, left_s=left_s, boot_s=cost.boot_s) and cost.market == "auto",
         )
-        if waiting != shown[0] and listener is not None:
+        if waiting != shown[0]:
             shown[0] = waiting
             listener({"event": "waiting", "reason": waiting})
 

@@ -268,7 +268,7 @@ def check_files(space: SearchSpace, folder: Path) -> None:
     Raises:
         ConfigError: With the first node and path of which that is not so.
     """
-    needed, run = list(named_files(space.document.values.get("base", {}))), (folder / SWEEP_FILE).absolute()
+    needed, run = named_files(space.document.values.get("base", {})), (folder / SWEEP_FILE).absolute()
     if is_remote(address_of(folder)):
         _check_access(f"{address_of(folder)}/{SWEEP_FILE}")
     else:

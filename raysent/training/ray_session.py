@@ -251,13 +251,12 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
     return min(num_cpus // num_workers, cpus_of_largest_node()), gpus
 
 
-def map_on_ray(  # noqa: PLR0913 - what runs, what it is sent, and on what
+def map_on_ray(
     function: Callable[..., Result],
     jobs: Iterable[Job],
     *,
     shared: Sequence[object] | None = None,
     common: object | None = None,
-    num_cpus: int | None = None,
     gpus_each: float = 0.0,
     address: str | None = None,
     max_running: int | None = None,
@@ -274,7 +273,6 @@ def map_on_ray(  # noqa: PLR0913 - what runs, what it is sent, and on what
         shared: One value per job, such as rows that many jobs read: the second argument of the function. An object that
             several jobs have is sent to each node once.
         common: One value for all jobs, such as a model, in place of `shared`.
-        num_cpus: Cores of this machine to use; by default all.
         gpus_each: GPUs of each job, beside its core.
         address: A cluster, instead of this machine.
         max_running: Jobs at the same time; by default as many as there are cores.
@@ -290,7 +288,7 @@ def map_on_ray(  # noqa: PLR0913 - what runs, what it is sent, and on what
     """
     import ray  # noqa: PLC0415 - late, as above
 
-    with ray_session(address, num_cpus=num_cpus):
+    with ray_session(address):
         remote = ray.remote(num_cpus=1, num_gpus=gpus_each, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
         sent = {id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +64,16 @@ def table_of(text: Any) -> tuple[Any, Callable[[Any], str]]:
     return path, lambda path: f"{head}{path}:{options}" if options else f"{head}{path}"
 
 
-def named_files(values: Any) -> Iterator[Path]:
-    """Yield every file and folder here that values name."""
-    if isinstance(values, dict | list):
-        for value in values.values() if isinstance(values, dict) else values:
-            yield from named_files(value)
-        return
-    yield from local_files(values)
-    path, _ = table_of(values)
-    if path != values:
-        yield from named_files(path)
+def named_files(values: Any) -> list[Path]:
+    """Return every file and folder here that values name."""
+    named: list[Path] = []
+
+    def keep(text: str, found: list[Path]) -> str:
+        named.extend(found)
+        return text
+
+    with_files(values, keep)
+    return named
 
 
 def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
