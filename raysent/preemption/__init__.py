@@ -6,27 +6,7 @@ ray_nodes.py  permits, draining Ray nodes and reading drains, for all supported 
 The agent must start without torch, so this package imports neither `training` nor `cluster`.
 """
 
-from raysent.preemption.agent import InstanceMetadata, MetadataError, NodeAgent, Notice
-from raysent.preemption.ray_nodes import (
-    REFUSED_TOKEN,
-    capture_stderr,
-    drain_node,
-    find_node,
-    node_notice,
-    renew_permit,
-    worker_notice,
-)
+import lazy_loader
 
-__all__ = [
-    "REFUSED_TOKEN",
-    "InstanceMetadata",
-    "MetadataError",
-    "NodeAgent",
-    "Notice",
-    "capture_stderr",
-    "drain_node",
-    "find_node",
-    "node_notice",
-    "renew_permit",
-    "worker_notice",
-]
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,8 @@ import math
 import random
 from typing import Protocol
 
-from raysent.sweeps.components import SAMPLERS, build
+from raysent.sweeps.components import SAMPLERS as SAMPLERS
+from raysent.sweeps.components import build
 from raysent.sweeps.space.domains import Choice, Domain
 from raysent.sweeps.space.space import Params, SearchSpace
 from raysent.sweeps.trial import derived_seed
@@ -99,6 +100,3 @@ def draw(domain: Domain, generator: random.Random) -> object:
     if domain.is_log:
         return math.exp(generator.uniform(math.log(domain.low), math.log(domain.high)))
     return generator.uniform(domain.low, domain.high)
-
-
-__all__ = ["SAMPLERS", "RandomSampler", "Sampler", "make_sampler"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from raysent.sweeps.components import SCHEDULERS, build
+from raysent.sweeps.components import SCHEDULERS as SCHEDULERS
+from raysent.sweeps.components import build
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial
 
@@ -66,13 +67,3 @@ def rungs_of(scheduler: Scheduler, *, num_reports: int) -> list[int]:
         rungs.append(index)
         index = scheduler.next_rung(index)
     return rungs
-
-
-__all__ = [
-    "CONTINUE",
-    "SCHEDULERS",
-    "Decision",
-    "Scheduler",
-    "make_scheduler",
-    "rungs_of",
-]

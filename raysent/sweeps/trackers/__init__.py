@@ -23,7 +23,8 @@ from raysent.config import Document, validate
 from raysent.errors import ConfigError, RaysentError
 from raysent.storage import address_of, content_key, refresh, to_uri
 from raysent.storage.layout import RETRAINED_SUFFIX, SWEEP_FILE, TRIALS_FOLDER
-from raysent.sweeps.components import TRACKERS, build
+from raysent.sweeps.components import TRACKERS as TRACKERS
+from raysent.sweeps.components import build
 from raysent.sweeps.journal import Event, read_events
 from raysent.sweeps.record import load_record
 from raysent.sweeps.retraining import retrained_of
@@ -299,18 +300,3 @@ def _recorded(folder: Path, *, follow: bool, poll_s: float) -> Iterator[Event]:
             return
         time.sleep(poll_s)
         refresh(folder)
-
-
-__all__ = [
-    "EVALUATED",
-    "TRACKERS",
-    "FollowedTrials",
-    "Tracker",
-    "TrackingThread",
-    "check_targets",
-    "evaluated_event",
-    "facts_of",
-    "flat_scores",
-    "known_values",
-    "track",
-]
