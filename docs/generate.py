@@ -24,7 +24,7 @@ from raysent.config import described_fields
 from raysent.errors import ExitCode
 from raysent.evaluation.task_files.settings import TaskSettings
 from raysent.pipeline import registries
-from raysent.sweeps.space.reading import SpaceFile
+from raysent.sweeps.space.limits import SpaceFile
 from raysent.training.run import RunConfig
 
 Model = type[pydantic.BaseModel]

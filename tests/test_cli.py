@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -626,7 +625,7 @@ def test_plan_lines_say_what_will_run(place):
     lines = live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])
     assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
     assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
-    greedy = replace(TOY, evaluation=EvaluationConfig(select="greedy", members=4))
+    greedy = TOY.model_copy(update={"evaluation": EvaluationConfig(select="greedy", members=4)})
     assert live.plan_lines(greedy, run="runs/toy", address=None, tasks=["MR"])[1].endswith(
         "; then the best 12 are evaluated on MR and 4 of them combined"
     )

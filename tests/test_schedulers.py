@@ -151,7 +151,8 @@ def test_scheduler_draws_what_its_seed_the_trial_and_the_report_give(monkeypatch
 def test_make_scheduler_names_the_setting_that_is_wrong():
     """Also for a space that was changed after it was read."""
     space = _space("asha")
-    space = replace(space, limits=space.limits.model_copy(update={"scheduler": ComponentChoice(type="ashaa")}))
+    limits = space.limits.model_copy(update={"scheduler": ComponentChoice(type="ashaa")})
+    space = space.model_copy(update={"limits": limits})
     with pytest.raises(ConfigError, match=r"^s.yaml:5: limits.scheduler: unknown scheduler; did you mean 'asha'\?$"):
         make_scheduler(space, seed=0)
 
@@ -372,7 +373,9 @@ def test_optuna_pruner_names_itself_in_its_reason():
 def test_hyperband_of_optuna_assigns_brackets_by_the_name_of_the_space():
     """Every time the same for one name, and not the same for all names."""
     space = _space("{type: optuna, name: HyperbandPruner, options: {max_resource: 9, reduction_factor: 2}}")
-    reached = [_trained(make_scheduler(replace(space, name=name), seed=0)) for name in ("a", "a", "b", "c", "d")]
+    reached = [
+        _trained(make_scheduler(space.model_copy(update={"name": name}), seed=0)) for name in ("a", "a", "b", "c", "d")
+    ]
     assert reached[0] == reached[1]
     assert any(one != reached[0] for one in reached)
 

@@ -8,7 +8,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -157,7 +156,8 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> type[Recording]:
 def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording, tmp_path):
     """Each has its own copies, in order, named by a space or not; one line says what failed and how to send the rest."""
     lines = []
-    space = replace(SPACE, trackers=[ComponentChoice.model_validate({"type": "x", "folder": "fails"})])
+    failing = ComponentChoice.model_validate({"type": "x", "folder": "fails"})
+    space = SPACE.model_copy(update={"trackers": [failing]})
     folder = tmp_path / "run"
     with TrackingThread(space, folder, targets=["x:works", "x:fails"], warn=lines.append) as tracking:
         for event in EVENTS:

@@ -13,7 +13,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def space_of(policy: Policy, *, trials: int) -> SearchSpace:
     """Return the table's space with the limits of a policy."""
     limits = Limits.model_validate({**policy.limits, "trials": trials})
     evaluation = EvaluationConfig(stratify_by="family" if policy.stratified else None)
-    return replace(table_space(), limits=limits, evaluation=evaluation)
+    return table_space().model_copy(update={"limits": limits, "evaluation": evaluation})
 
 
 def shuffled(space: SearchSpace, *, seed: int) -> SearchSpace:
@@ -153,7 +153,8 @@ def shuffled(space: SearchSpace, *, seed: int) -> SearchSpace:
     assert isinstance(domain, Choice)
     names = list(domain.options)
     random.Random(seed).shuffle(names)
-    return replace(space, domains={**space.domains, "family": Choice({name: domain.options[name] for name in names})})
+    family = Choice({name: domain.options[name] for name in names})
+    return space.model_copy(update={"domains": {**space.domains, "family": family}})
 
 
 # -- the replay -------------------------------------------------------------------------------------------------

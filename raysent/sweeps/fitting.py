@@ -233,7 +233,7 @@ def fit_to_machine(
         RaysentError: With the place in the search space of the value at fault, where there is one.
     """
     if not is_sweep:  # nothing is ranked
-        space = replace(space, fit=[name for name in space.fit if name != "metric"])
+        space = space.model_copy(update={"fit": [name for name in space.fit if name != "metric"]})
     if not space.fit:
         return space
     params = space.first_params()

@@ -1,4 +1,4 @@
-"""How much a sweep may use, how it searches, and what is evaluated when it has ended."""
+"""The sections of a search-space file: how much a sweep may use, how it searches, and what is evaluated in the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.cost import CostConfig, Duration, parse_duration
+from raysent.training.validation import Metric
 
 _MAX_TRIALS = 1_000_000
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -188,6 +189,53 @@ class EvaluationConfig(StrictModel):
     def num_evaluated(self) -> int:
         """How many of the best trials are evaluated."""
         return self.members * (_CANDIDATES_PER_MEMBER if self.select == "greedy" else 1)
+
+
+class SpaceFile(StrictModel):
+    """The top level of a search-space file.
+
+    Attributes:
+        name: What the sweep is called; by default the name of the file.
+        description: For readers of the file and of the report.
+        metric: What trials are ranked by, measured on the validation set that all trials share. Where `fit` names it,
+            the metric of the tasks that are named, else `document_accuracy` where the text has the documents for it.
+        base: A complete run; see below.
+        search: Dotted name of the run -> `choice`, `uniform`, `loguniform`, `randint` or `quniform`.
+        when: Searched name -> other searched names and the values under which it is searched.
+        constraints: Expressions over dotted names, such as ``training.batch_size > 2 * objective.context_size``; a
+            proposal that violates one is not trained.
+        limits: How much the sweep may use, and how it searches.
+        cost: What machines cost and what the sweep may spend.
+        evaluation: What is evaluated when all trials have ended.
+        trackers: Who follows the sweep while it runs: names, or mappings of `type` and settings.
+        fit: Names whose values are chosen for the text, the machine and the time before the sweep starts. A name is
+            that of a setting wherever it is written, also of both encoders and their members, and in `search`. `--set`
+            of the setting takes it out of the list; `--set fit=[]` uses all values as they are written.
+        fitted: Names whose values were chosen so, and why; raysent writes it into `sweep.json`.
+        published: The paper and the model whose settings `--scale paper` uses.
+    """
+
+    name: str | None = None
+    description: str = ""
+    metric: Metric = "context_accuracy"
+    base: dict[str, Any] = pydantic.Field(default_factory=dict)
+    search: dict[str, Any] = pydantic.Field(default_factory=dict)
+    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
+    constraints: list[str] = pydantic.Field(default_factory=list)
+    limits: Limits = Limits()
+    cost: CostConfig = CostConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
+    fit: list[FittedName] = pydantic.Field(default_factory=list)
+    fitted: dict[str, str] = pydantic.Field(default_factory=dict)
+    published: PublishedModel | None = None
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is not None and re.fullmatch(r"\w[\w .+=-]{0,99}", name) is None:
+            raise ValueError(f"must be letters, digits, spaces and _.+=-, and not begin with a point; given {name!r}")
+        return name
 
 
 # Each setting of these sections, by its name alone: its section, and the model that declares it. They are the further

@@ -7,81 +7,29 @@ It is checked against the models at every edge value, so that a mistake is found
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pydantic
-
 from raysent.config import (
     Document,
     Override,
-    StrictModel,
     read_yaml,
     shipped_path,
 )
 from raysent.config import validate as validate_document
-from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.components import check_components
 from raysent.sweeps.space.domains import FORMS, Choice, Domain, parse_domain
-from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, FittedName, Limits, PublishedModel
+from raysent.sweeps.space.limits import SpaceFile
 from raysent.sweeps.space.local_paths import absolute_paths
 from raysent.sweeps.space.overrides import apply_overrides
 from raysent.sweeps.space.space import SearchSpace
 from raysent.training.run import RunConfig
-from raysent.training.validation import FINISHED_METRICS, METRICS, Metric
+from raysent.training.validation import FINISHED_METRICS
 
 _WHITENING = "postprocessing.whitening"
-
-
-class SpaceFile(StrictModel):
-    """The top level of a search-space file.
-
-    Attributes:
-        name: What the sweep is called; by default the name of the file.
-        description: For readers of the file and of the report.
-        metric: What trials are ranked by, measured on the validation set that all trials share. Where `fit` names it,
-            the metric of the tasks that are named, else `document_accuracy` where the text has the documents for it.
-        base: A complete run; see below.
-        search: Dotted name of the run -> `choice`, `uniform`, `loguniform`, `randint` or `quniform`.
-        when: Searched name -> other searched names and the values under which it is searched.
-        constraints: Expressions over dotted names, such as ``training.batch_size > 2 * objective.context_size``; a
-            proposal that violates one is not trained.
-        limits: How much the sweep may use, and how it searches.
-        cost: What machines cost and what the sweep may spend.
-        evaluation: What is evaluated when all trials have ended.
-        trackers: Who follows the sweep while it runs: names, or mappings of `type` and settings.
-        fit: Names whose values are chosen for the text, the machine and the time before the sweep starts. A name is
-            that of a setting wherever it is written, also of both encoders and their members, and in `search`. `--set`
-            of the setting takes it out of the list; `--set fit=[]` uses all values as they are written.
-        fitted: Names whose values were chosen so, and why; raysent writes it into `sweep.json`.
-        published: The paper and the model whose settings `--scale paper` uses.
-    """
-
-    name: str | None = None
-    description: str = ""
-    metric: Metric = "context_accuracy"
-    base: dict[str, Any] = pydantic.Field(default_factory=dict)
-    search: dict[str, Any] = pydantic.Field(default_factory=dict)
-    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
-    constraints: list[str] = pydantic.Field(default_factory=list)
-    limits: Limits = Limits()
-    cost: CostConfig = CostConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
-    fit: list[FittedName] = pydantic.Field(default_factory=list)
-    fitted: dict[str, str] = pydantic.Field(default_factory=dict)
-    published: PublishedModel | None = None
-
-    @pydantic.field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str | None) -> str | None:
-        if name is not None and re.fullmatch(r"\w[\w .+=-]{0,99}", name) is None:
-            raise ValueError(f"must be letters, digits, spaces and _.+=-, and not begin with a point; given {name!r}")
-        return name
 
 
 def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> SearchSpace:
@@ -96,22 +44,15 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
         ConfigError: With file, line, path and nearest fix.
     """
     sections = validate_document(SpaceFile, document)
-    space = SearchSpace(
-        name=sections.name or name,
-        document=document,
-        metric=sections.metric,
-        mode=METRICS[sections.metric],
-        domains={key: _domain(document, key, written) for key, written in sections.search.items()},
-        conditions=_conditions(document, sections),
-        constraints=sections.constraints,
-        limits=sections.limits,
-        evaluation=sections.evaluation,
-        cost=sections.cost,
-        trackers=sections.trackers,
-        fit=sections.fit,
-        fitted=sections.fitted,
-        published=sections.published,
-        is_recorded=is_recorded,
+    space = SearchSpace.model_construct(
+        **{
+            **dict(sections),
+            "name": sections.name or name,
+            "document": document,
+            "domains": {key: _domain(document, key, written) for key, written in sections.search.items()},
+            "conditions": _conditions(document, sections),
+            "is_recorded": is_recorded,
+        }
     )
     stratum = space.evaluation.stratify_by
     if stratum is not None and stratum not in space.domains:

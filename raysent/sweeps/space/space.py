@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pydantic
 
 from raysent.config import Document, KeyPath, explain, set_dotted
-from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError
 from raysent.sweeps.space.constraints import evaluate_constraint, parse_constraint
 from raysent.sweeps.space.domains import Choice, Domain
-from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits, PublishedModel
+from raysent.sweeps.space.limits import SpaceFile
 from raysent.training.run import RunConfig
+from raysent.training.validation import METRICS
 
 Params = dict[str, Any]
 """Searched name -> what was drawn: a number, or the label of a choice."""
@@ -27,43 +26,27 @@ _MAX_COMBINATIONS = 4096
 FAMILY = "family"
 
 
-@dataclass(frozen=True)
-class SearchSpace:
-    """A checked search space.
+class SearchSpace(SpaceFile):
+    """A checked search space; the attributes of its file, and these.
 
     Attributes:
         name: The space's name.
         document: What was read, for messages and for the sweep's record.
-        metric: What trials are ranked by.
-        mode: Whether the metric is to be maximised (`max`) or minimised (`min`).
         domains: Searched name -> domain, in the file's order.
         conditions: Searched name -> (other searched name -> labels under which it is searched).
-        constraints: Expressions over dotted names that every trial satisfies.
-        limits: How much a sweep may use.
-        evaluation: What happens when all trials have ended.
-        cost: What machines cost and what a sweep may spend.
-        trackers: Who follows the sweep while it runs.
-        fit: Names whose values are chosen for the text, the machine and the time before the sweep starts.
-        fitted: Names whose values were chosen so, and why.
-        published: Where the published settings are; None where the space has none.
         is_recorded: Whether a sweep has begun with it.
     """
 
     name: str
     document: Document
-    metric: str
-    mode: Literal["max", "min"]
-    domains: Mapping[str, Domain]
-    conditions: Mapping[str, Mapping[str, Sequence[Any]]]
-    constraints: Sequence[str]
-    limits: Limits
-    evaluation: EvaluationConfig
-    cost: CostConfig
-    trackers: Sequence[ComponentChoice] = ()
-    fit: Sequence[str] = ()
-    fitted: Mapping[str, str] = field(default_factory=dict)
-    published: PublishedModel | None = None
+    domains: dict[str, Domain]
+    conditions: dict[str, dict[str, list[Any]]]
     is_recorded: bool = False
+
+    @property
+    def mode(self) -> Literal["max", "min"]:
+        """Whether the metric is to be maximised or minimised."""
+        return METRICS[self.metric]
 
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
