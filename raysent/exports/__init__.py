@@ -4,7 +4,6 @@
 - `push`: uploads such a folder to the Hugging Face hub
 - `formats`: the registry of targets, one file each
 - `tokenizer`: a vocabulary as `tokenizer.json`
-- `check`: the comparison of a model with its export
 - `card`: the model card
 - `corpus`: many files of text as a folder of vectors
 - `server`: vectors over HTTP; `application` has the answers, `batcher` the queue
@@ -13,9 +12,8 @@
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """
 
-from raysent.exports.check import Check
 from raysent.exports.corpus import EncodedCorpus
-from raysent.exports.folder import Export, export, push
+from raysent.exports.folder import Check, Export, export, push
 from raysent.exports.formats import FORMATS
 from raysent.exports.server import ServerConfig, serve
 

@@ -16,7 +16,6 @@ from raysent.data.vocabulary import SubwordVocabulary
 from raysent.ensembles import ENSEMBLE, Ensemble
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.records import read_scores
-from raysent.exports.check import Check
 from raysent.exports.formats import Format
 from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -47,7 +46,7 @@ def model_card(
     models: Sequence[SentenceModel],
     *,
     target: Format,
-    check: Check,
+    check: str,
     folder: Path | None,
     license: str | None,
 ) -> str:

@@ -1,28 +1,87 @@
 """`export`: a model or an ensemble -> a folder for another library, compared with the model before it is kept.
 
-`push` uploads such a folder to the Hugging Face hub, by the hub's own client.
+The comparison is that of the ids by the exported tokenizer, then of vectors by the target's library: where the ids
+agree, the vectors must, up to the order of sums in float32. `push` uploads such a folder to the Hugging Face hub, by the hub's own client.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from raysent.data.vocabulary import UNK_ID, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
 from raysent.exports.card import check_license, model_card
-from raysent.exports.check import Check, compare, refuse
-from raysent.exports.formats import FORMATS, trained_models
-from raysent.models import load
+from raysent.exports.formats import FORMATS, Encode, trained_models
+from raysent.exports.tokenizer import Tokenizers
+from raysent.models import SentenceModel, load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder, storage_errors, write_text
 from raysent.storage.layout import CARD_FILE
 
 _MODULES = {"sentence-transformers": ("sentence_transformers",), "onnx": ("onnx", "onnxruntime", "onnxscript")}
+# Largest difference of a number of a vector; of codes, the largest share of bits that differ.
+MAX_DIFFERENCE = 1e-5
+MAX_BITS = 1e-4
+# Largest share of sentences with other ids.
+MAX_OTHER_IDS = 0.02
+_NUM_SENTENCES = 200
+_PLAIN = (
+    "",
+    " ",
+    "A man is playing a guitar.",
+    "Dr. Smith isn't in the U.S. on Monday, is he?",
+    "“I can't,” she said – “it's Mr. Jones’s.”",
+    "DON'T SHOUT; they've paid $1,000.50 for well-known state-of-the-art devices…",
+    "The N.Y. Times (Sat., Oct. 3rd) reported: 45% of 1,234 people didn’t know.",
+    "naïve café façade, Ünïcödé and ΟΔΟΣ",
+    "日本語の文 and emoji 🙂 -LRB- brackets -RRB- ''quoted''",
+    "line\nbreaks\tand\u00a0spaces\u2028everywhere",
+    "xyzzy qwfpgj zxcvbnm",
+    "cannot gonna would've O'Brien rock 'n' roll 'tis",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How an export differs from its model.
+
+    Attributes:
+        num_sentences: Sentences compared.
+        num_other_ids: Sentences whose ids differ; their vectors are not compared.
+        difference: Largest difference of a number of a vector; of codes, the share of bits that differ.
+        is_code: Whether the vectors are bits.
+    """
+
+    num_sentences: int
+    num_other_ids: int
+    difference: float
+    is_code: bool = False
+
+    @property
+    def bound(self) -> float:
+        """The largest `difference` that is allowed."""
+        return MAX_BITS if self.is_code else MAX_DIFFERENCE
+
+    @property
+    def holds(self) -> bool:
+        """Whether the export may be used in place of the model."""
+        return self.difference <= self.bound and self.num_other_ids <= MAX_OTHER_IDS * self.num_sentences
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        what = "share of bits that differ" if self.is_code else "largest difference"
+        ids = f", {self.num_other_ids} with other ids" if self.num_other_ids else ""
+        return f"{self.num_sentences:,} sentences{ids}: {what} {self.difference:.1e} (bound {self.bound:.0e})"
 
 
 @dataclass(frozen=True)
@@ -82,8 +141,9 @@ def export(
     try:
         target.write(models, temporary)
         check = compare(encoder, models, target.open(temporary), sentences, except_for=target.DIFFERS_ON)
-        refuse(check, target=to)
-        card = model_card(encoder, models, target=target, check=check, folder=folder, license=license)
+        if not check.holds:
+            raise ArtifactError(f"to {to}: the export must equal the model; given {check}; please report this")
+        card = model_card(encoder, models, target=target, check=str(check), folder=folder, license=license)
         write_text(temporary / CARD_FILE, card)
         temporary.chmod(0o755)
         with storage_errors(path):
@@ -91,6 +151,54 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Export(path, to, check)
+
+
+def compare(
+    encoder: SentenceEncoder,
+    models: Sequence[SentenceModel],
+    encode: Encode,
+    sentences: list[str] | None = None,
+    *,
+    except_for: Sequence[str] = (),
+) -> Check:
+    """Return how an export differs from its model.
+
+    Args:
+        encoder: The model.
+        models: The models that it consists of.
+        encode: Encodes by the export.
+        sentences: Text to compare; by default sentences of the models' words, and odd ones.
+        except_for: Sentences to leave out.
+    """
+    given = check_sentences(models[0].vocabulary) if sentences is None else sentences
+    texts = [text for text in given if text not in except_for]
+    is_other = np.any([other_ids(model, texts) for model in models], axis=0)
+    same = [text for text, other in zip(texts, is_other, strict=True) if not other]
+    distance = np.abs(encoder.encode(same) - encode(same))
+    is_code = len(models) == 1 and models[0].code is not None
+    found = float(distance.mean() if is_code else distance.max(initial=0.0))
+    return Check(len(texts), int(is_other.sum()), found, is_code)
+
+
+def other_ids(model: SentenceModel, sentences: list[str]) -> npt.NDArray[np.bool_]:
+    """Return whether each sentence has other ids by the exported tokenizer, bool [sentences]."""
+    expected = model.vocabulary.ids(sentences, max_length=model.max_length)
+    rows = np.split(expected.ids, np.cumsum(expected.lengths)[:-1])
+    tokenizers = Tokenizers.build(model.vocabulary, max_length=model.max_length)
+    unknown = model.vocabulary.unknown_id
+    given = tokenizers.finished_ids(sentences, max_length=model.max_length, unknown_id=unknown)
+    return np.array([row.tolist() != ids for row, ids in zip(rows, given, strict=True)], dtype=bool)
+
+
+def check_sentences(vocabulary: Vocabulary) -> list[str]:
+    """Return sentences of many lengths from the vocabulary's words, and some that are hard to tokenize."""
+    generator = np.random.default_rng(0)
+    words = np.array(vocabulary.words[UNK_ID + 1 :] or ["word"], dtype=object)
+    drawn = [
+        " ".join(generator.choice(words, size=int(generator.integers(1, 80))))
+        for _ in range(_NUM_SENTENCES - len(_PLAIN))
+    ]
+    return [*_PLAIN, *drawn]
 
 
 def push(folder: str | Path, name: str, *, is_public: bool = False, endpoint: str | None = None) -> str:

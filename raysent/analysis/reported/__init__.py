@@ -26,8 +26,19 @@ F1 = "f1"
 COSTS = ("dim", "hours")
 
 
-class _Table(StrictModel):
-    """A table in the file."""
+class ReportedTable(StrictModel):
+    """One table of one paper.
+
+    Attributes:
+        table: Its number there.
+        protocol: The evaluation: a protocol of raysent; `similarity`, without training; or `fine-tuned`.
+        columns: See the module's docstring.
+        rows: Model -> a number per column; None where the paper has none.
+        fractions: Columns whose numbers are from 0 to 1 in the file; here they are percentages.
+        note: A remark for readers.
+        is_ablation: Whether it compares variants of one model, on few tasks or on means of tasks.
+        paper: Authors and year, which the file gives once.
+    """
 
     table: str
     protocol: str
@@ -36,6 +47,18 @@ class _Table(StrictModel):
     fractions: list[str] = Field(default_factory=list)
     note: str = ""
     is_ablation: bool = False
+    paper: str = ""
+
+    def of(self, paper: str) -> ReportedTable:
+        """Return the table with its paper's name, in percent."""
+        scales = [100.0 if column in self.fractions else 1.0 for column in self.columns]
+        rows = {
+            name: [
+                None if figure is None else round(figure * scale, 4) for figure, scale in zip(row, scales, strict=True)
+            ]
+            for name, row in self.rows.items()
+        }
+        return self.model_copy(update={"paper": paper, "rows": rows})
 
 
 class _Paper(StrictModel):
@@ -43,30 +66,7 @@ class _Paper(StrictModel):
 
     paper: str
     source: str
-    tables: list[_Table] = Field(min_length=1)
-
-
-@dataclass(frozen=True)
-class ReportedTable:
-    """One table of one paper.
-
-    Attributes:
-        paper: Authors and year.
-        table: Its number there.
-        protocol: The evaluation: a protocol of raysent; `similarity`, without training; or `fine-tuned`.
-        columns: See the module's docstring.
-        rows: Model -> a number per column; None where the paper has none.
-        note: A remark for readers.
-        is_ablation: Whether it compares variants of one model, on few tasks or on means of tasks.
-    """
-
-    paper: str
-    table: str
-    protocol: str
-    columns: tuple[str, ...]
-    rows: dict[str, tuple[float | None, ...]]
-    note: str = ""
-    is_ablation: bool = False
+    tables: list[ReportedTable] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def reported_tables() -> tuple[ReportedTable, ...]:
     """Return every table of every paper, the oldest paper first."""
     papers = [validate(_Paper, read_yaml(path)) for path in sorted(REPORTED_FOLDER.glob("*.yaml"))]
     papers.sort(key=lambda paper: (paper.paper[-4:], paper.paper))
-    return tuple(_table(paper, table) for paper in papers for table in paper.tables)
+    return tuple(table.of(paper.paper) for paper in papers for table in paper.tables)
 
 
 def reported_for(tasks: Sequence[str]) -> list[ReportedModel]:
@@ -152,16 +152,3 @@ def _add(found: list[ReportedModel], model: ReportedModel) -> None:
             found[place] = replace(known, tables=tables, figures={**known.figures, **model.figures})
             return
     found.append(model)
-
-
-def _table(paper: _Paper, table: _Table) -> ReportedTable:
-    scales = [100.0 if column in table.fractions else 1.0 for column in table.columns]
-    rows = {
-        name: tuple(
-            None if figure is None else round(figure * scale, 4) for figure, scale in zip(row, scales, strict=True)
-        )
-        for name, row in table.rows.items()
-    }
-    return ReportedTable(
-        paper.paper, table.table, table.protocol, tuple(table.columns), rows, table.note, table.is_ablation
-    )
