@@ -17,10 +17,10 @@ from raysent.data.vocabulary import Vocabulary
 from raysent.ensembles import Ensemble
 from raysent.ensembles.ensemble import LoadedMember
 from raysent.errors import ArtifactError, ConfigError
-from raysent.exports import check as checks
 from raysent.exports import export, tokenizer
+from raysent.exports import folder as checks
 from raysent.exports.card import model_card
-from raysent.exports.check import Check, compare, other_ids
+from raysent.exports.folder import Check, compare, other_ids
 from raysent.exports.formats import FORMATS, trained_models
 from raysent.exports.tokenizer import build_tokenizer
 from raysent.models import ModelConfig, SentenceModel, load
@@ -195,7 +195,7 @@ def test_card_of_an_evaluated_ensemble_has_its_scores_and_members() -> None:
         ensemble,
         list(models.values()),
         target=FORMATS["sentence-transformers"],
-        check=Check(200, 0, 0.0),
+        check=str(Check(200, 0, 0.0)),
         folder=None,
         license=None,
     )

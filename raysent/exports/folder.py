@@ -1,7 +1,9 @@
 """`export`: a model or an ensemble -> a folder for another library, compared with the model before it is kept.
 
 The comparison is that of the ids by the exported tokenizer, then of vectors by the target's library: where the ids
-agree, the vectors must, up to the order of sums in float32. `push` uploads such a folder to the Hugging Face hub, by the hub's own client.
+agree, the vectors must, up to the order of sums in float32.
+
+`push` uploads such a folder to the Hugging Face hub, by the hub's own client.
 """
 
 from __future__ import annotations
