@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -296,6 +296,31 @@ def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any
             return default
         node = node[part]
     return node
+
+
+def dotted_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of everything in nested mappings that is no mapping."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from dotted_values(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested mappings and lists with another value in place of each that is neither."""
+    if isinstance(value, Mapping):
+        return {key: map_leaves(inner, change) for key, inner in value.items()}
+    return [map_leaves(inner, change) for inner in value] if isinstance(value, list) else change(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the values in nested mappings and lists that are neither."""
+    if isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(inner)
+    else:
+        yield value
 
 
 def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Model:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from raysent.cluster.cluster_file import CLUSTER_TAG, ClusterFile
+from raysent.config import leaves
 
 Policy = dict[str, Any]
 
@@ -76,15 +77,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 def s3_addresses(values: Any) -> list[str]:
     """Return every ``s3://`` address in plain values, such as those of a search space, each once."""
-    found: list[str] = []
-    if isinstance(values, dict):
-        values = list(values.values())
-    if isinstance(values, list):
-        for value in values:
-            found += s3_addresses(value)
-    elif isinstance(values, str) and values.startswith("s3://"):
-        found.append(values)
-    return sorted(set(found))
+    return sorted({value for value in leaves(values) if isinstance(value, str) and value.startswith("s3://")})
 
 
 def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from raysent.config import Document, Override
+from raysent.config import Document, Override, dotted_values
 from raysent.data.corpus import CorpusConfig, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.task import PROBED, Task
@@ -110,17 +110,8 @@ def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path |
         Override("fitted", dict.fromkeys(parts, why), option),
         *(Override(name, value, option) for name, value in parts.items()),
         # Each value again, which ends the search over its name.
-        *(Override(name, value, option) for name, value in _leaves(parts)),
+        *(Override(name, value, option) for name, value in dotted_values(parts)),
     ]
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of everything in nested mappings that is no mapping."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 # Rows of all named tasks together that a probe trains on at each report, and of one task at least.

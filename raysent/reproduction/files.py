@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import pydantic
 
-from raysent.config import StrictModel, read_yaml, shipped_path, validate
+from raysent.config import StrictModel, leaves, map_leaves, read_yaml, shipped_path, validate
 from raysent.errors import ConfigError, did_you_mean
 
 FOLDER = "papers"
@@ -298,7 +298,7 @@ class PaperFile(StrictModel):
 
     def datasets_of(self, name: str, *, scale: Scale) -> list[str]:
         """Return the names of the datasets whose paths are among the values of a model's run."""
-        texts = set(_texts(self.values(name, scale=scale, data=Path("/data"))))
+        texts = {text for text in leaves(self.values(name, scale=scale, data=Path("/data"))) if isinstance(text, str)}
         paths = {
             key: str(Path("/data") / dataset.path) if dataset.derive is None else f"{DERIVED}/{key}.tsv"
             for key, dataset in self.scales[scale].data.items()
@@ -347,23 +347,10 @@ def merged(base: Any, changes: Any) -> Any:
 
 def filled(value: Any, places: Mapping[str, str]) -> Any:
     """Return the value with paths in place of the names of datasets."""
-    if isinstance(value, Mapping):
-        return {key: filled(part, places) for key, part in value.items()}
-    if isinstance(value, list):
-        return [filled(part, places) for part in value]
-    if isinstance(value, str):
-        for name, path in places.items():
-            value = value.replace(name, path)
-    return value
 
+    def fill(text: Any) -> Any:
+        for name, path in places.items() if isinstance(text, str) else ():
+            text = text.replace(name, path)
+        return text
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts of nested values."""
-    if isinstance(value, Mapping):
-        for part in value.values():
-            yield from _texts(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _texts(part)
-    elif isinstance(value, str):
-        yield value
+    return map_leaves(value, fill)

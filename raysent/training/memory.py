@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from raysent.config import dotted_values
 from raysent.errors import ConfigError, RaysentError
 from raysent.models.config import encoded_dims, towers
 from raysent.models.encoders import count_parameters
@@ -124,14 +125,10 @@ def _bytes_with(config: RunConfig, name: str, value: int) -> int:
         return sys.maxsize
 
 
-def _sizes(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    for name, value in values.items():
-        path = f"{prefix}{name}"
-        if path.split(".", maxsplit=1)[0] not in _PARTS:
-            continue
-        if isinstance(value, Mapping):
-            yield from _sizes(value, f"{path}.")
-        elif isinstance(value, int) and not isinstance(value, bool):
+def _sizes(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for path, value in dotted_values(values):
+        is_size = isinstance(value, int) and not isinstance(value, bool)
+        if is_size and path.split(".", maxsplit=1)[0] in _PARTS:
             yield path, value
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import plotly.graph_objects as go
 
-from raysent.config import StrictModel, get_dotted
+from raysent.config import StrictModel, dotted_values, get_dotted
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.costs import costs_of
 from raysent.evaluation.evaluate import Evaluator
@@ -289,7 +289,7 @@ def _value(run: TrainedRun, name: str) -> Value:
 def _check_varied(runs: Sequence[TrainedRun], values: Sequence[Value], name: str) -> None:
     if any(value is not None for value in values):
         return
-    known = {dotted for run in runs for dotted in _flat(run.config)}
+    known = {dotted for run in runs for dotted, _ in dotted_values(run.config)}
     raise ConfigError(f"{name}: none of the runs has such a setting{did_you_mean(name, known)}")
 
 
@@ -297,19 +297,10 @@ def _also_varied(runs: Sequence[TrainedRun], *, known: Sequence[str]) -> tuple[s
     """Return the dotted names, except the known ones, whose values differ between the runs that have them."""
     values: dict[str, list[Any]] = {}
     for run in runs:
-        for name, value in _flat(run.config).items():
+        for name, value in dotted_values(run.config):
             values.setdefault(name, []).append(value)
     names = sorted(set(values) - set(known))
     return tuple(name for name in names if any(value != values[name][0] for value in values[name]))
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found.update(_flat(value, f"{name}.") if isinstance(value, dict) else {name: value})
-    return found
 
 
 def _group(series: str, value: Value, settings: Sequence[Setting]) -> SettingGroup:

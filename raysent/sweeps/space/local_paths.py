@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raysent.config import map_leaves
 from raysent.evaluation.task_files.settings import split_task_name
 from raysent.reading import parse_json
 
@@ -34,16 +35,16 @@ def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder:
         rename: The text and what it names -> what stands for it.
         folder: Where relative paths start.
     """
-    if isinstance(values, dict):
-        return {key: with_files(value, rename, folder=folder) for key, value in values.items()}
-    if isinstance(values, list):
-        return [with_files(value, rename, folder=folder) for value in values]
-    found = local_files(values, folder=folder)
-    if found:
-        return rename(values, found)
-    path, rejoin = table_of(values)
-    renamed = path if path == values else with_files(path, rename, folder=folder)
-    return values if renamed == path else rejoin(renamed)
+
+    def renamed(value: Any) -> Any:
+        found = local_files(value, folder=folder)
+        if found:
+            return rename(value, found)
+        path, rejoin = table_of(value)
+        new = path if path == value else with_files(path, rename, folder=folder)
+        return value if new == path else rejoin(new)
+
+    return map_leaves(values, renamed)
 
 
 def table_of(text: Any) -> tuple[Any, Callable[[Any], str]]:
