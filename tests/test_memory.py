@@ -11,7 +11,7 @@ from tiny_run import tiny_run
 from raysent.config import Document
 from raysent.errors import ConfigError
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.preparation import prepare_space
+from raysent.sweeps.driver import prepare_space
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.space.limits import parse_size
 from raysent.sweeps.trial import trials_of

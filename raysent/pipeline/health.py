@@ -11,8 +11,8 @@ from raysent.evaluation.tasks import check_data
 from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps import load_record
+from raysent.sweeps.driver import check_task_names
 from raysent.sweeps.integrity import check_run
-from raysent.sweeps.preparation import check_task_names
 from raysent.sweeps.space import find_space, read_space
 
 

@@ -51,14 +51,13 @@ from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ENCODER_FOLDER, ESTIMATE_FILE, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
-from raysent.sweeps.driver import Surroundings, check_free
+from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.machines import machines_at, this_machine
-from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
 from raysent.sweeps.trackers import TrackingThread, check_targets

@@ -10,8 +10,7 @@
 - `trainables`, `ray_tune`: one trial on Ray, and the controller on Ray Tune
 - `record`: `sweep.json` and `trials.csv`
 - `fitting`: settings chosen for the text, the machine and the time
-- `preparation`: the text that trials share, and the space checked against it
-- `driver`: start and resume
+- `driver`: the text that trials share, the space checked against it; start and resume
 - `journal_replay`: every decision derived again from the journal
 """
 

@@ -4,6 +4,8 @@ from .cost_tracker import metered as metered
 from .cost_tracker import read_ledger as read_ledger
 from .cost_tracker import spent_usd as spent_usd
 from .driver import Surroundings as Surroundings
+from .driver import check_task_names as check_task_names
+from .driver import prepare_space as prepare_space
 from .driver import resume as resume
 from .driver import start as start
 from .fleet import EvaluationMachines as EvaluationMachines
@@ -16,8 +18,6 @@ from .journal_replay import replay as replay
 from .machines import Layout as Layout
 from .machines import Workers as Workers
 from .machines import num_workers as num_workers
-from .preparation import check_task_names as check_task_names
-from .preparation import prepare_space as prepare_space
 from .record import RecordedSweep as RecordedSweep
 from .record import SweepRecord as SweepRecord
 from .record import load_record as load_record

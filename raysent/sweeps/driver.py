@@ -1,4 +1,7 @@
-"""Start a sweep, or resume one that was interrupted or killed."""
+"""Start a sweep, or resume one that was interrupted or killed.
+
+Before Ray starts, the text that trials share is prepared, and the whole space is checked against it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from raysent.config import Override
 from raysent.cost import Prices, SpotUsd
 from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
+from raysent.evaluation.task import PROBED
+from raysent.evaluation.tasks import find_task
 from raysent.parallel import Progress
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import (
@@ -35,7 +40,6 @@ from raysent.sweeps.fleet import Fleet, MakeFleet, connect, list_of
 from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
-from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ray_tune import check_callbacks, retrain_trials, run_trials
 from raysent.sweeps.record import (
     SweepRecord,
@@ -47,13 +51,22 @@ from raysent.sweeps.record import (
     write_trials_table,
 )
 from raysent.sweeps.retraining import retrained_folder
-from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.space import Params, SearchSpace
 from raysent.sweeps.trial import Trial
 from raysent.training.checkpoint import drop_checkpoints
+from raysent.training.data import TrainingData, open_training_data, source_key
+from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes, machine_bytes
 from raysent.training.outcome import load_model_report
+from raysent.training.plan import check_run
 from raysent.training.ray_session import output_to_stderr, ray_session
 from raysent.training.retraining import next_seed, retrained_config
 from raysent.training.run import RunConfig, load_run
+from raysent.training.validation import BASELINES, Validator, baseline_scores
+
+# More than any machine has; where trials run on machines that are not known yet.
+_LARGEST_BYTES = 64 << 40
+# Sentences of the training text from which a baseline learns how rare a word is.
+_NUM_SAMPLED = 100_000
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,91 @@ def _prepared(record: SweepRecord, folder: Path, progress: Progress | None) -> d
 def _shared_text(record: SweepRecord, folder: Path) -> str | None:
     """Return where the machines of a sweep share prepared text; None for a sweep on this machine."""
     return None if record.address is None else to_uri(folder / PREPARED_FOLDER)
+
+
+def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_local: bool = False) -> dict[str, Any]:
+    """Build or open the corpus, and check the run at every edge of the space against it.
+
+    Args:
+        space: The space.
+        progress: Called with the progress of the corpus's preparation.
+        is_local: Whether trials run on this machine, whose memory then is their limit.
+
+    Returns:
+        What is known of `corpus` and `pool`, and the memory of the largest trial in bytes, as plain values.
+
+    Raises:
+        RaysentError: With the place in the search space of the value at fault, where there is one.
+    """
+    opened: dict[str, TrainingData] = {}
+    facts: dict[str, Any] = {}
+    first, memory_bytes = "", 0
+    # Without constraints that leave an edge, the base is what there is.
+    for params in space.edges() if space.domains else [{}]:
+        config = space.config(params)
+        _check_metric(space, config)
+        try:
+            _check_memory(space, config, is_local=is_local)
+            memory_bytes = max(memory_bytes, PROCESS_BYTES + estimate_bytes(config))
+            key = source_key(config)
+            if key not in opened:
+                opened[key] = open_training_data(config, progress=progress)
+            training_data = opened[key]
+            validator = check_run(config, training_data, num_workers=space.limits.workers_per_trial)
+        except RaysentError as error:
+            raise space.located(error, params) from None
+        facts = facts or _facts(space, config, training_data, validator)
+        found = validator.hash_of(space.metric)
+        first = first or found
+        _check_comparable(space, params, first, found)
+    return {**facts, "memory_bytes": memory_bytes}
+
+
+def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator: Validator) -> dict[str, Any]:
+    pool = validator.as_json()
+    if space.metric in BASELINES:
+        sample = data.sample(_NUM_SAMPLED)
+        pool["baselines"] = baseline_scores(space.metric, validator, sample, num_words=len(data.vocabulary))
+    return {"corpus": {"path": config.source.path, **data.facts()}, "pool": pool}
+
+
+def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:
+    if space.limits.memory_bytes is not None:
+        check_memory(config, space.limits.memory_bytes, source="limits.memory")
+    check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
+
+
+def _check_metric(space: SearchSpace, config: RunConfig) -> None:
+    if space.metric in config.metrics:
+        return
+    known = ", ".join(config.metrics) or "none; set validation.sts or validation.similarity"
+    raise space.document.error(
+        ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; it reports {known}"
+    )
+
+
+def _check_comparable(space: SearchSpace, params: Params, first: str, found: str) -> None:
+    """Refuse a search over what trials are examined with."""
+    if found == first:
+        return
+    names = [name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")]
+    raise space.document.error(
+        ("search", *(names[:1] or list(params)[:1])),
+        "gives trials different validation pools, so that none could be compared; set it in base",
+    )
+
+
+def check_task_names(space: SearchSpace) -> None:
+    """Check that the tasks that a space names are known; their files may be missing.
+
+    Raises:
+        ConfigError: With the line of the name that is not.
+    """
+    for name in space.evaluation.tasks or []:
+        try:
+            find_task(name, scorings=PROBED, option="")
+        except RaysentError as error:
+            raise space.document.error(("evaluation", "tasks"), str(error)) from None
 
 
 def check_free(folder: Path) -> None:
@@ -318,14 +416,14 @@ class _Session:
         space, budget = self.record.space, self.record.budget
         may_halt = budget.limit_usd is not None or budget.deadline_s is not None
         return {
-            **self._job(trial_config(space, trial), trial_folder(self.folder, trial.number)),
+            **self._job(_trial_config(space, trial), trial_folder(self.folder, trial.number)),
             # Where the money may end between two reports, the model of one has to be there.
             "models_at_reports": "some" if may_halt else "none",
             "memory_bytes": space.limits.memory_bytes,
         }
 
     def _describe_retraining(self, trial: Trial) -> dict[str, Any]:
-        config = retraining_config(self.record.space, self.folder, trial)
+        config = _retraining_config(self.record.space, self.folder, trial)
         place = retrained_folder(self.folder, trial.number)
         if (place / RUN_FILE).exists() and load_run(place).key != config.key:
             remove_folder(place)  # the sweep was moved since, so that its weights have another name
@@ -349,18 +447,17 @@ def _metrics_of_model(folder: Path, trial: Trial) -> Mapping[str, float | None] 
     return None if report is None else report.metrics
 
 
-def trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
+def _trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
     """Return a trial's run: what was drawn, and a seed of its own unless the space names one."""
     config = space.config(trial.params)
     names_seed = "seed" in trial.params or "seed" in space.document.values.get("base", {})
     return config if names_seed else config.model_copy(update={"seed": trial.seed})
 
 
-def retraining_config(space: SearchSpace, folder: Path, trial: Trial) -> RunConfig:
-    """Return the run that trains a trial on from its weights."""
+def _retraining_config(space: SearchSpace, folder: Path, trial: Trial) -> RunConfig:
     epochs = space.evaluation.retrain_epochs
     overrides = [] if epochs is None else [Override("training.epochs", epochs, "evaluation.retrain_epochs")]
-    config = trial_config(space, trial)
+    config = _trial_config(space, trial)
     return retrained_config(
         config, trial_folder(folder, trial.number), overrides=overrides, seed=next_seed(config, from_scratch=False)
     )

@@ -29,9 +29,8 @@ from raysent.progress import format_duration
 from raysent.sweeps.machines import Layout, Machines, layout, machines_at
 from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
-from raysent.sweeps.space.domains import FORMS, Choice
 from raysent.sweeps.space.overrides import apply_overrides
-from raysent.sweeps.space.space import FAMILY
+from raysent.sweeps.space.space import FAMILY, FORMS, Choice
 from raysent.training.data import TextSize, open_training_data, text_size
 from raysent.training.duration import guess_epoch_s, recent_run_s
 from raysent.training.run import RunConfig

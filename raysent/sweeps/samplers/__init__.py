@@ -11,8 +11,7 @@ from typing import Protocol
 
 from raysent.sweeps.components import SAMPLERS as SAMPLERS
 from raysent.sweeps.components import build
-from raysent.sweeps.space.domains import Choice, Domain
-from raysent.sweeps.space.space import Params, SearchSpace
+from raysent.sweeps.space.space import Choice, Domain, Params, SearchSpace
 from raysent.sweeps.trial import derived_seed
 
 # Draws of a random sampler until one satisfies the constraints.

@@ -25,8 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
 from raysent.sweeps.components import NamedClass, NoSettings, make, takes_seed
-from raysent.sweeps.space.domains import Choice, Domain
-from raysent.sweeps.space.space import Params, SearchSpace
+from raysent.sweeps.space.space import Choice, Domain, Params, SearchSpace
 from raysent.sweeps.trial import derived_seed
 
 # A sampler that is sure of its optimum proposes it again and again: after some attempts draws are random.

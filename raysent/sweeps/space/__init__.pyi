@@ -1,6 +1,3 @@
-from .domains import Choice as Choice
-from .domains import Domain as Domain
-from .domains import Interval as Interval
 from .limits import SETTINGS as SETTINGS
 from .limits import ComponentChoice as ComponentChoice
 from .limits import EvaluationConfig as EvaluationConfig
@@ -15,5 +12,8 @@ from .reading import read_space as read_space
 from .reading import schema as schema
 from .reading import with_absolute_paths as with_absolute_paths
 from .reading import with_overrides as with_overrides
+from .space import Choice as Choice
+from .space import Domain as Domain
+from .space import Interval as Interval
 from .space import Params as Params
 from .space import SearchSpace as SearchSpace

@@ -21,11 +21,10 @@ from raysent.config import (
 from raysent.config import validate as validate_document
 from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.components import check_components
-from raysent.sweeps.space.domains import FORMS, Choice, Domain, parse_domain
 from raysent.sweeps.space.limits import SpaceFile
 from raysent.sweeps.space.local_paths import absolute_paths
 from raysent.sweeps.space.overrides import apply_overrides
-from raysent.sweeps.space.space import SearchSpace
+from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
 from raysent.training.validation import FINISHED_METRICS
 
