@@ -568,14 +568,6 @@ def test_fixed_vectors_give_missing_words_the_unknown_vector(tmp_path):
     assert 0 <= weight[UNK_ID].min() < weight[UNK_ID].max() < 1
 
 
-def test_vectors_of_another_size_raise_one_clear_error(tmp_path):
-    """The file's size is named."""
-    path = tmp_path / "vectors.txt"
-    path.write_text("w3 1 2 3\nw4 1 2 3\n")
-    with pytest.raises(ConfigError, match=r"^encoder\.embedding\.dim: must be that of the vectors in .*, 3; given 5$"):
-        tables().table(EmbeddingConfig(dim=5, vectors=str(path)))
-
-
 def test_ppmi_vectors_need_a_corpus():
     """`ppmi` without a corpus."""
     with pytest.raises(ConfigError, match=r"^encoder\.embedding\.vectors: 'ppmi' counts vectors from a corpus"):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from machines import free_ports
 from tiny_run import tiny_run
 
-from raysent.errors import ArtifactError, ConfigError, DataError, TrainingError
+from raysent.errors import ArtifactError, ConfigError, TrainingError
 from raysent.models import SentenceModel, load
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -188,12 +188,6 @@ def test_fit_on_a_full_disk_raises_one_clear_error(tmp_path: Path, monkeypatch: 
         fit(config, tmp_path / "run", report=fill_disk)
     monkeypatch.undo()
     assert fit(config, tmp_path / "run").status == "finished"
-
-
-def test_fit_on_too_little_text_raises_one_clear_error(tmp_path: Path) -> None:
-    """A training split smaller than one batch cannot be trained on."""
-    with pytest.raises(DataError, match=r"training\.batch_size: must be at most \d+ for the \d+ train"):
-        fit(tiny_run(tmp_path, training__batch_size=4000), tmp_path / "run")
 
 
 def test_fit_refuses_a_batch_without_a_sentence_for_each_worker(tmp_path: Path) -> None:

@@ -62,22 +62,6 @@ def test_expand_gives_trials_of_two_sweeps_different_names(tmp_path):
     assert [member.name for member in members] == ["a-1", "b-1"]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        ([], r"gone: no such run or model; name a run, a trial, a model, an ensemble, hash:DIM"),
-        (["gone"], r"gone: holds no model.json, trials or ensemble.json; name a run or a model$"),
-        (["gone/trials/1"], r"gone/trials: must hold a trained trial; found none; finish the sweep first$"),
-    ],
-)
-def test_expand_rejects_a_folder_without_a_model(tmp_path, make, message):
-    """The error names what a model's folder holds."""
-    for folder in make:
-        (tmp_path / folder).mkdir(parents=True)
-    with pytest.raises(ArtifactError, match=message):
-        expand([tmp_path / "gone"])
-
-
 def test_expand_rejects_an_incomplete_model(tmp_path):
     """The error names the missing file."""
     (write_model(tmp_path / "model") / "model.safetensors").unlink()
