@@ -153,11 +153,12 @@ OPTIONS = [
     Case("options that are arguments now", "sweep space.yaml --labels 32", r"--labels: is gone; use --set 'labels=\[32,100\]'; see 'raysent sweep --help'"),
     Case("option of a command that is an argument now", "encode hash:8 --bfloat16", r"--bfloat16: is gone; use --set bfloat16=VALUE; see 'raysent encode --help'"),
     Case("unknown command", "swep space.yaml", r"swep: no such command; did you mean 'sweep'\?; see 'raysent --help'"),
-    Case("missing argument", "sweep", r"SPACE: is required and is not given; see 'raysent sweep --help'"),
+    Case("missing argument", "report", r"RUN: is required and is not given; see 'raysent report --help'"),
+    Case("neither space nor task", "sweep", r"space: must be given where no task is; name one, such as quick_thoughts, or a task, .*"),
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
     Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
     Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout; given none; name it with --data, .*"),
-    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, best, greedy, guarded, linear, pool, stack, uniform, validation"),
+    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, best, greedy, guarded, linear, majority, pool, stack, uniform, validation"),
 ]  # fmt: skip
 
 CORPORA = [

@@ -55,7 +55,7 @@ class Neighbour:
     """A sentence found, and its cosine or the number of bits in which its code differs."""
 
     sentence: str
-    score: float
+    score: int | float
 
 
 @dataclass(frozen=True)
