@@ -7,6 +7,7 @@ configuration, its JSON Schema and `build_encoder` find both here.
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
@@ -97,8 +98,11 @@ class EncoderConfig(StrictModel):
             num_words: Rows of the vocabulary.
         """
         vocabulary = Vocabulary([PAD_WORD, UNK_WORD])
-        with torch.device("meta"):
-            tower = build_encoder(self, EmptyTables(vocabulary, generator=torch.Generator(device="cpu")))
+        try:
+            with torch.device("meta"):
+                tower = build_encoder(self, EmptyTables(vocabulary, generator=torch.Generator(device="cpu")))
+        except RuntimeError:  # sizes that torch cannot address: no machine holds them
+            return sys.maxsize
         tables = [module for module in tower.modules() if isinstance(module, WordTable)]
         others = sum(parameter.numel() for parameter in tower.parameters())
         return others + (num_words - len(vocabulary)) * sum(table.weight.shape[1] for table in tables)
