@@ -691,18 +691,6 @@ def test_no_path_raises_one_clear_error(tmp_path):
         build([], tmp_path)
 
 
-def test_unreadable_file_raises_one_clear_error(tmp_path, monkeypatch):
-    """A file without read permission (simulated, since root may read all)."""
-    path = write(tmp_path / "a.txt")
-
-    def refuse(self, *arguments, **settings):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match="a.txt: cannot be read; change its permissions"):
-        Source(str(path)).fingerprint()
-
-
 # The embedded corpus
 
 

@@ -10,7 +10,7 @@ from model_folders import write_model
 from safetensors.numpy import save
 
 from raysent.data.vocabulary import Vocabulary
-from raysent.errors import ArtifactError, BudgetError, ConfigError, DataError, WorkerError
+from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
 from raysent.evaluation.costs import Costs
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import UnreadableModelError, expand, load_shared, shared_name
@@ -340,18 +340,6 @@ def test_read_scores_of_a_file_without_optional_values(tmp_path):
     plain = {"model": "m", "task": "MR", "protocol": "fast", "validation": 80.0, "test": 79.0}
     path.write_text(json.dumps(plain))
     assert read_scores(tmp_path) == [Score(**plain)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("[1]", "not a record of an evaluation"), ("{", "truncated or not JSON")]
-)
-def test_read_scores_names_a_file_that_is_no_record(tmp_path, text, message):
-    """The error names the file."""
-    path = tmp_path / "model/MR.json"
-    path.parent.mkdir()
-    path.write_text(text)
-    with pytest.raises(ArtifactError, match=f"model/MR.json: {message}"):
-        read_scores(tmp_path)
 
 
 def test_score_knows_whether_it_is_a_correlation(data_dir, tmp_path):

@@ -17,7 +17,7 @@ from raysent.models import model as encoding
 from raysent.models.objectives import build_objective, places_of
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import encode_blocks
-from raysent.storage import load_tensors, read_json, save_tensors, write_json
+from raysent.storage import load_tensors, read_json, save_tensors
 
 WORDS = [f"word{number}" for number in range(40)]
 VOCABULARY = Vocabulary(["<pad>", "<unk>", *WORDS])
@@ -262,14 +262,6 @@ def test_tensors_of_another_model_are_refused(tmp_path, encoder):
     sign(tmp_path / "one")
     with pytest.raises(ArtifactError, match=r"model\.safetensors: of another model"):
         load(tmp_path / "one")
-
-
-def test_json_of_another_kind_is_refused(tmp_path):
-    """A `model.json` of another program."""
-    build().save(tmp_path)
-    write_json(tmp_path / "model.json", {"architectures": ["BertModel"]})
-    with pytest.raises(ArtifactError, match=r"model\.json: not a model of this version of raysent"):
-        load(tmp_path)
 
 
 def test_json_with_an_unknown_name_is_refused(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError
-from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE
+from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepRecord, Trial, load_record, read_events, read_sweep, study_of
 from raysent.sweeps.journal import session_lengths
 from raysent.sweeps.record import save_record, write_trials_table
@@ -90,18 +90,6 @@ def test_read_sweep_refuses_a_journal_that_is_none(tmp_path, change):
     (tmp_path / "run" / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
     with pytest.raises(ArtifactError, match=r"journal.jsonl: not the journal of a sweep \(KeyError: .*\); restore it$"):
         read_sweep(tmp_path / "run")
-
-
-def test_load_record_refuses_a_file_that_is_not_whole(tmp_path):
-    """A key that is missing is named, with what to do."""
-    save_record(tmp_path, replace(load_record(DATA / "killed")))
-    values = json.loads((tmp_path / SWEEP_FILE).read_text())
-    del values["seed"]
-    (tmp_path / SWEEP_FILE).write_text(json.dumps(values))
-    with pytest.raises(
-        ArtifactError, match=r"sweep.json: not whole \(KeyError: 'seed'\); restore it or start the sweep again$"
-    ):
-        load_record(tmp_path)
 
 
 def test_study_is_the_sweep_as_optuna_keeps_it():
