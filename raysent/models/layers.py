@@ -24,6 +24,8 @@ from raysent.kernels.packing import Bags, Packed
 
 Module = TypeVar("Module", bound=nn.Module)
 
+_LEAST_NORM = 1e-10
+
 
 def without_values(module: Callable[..., Module], *arguments: Any, **options: Any) -> Module:
     """Return a new module whose parameters have memory but no values: torch would draw them from its global generator.
@@ -44,6 +46,11 @@ def linear_layer(inputs: int, outputs: int, *, generator: torch.Generator) -> nn
     for parameter in layer.parameters():
         parameter.data.uniform_(-limit, limit, generator=generator)
     return layer
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Return vectors [batch, dim] with unit length, float32."""
+    return functional.normalize(vectors.float(), dim=1, eps=_LEAST_NORM)
 
 
 def spread(vectors: Tensor) -> Tensor:

@@ -11,8 +11,6 @@ style. Doctests, code, tables, signatures, references, formulas, headings, and a
 from __future__ import annotations
 
 import ast
-import contextlib
-import gc
 import inspect
 import json
 import re
@@ -258,23 +256,11 @@ def _parse(file: Path) -> ast.Module:
         source = file.read_bytes()
         if b'"""' not in source and b"'''" not in source:
             return _EMPTY
-        with warnings.catch_warnings(), _no_garbage_collection():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in a library do not concern the user
             return ast.parse(source)
     except (SyntaxError, ValueError, OSError):
         return _EMPTY
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector, which would traverse each growing syntax tree repeatedly."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _docstrings(file: Path) -> Iterator[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast
 
 import pydantic
@@ -173,19 +172,19 @@ class Encoder(Tower):
         """Return the vectors [batch, dim]."""
         if self._is_torch:
             return self._states_by_torch(packed, projected[0]).pooled(self._config.pooling)
-        hidden, run = self.gru.hidden_size, self._recurrence()
-        last = [
-            run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
-            for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
-                zip(projected, self._directions(), strict=False)  # word vectors may follow
-            )
-        ]
+        if self._config.resolved_reset == "before":
+            last = self._run(reset_before_gru, packed, projected)
+        else:
+            last = self._run(packed_gru, packed, projected, cell=self._cell, workspaces=self._workspaces)
         return torch.cat(last, dim=1).index_select(0, packed.rank)
 
-    def _recurrence(self) -> Callable[..., Tensor]:
-        if self._config.resolved_reset == "before":
-            return reset_before_gru
-        return partial(packed_gru, cell=self._cell, workspaces=self._workspaces)
+    def _run(self, run: Callable[..., Any], packed: Packed, projected: list[Tensor], **options: Any) -> list[Any]:
+        """Return what a recurrence returns for each direction."""
+        directions = zip(projected, self._directions(), strict=False)  # word vectors may follow
+        return [
+            run(inputs, weight, bias_hh[2 * self.gru.hidden_size :], packed, backwards=backwards == 1, **options)
+            for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(directions)
+        ]
 
     def read_encoded(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors as `encode` pools them [batch, dims of all poolings]."""
@@ -198,17 +197,8 @@ class Encoder(Tower):
 
     def _states(self, packed: Packed, projected: list[Tensor]) -> States:
         """Return all states of raysent's recurrence; of two directions a row holds two words of its sentence."""
-        hidden = self.gru.hidden_size
-        run = partial(packed_gru_all_states, cell=self._cell, workspaces=self._workspaces)
-        states, last = zip(
-            *(
-                run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
-                for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
-                    zip(projected, self._directions(), strict=False)  # word vectors follow
-                )
-            ),
-            strict=True,
-        )
+        options = {"cell": self._cell, "workspaces": self._workspaces}
+        states, last = zip(*self._run(packed_gru_all_states, packed, projected, **options), strict=True)
         return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1).index_select(0, packed.rank))
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:

@@ -26,11 +26,9 @@ from torch.nn import functional
 
 from raysent.data.batches import TargetBatch
 from raysent.errors import DataError
-from raysent.models.layers import linear_layer
+from raysent.models.layers import linear_layer, unit
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TargetBatches
 from raysent.models.objectives import Objective as BaseObjective
-
-_LEAST_NORM = 1e-10
 
 
 class Config(ObjectiveConfig):
@@ -142,8 +140,3 @@ class Objective(BaseObjective):
             predicted = functional.log_softmax(probe(vectors), dim=1)
             divergences.append(functional.kl_div(predicted, expected, log_target=True, reduction="batchmean"))
         return torch.stack(divergences).mean()
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Return vectors [batch, dim] with unit length."""
-    return functional.normalize(vectors.float(), dim=1, eps=_LEAST_NORM)

@@ -26,11 +26,9 @@ from torch.nn import functional
 from raysent.config import ByVariant
 from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
-from raysent.models.layers import L2Penalty
+from raysent.models.layers import L2Penalty, unit
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
 from raysent.models.objectives import Objective as BaseObjective
-
-_LEAST_NORM = 1e-10
 
 Negatives: TypeAlias = Literal["max", "mix", "random"]
 
@@ -122,11 +120,6 @@ class Objective(BaseObjective):
         """Return the penalties on the word vectors and on the other parameters."""
         total: Tensor = self.word_penalty() + self.weight_penalty()
         return total
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Return vectors [batch, dim] with unit length."""
-    return functional.normalize(vectors.float(), dim=1, eps=_LEAST_NORM)
 
 
 def _of_rows(values: Tensor, rows: slice | None) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.data.pairs import Pairs
-from raysent.models.layers import L2Penalty, linear_layer
+from raysent.models.layers import L2Penalty, linear_layer, unit
 from raysent.models.objectives import (
     PREDICTION_METRICS,
     Batches,
@@ -34,7 +34,6 @@ from raysent.models.objectives import (
 from raysent.models.objectives import Objective as BaseObjective
 
 _LEAST_TARGET = 1e-6
-_LEAST_NORM = 1e-10
 
 
 class Config(ObjectiveConfig):
@@ -114,7 +113,7 @@ class Objective(BaseObjective):
 
     def _log_probabilities(self, read: Read, batch: Pairs) -> Tensor:
         """Return the log-probabilities of the levels [batch, levels]."""
-        one, other = (functional.normalize(read(side)[0].float(), dim=1, eps=_LEAST_NORM) for side in batch.parts)
+        one, other = (unit(read(side)[0]) for side in batch.parts)
         features = torch.cat([one * other, (one - other).abs()], dim=1)
         return functional.log_softmax(self.output(torch.sigmoid(self.hidden(features))).float(), dim=1)
 
