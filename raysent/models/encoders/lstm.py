@@ -29,9 +29,9 @@ class Config(WordEncoderConfig):
         bidirectional: Whether a second LSTM reads the sentence backwards.
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         pooling: How the states become a sentence's vector.
-        implementation: `packed` is raysent's recurrence over packed sentences; `compiled` is the same with the code
-            between products in C++, which a compiler of the machine builds once; `torch` is torch's. All give the same
-            vectors. `auto` is `compiled` on a CPU with a compiler, `packed` on one without, and `torch` otherwise.
+        implementation: `compiled` is raysent's recurrence over packed sentences, with the code between products in C++,
+            which a compiler of the machine builds once; `torch` is torch's; `packed` is the plain formulas. All give
+            the same vectors. `auto` is `compiled` on a CPU with a compiler and `torch` otherwise.
     """
 
     type: Literal["lstm"] = "lstm"
@@ -86,7 +86,7 @@ class Encoder(Tower):
     @property
     def _is_torch(self) -> bool:
         if self._config.implementation == "auto":
-            return self.lstm.weight_hh_l0.device.type != "cpu"
+            return not runs_compiled("auto", next(self.lstm.parameters()).device)
         return self._config.implementation == "torch"
 
     def project(self, words: Tensor) -> list[Tensor]:
