@@ -41,7 +41,6 @@ TRIALS_FOLDER = "trials"
 # After the name of a trial: the folder of its training on, beside it.
 RETRAINED_SUFFIX = "-retrained"
 ESTIMATE_FILE = "estimate.json"
-# What a sweep was expected to score, made before its start, and the trainings of a few minutes that it was made of.
 # Of a student: its score and time to encode beside those of what it was distilled from.
 FRONT_FILE = "front.json"
 LOCK_FILE = ".lock"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from raysent.cost import bad_entry
 from raysent.errors import ArtifactError
@@ -34,15 +34,8 @@ from raysent.storage.layout import (
 _ROUNDING_USD = 1e-5
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Damage of a sweep's files.
-
-    Attributes:
-        file: The file's name in the run folder.
-        line: The first bad line, counted from 1; the line after the last for lines that are missing.
-        reason: What is wrong.
-    """
+class Problem(NamedTuple):
+    """Damage of a file in a run folder: the first bad line, from 1, or the one after the last; and what is wrong."""
 
     file: str
     line: int

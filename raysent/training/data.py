@@ -83,25 +83,12 @@ class TrainingData:
 
     def facts(self) -> dict[str, Any]:
         """Return sizes and keys, as plain values."""
-        if self.corpus is not None:
-            corpus = self.corpus
-            return {
-                "key": corpus.key,
-                "text_key": corpus.text_key,
-                "num_sentences": corpus.num_sentences,
-                "num_documents": corpus.num_documents,
-                "num_tokens": corpus.num_tokens,
-                "num_train": len(corpus.train),
-                "num_validation": len(corpus.validation),
-            }
-        if self.pairs is None:
+        text = self.pairs if self.corpus is None else self.corpus
+        if text is None:
             return {}
-        return {
-            "key": self.pairs.key,
-            "text_key": self.pairs.key,
-            "num_train": len(self.pairs.train),
-            "num_validation": len(self.pairs.validation),
-        }
+        names = () if self.corpus is None else ("text_key", "num_sentences", "num_documents", "num_tokens")
+        facts = {"key": text.key, "text_key": text.key, **{name: getattr(text, name) for name in names}}
+        return {**facts, "num_train": len(text.train), "num_validation": len(text.validation)}
 
 
 @dataclass(frozen=True)

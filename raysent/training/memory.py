@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from raysent.config import dotted_values
+from raysent.config import dotted_values, set_dotted
 from raysent.errors import ConfigError, RaysentError
 from raysent.models.config import encoded_dims, towers
 from raysent.models.encoders import count_parameters
@@ -114,11 +114,7 @@ def _setting_to_lower(config: RunConfig, limit_bytes: int) -> tuple[str, int, in
 def _bytes_with(config: RunConfig, name: str, value: int) -> int:
     """Return the estimate with another value of a setting; a huge one if the run has no such value."""
     changed = config.model_dump()
-    *path, last = name.split(".")
-    node: dict[str, Any] = changed
-    for part in path:
-        node = node[part]
-    node[last] = value
+    set_dotted(changed, name, value)
     try:
         return estimate_bytes(RunConfig.model_validate(changed))
     except (RaysentError, ValueError):
