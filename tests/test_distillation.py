@@ -11,7 +11,7 @@ import pytest
 import torch
 from command import CommandLine
 from reference import distillation as reference_loss
-from tiny_run import tiny_run
+from tiny_run import check_resumed, tiny_run
 from toy_batches import TARGETS, ToyRead, build_context, toy_batch
 
 import raysent
@@ -246,11 +246,7 @@ def test_student_learns_and_needs_no_teacher(folder, tmp_path):
 def test_student_that_was_stopped_is_resumed_bit_for_bit(folder, tmp_path):
     """The weights are those of a run that was not stopped."""
     config = student(folder, encoder={"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}})
-    fit(config, tmp_path / "whole")
-    fit(config, tmp_path / "parts", report=lambda report: report.index < 2)
-    fit(config, tmp_path / "parts")
-    whole, parts = (SentenceModel.load(tmp_path / name).tensors() for name in ("whole", "parts"))
-    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
+    check_resumed(config, tmp_path)
 
 
 def test_student_is_part_of_a_search_space(folder):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from reference import paraphrase_margin as reference_loss
-from tiny_run import tiny_run
+from tiny_run import check_resumed, tiny_run
 from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.models import SentenceModel, load
@@ -139,11 +139,7 @@ def test_pairs_run_killed_and_resumed_gives_the_same_weights(tmp_path, exact):
     objective = {**MARGIN, "negatives": "mix", "scramble": 0.5, "lambda_w": 0.01, "lambda_c": 0.01}
     changes = {"objective": objective, "encoder__dropout": 0.2, "training__row_exact_adam": exact}
     config = pairs_run(tmp_path, training__epochs=2.0, **changes)
-    fit(config, tmp_path / "straight")
-    fit(config, tmp_path / "killed", report=lambda report: report.index < 2)
-    fit(config, tmp_path / "killed")
-    one, two = (SentenceModel.load(tmp_path / name).tensors() for name in ("straight", "killed"))
-    assert all(torch.equal(value, two[name]) for name, value in one.items())
+    check_resumed(config, tmp_path)
 
 
 def test_objective_of_pairs_without_pairs_raises_one_clear_error(tmp_path):

@@ -10,22 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
-from tiny_run import tiny_run
+from tiny_run import check_weights, tiny_run
 
 from raysent.errors import ArtifactError, DataError, TrainingError
-from raysent.models import SentenceModel
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_reports
 from raysent.training.ray_session import ray_session
 from raysent.training.ray_train import train, training_outcome
-
-
-def same_weights(one: Path, other: Path, *, atol: float) -> None:
-    """Assert that two runs saved bit-identical models."""
-    values = SentenceModel.load(other).tensors()
-    for name, value in SentenceModel.load(one).tensors().items():
-        torch.testing.assert_close(values[name], value, atol=atol, rtol=0)
 
 
 def test_train_reports_an_error_in_the_corpus_before_ray_starts(
@@ -75,7 +66,7 @@ def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> Non
     assert dataclasses.replace(outcome, seconds=0, metrics={}) == dataclasses.replace(alone, seconds=0, metrics={})
     assert outcome.metrics == pytest.approx(alone.metrics, rel=1e-4)
     assert seen == load_reports(tmp_path / "two")
-    same_weights(tmp_path / "one", tmp_path / "two", atol=1e-6)
+    check_weights(tmp_path / "one", tmp_path / "two", atol=1e-6)
 
 
 @pytest.mark.cluster
@@ -91,7 +82,7 @@ def test_killed_ray_worker_resumes_and_equals_the_plain_loop(tmp_path: Path, one
 
     outcome = train(config, tmp_path / "ray", on_report=kill)
     assert outcome.metrics == fit(config, tmp_path / "plain").metrics
-    same_weights(tmp_path / "plain", tmp_path / "ray", atol=0)
+    check_weights(tmp_path / "plain", tmp_path / "ray", atol=0)
     assert not (tmp_path / "ray" / ".ray_train").exists()
 
 

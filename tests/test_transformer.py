@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from small_bert import KINDS, WORDS, write_bert, write_transformer
-from tiny_run import tiny_run
+from tiny_run import check_resumed, tiny_run
 
 from raysent.config import Document
 from raysent.data.corpus import prepare
@@ -184,12 +184,7 @@ def test_training_lowers_the_loss_and_the_model_needs_no_folder(bert, tmp_path):
 
 def test_run_that_was_stopped_continues_to_the_same_weights(bert, tmp_path):
     """No randomness is outside of the checkpoint."""
-    config = run_of(tmp_path, bert)
-    fit(config, tmp_path / "whole")
-    fit(config, tmp_path / "parts", report=lambda report: report.index < 2)
-    fit(config, tmp_path / "parts")
-    whole, parts = (load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
+    check_resumed(run_of(tmp_path, bert), tmp_path)
 
 
 def test_run_starts_with_a_trained_transformer(bert, tmp_path):

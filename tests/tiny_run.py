@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from raysent.config import set_dotted
+from raysent.models import SentenceModel
+from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
 
@@ -49,3 +52,19 @@ def tiny_run(folder: Path, **changes: Any) -> RunConfig:
     for name, value in changes.items():
         set_dotted(values, name.replace("__", "."), value)
     return RunConfig.model_validate(values)
+
+
+def check_weights(one: Path, other: Path, *, atol: float = 0.0) -> None:
+    """Assert that two runs saved the same model, to the last bit by default."""
+    values, others = (SentenceModel.load(folder).tensors() for folder in (one, other))
+    assert values.keys() == others.keys()
+    for name, value in values.items():
+        torch.testing.assert_close(others[name], value, atol=atol, rtol=0)
+
+
+def check_resumed(config: RunConfig, folder: Path) -> None:
+    """Assert that a run which is stopped after its first report, and resumed, has the weights of one which is not."""
+    fit(config, folder / "whole")
+    fit(config, folder / "parts", report=lambda report: report.index < 2)
+    fit(config, folder / "parts")
+    check_weights(folder / "whole", folder / "parts")
