@@ -330,7 +330,7 @@ class TripletStream(_Stream[Triplets]):
     ) -> None:
         super().__init__(rank=rank, world_size=world_size)
         self._split, self._seed = split, seed
-        self._positions, lengths = find_triplets(split, max_length=max_length)
+        self._positions, lengths = _find_triplets(split, max_length=max_length)
         self._bounds = _batch_bounds(np.diff(lengths, prepend=0, append=max_length + 1), batch_size, world_size)
         self.num_batches = len(self._bounds)
         if not self.num_batches:
@@ -362,16 +362,8 @@ class TripletStream(_Stream[Triplets]):
         return self._positions[by_length], generator.permutation(self.num_batches)
 
 
-def find_triplets(split: CorpusSplit, *, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sentences that have both neighbours in their document, shortest first.
-
-    Args:
-        split: The sentences.
-        max_length: Maximum length of each of the three, in tokens.
-
-    Returns:
-        Positions within the split, and lengths in tokens, int64 [triplets] each.
-    """
+def _find_triplets(split: CorpusSplit, *, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions and lengths of sentences with both neighbours in their document, shortest first."""
     lengths = np.diff(split.corpus.offsets[split.first : split.first + len(split) + 1])
     documents = split.documents(0, len(split))
     short = lengths <= max_length

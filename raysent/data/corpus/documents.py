@@ -20,8 +20,7 @@ import math
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -30,7 +29,7 @@ import numpy as np
 from raysent.data.corpus.sources import CorpusConfig, Source, SourceKind
 from raysent.data.markup import html_paragraphs, markdown_paragraphs, markup_version
 from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
-from raysent.data.tables import TableBlocks, check_texts, find_text_column, open_table
+from raysent.data.tables import check_texts, find_text_column, open_table
 from raysent.data.text_files import grouped, parse_object
 from raysent.errors import DataError, did_you_mean
 from raysent.parallel import map_in_processes, num_processes_for
@@ -130,11 +129,11 @@ def _json_passages(source: Source, _: str, text_field: str, document_field: str 
             yield Passage("json", "\n".join(lines), False, (source.path, number), text_field)
             number += len(lines)
         return
-    documents, unfinished, first, num_characters = DocumentOrder(document_field), list[str](), 1, 0
+    documents, unfinished, first, num_characters = _DocumentOrder(document_field), list[str](), 1, 0
     for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
         if line.strip():
             value = parse_object(f"{source.path}:{number}", line)
-            begins = documents.begins(value.get(document_field), lambda row: f"{source.path}:{row}", number)
+            begins = documents.begins(value.get(document_field), f"{source.path}:{number}")
             if begins or num_characters >= _PASSAGE_CHARACTERS:
                 yield Passage("json_document", "\n".join(unfinished), begins, (source.path, first), text_field)
                 unfinished, first, num_characters = [], number, 0
@@ -143,102 +142,52 @@ def _json_passages(source: Source, _: str, text_field: str, document_field: str 
     yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """The text of a row, and whether the column of documents has another value than in the row before."""
 
     text: str
     begins_document: bool
 
 
-@dataclass(frozen=True)
-class TableRows:
-    """The rows of a table.
+class _Rows:
+    """The rows of a table: a column of text, and one of documents if one is named."""
 
-    Attributes:
-        source: The table.
-        text_field: Column of the text.
-        document_field: Column of documents; None if the table has none.
-    """
-
-    source: Source
-    text_field: str
-    document_field: str | None = None
-
-    @cached_property
-    def table(self) -> TableBlocks:
-        """The table.
-
-        Raises:
-            DataError: If it cannot be opened.
-        """
-        return open_table(self.source.path)
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """The column of the text, and that of documents if one is named.
-
-        Raises:
-            DataError: If the table has no such column.
-        """
-        names = self.table.names
-        text = find_text_column(names, wanted=self.text_field, where=f"corpus.text_field: {self.source.path}")
-        if self.document_field is None:
-            return (text,)
-        if self.document_field not in names:
+    def __init__(self, source: Source, text_field: str, document_field: str | None) -> None:
+        self._path, self._table, self.document_field = source.path, open_table(source.path), document_field
+        names = self._table.names
+        self.text_field = find_text_column(names, wanted=text_field, where=f"corpus.text_field: {self._path}")
+        if document_field is not None and document_field not in names:
             raise DataError(
-                f"corpus.document_field: {self.source.path}: must name a column; given "
-                f"'{self.document_field}'{did_you_mean(self.document_field, names)}"
+                f"corpus.document_field: {self._path}: must name a column; given "
+                f"'{document_field}'{did_you_mean(document_field, names)}"
             )
-        return text, self.document_field
+        self.columns = [self.text_field, *([] if document_field is None else [document_field])]
 
-    def blocks(self) -> Generator[list[Row]]:
-        """Yield the rows in blocks.
-
-        Raises:
-            DataError: If a row is malformed, has no text or no document, or continues an earlier document.
-        """
-        documents = None if self.document_field is None else DocumentOrder(self.document_field)
+    def blocks(self) -> Generator[list[_Row]]:
+        documents = None if self.document_field is None else _DocumentOrder(self.document_field)
         number = 1
-        for texts, *identifiers in self.table.blocks(self.columns):
-            check_texts(texts, source=self.source.path, column=f"'{self.columns[0]}'", first_row=number)
+        for texts, *identifiers in self._table.blocks(self.columns):
+            check_texts(texts, source=self._path, column=f"'{self.text_field}'", first_row=number)
             begins = [False] * len(texts)
             if documents is not None:
-                begins = [
-                    documents.begins(one, self._where, row) for row, one in enumerate(identifiers[0], start=number)
-                ]
-            yield list(map(Row, texts, begins))
+                places = (f"{self._path}: row {row}" for row in range(number, number + len(texts)))
+                begins = list(map(documents.begins, identifiers[0], places))
+            yield list(map(_Row, texts, begins))
             number += len(texts)
 
-    def _where(self, row: int) -> str:
-        return f"{self.source.path}: row {row}"
 
-
-class DocumentOrder:
-    """Finds where documents begin, by the values of a column.
-
-    Args:
-        field: Name of the column, for messages.
-    """
+class _DocumentOrder:
+    """Finds where documents begin, by the values of a column."""
 
     def __init__(self, field: str) -> None:
         self._field = field
         self._current: Any = None
         self._seen: set[Any] = set()
 
-    def begins(self, value: Any, where: Callable[[int], str], row: int) -> bool:
-        """Return whether the next row begins a document.
-
-        Args:
-            value: The row's value of the column: text or a number.
-            where: Number of a row -> its place, for messages.
-            row: Number of the row.
-
-        Raises:
-            DataError: If the value is missing, or the document has ended before.
-        """
+    def begins(self, value: Any, place: str) -> bool:
+        """Return whether a row begins a document; refuse a missing value, and a document that has ended before."""
         if self._current is not None and value == self._current:
             return False
-        place = where(row)
         if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
             raise DataError(f"{place}: '{self._field}' must identify a document; given nothing")
         if not isinstance(value, (str, int, float)):
@@ -255,7 +204,7 @@ class DocumentOrder:
 
 def _row_passages(source: Source, format: str, text_field: str, document_field: str | None) -> Iterator[Passage]:
     """Yield the rows of a table; without a column of documents, each row of running text is one."""
-    rows = TableRows(source, text_field, document_field)
+    rows = _Rows(source, text_field, document_field)
     is_running = _is_running_text(rows, format)
     kind, separator = ("paragraphs", PARAGRAPH_BREAK) if is_running else ("sentences", "\n")
     is_document_each = is_running and rows.document_field is None
@@ -271,7 +220,7 @@ def _row_passages(source: Source, format: str, text_field: str, document_field: 
     yield Passage(kind, separator.join(lines), ends_document=True)
 
 
-def _is_running_text(rows: TableRows, format: str) -> bool:
+def _is_running_text(rows: _Rows, format: str) -> bool:
     if format != "auto":
         return format == "text"
     with closing(rows.blocks()) as blocks:
@@ -289,14 +238,14 @@ def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
     paths: dict[str, list[str]] = {}
     for source in sources:
         if source.kind == "table":
-            rows = TableRows(source, config.text_field, config.document_field)
+            rows = _Rows(source, config.text_field, config.document_field)
             is_running = _is_running_text(rows, config.format)
             unit = "running text" if is_running else "one sentence"
             if rows.document_field is not None:
                 documents = f"a document for each '{rows.document_field}'"
             else:
                 documents = "a document each" if is_running else "the table is one document"
-            note = f"text = '{rows.columns[0]}', {unit} a row, {documents}"
+            note = f"text = '{rows.text_field}', {unit} a row, {documents}"
             paths.setdefault(note, []).append(source.path)
     return [
         f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}" for note, found in paths.items()
@@ -320,7 +269,7 @@ def describe_reading(sources: Sequence[Source], config: CorpusConfig) -> tuple[l
 
 def _describe_file(source: Source, config: CorpusConfig) -> list[Any]:
     if source.kind == "table":
-        rows = TableRows(source, config.text_field, config.document_field)
+        rows = _Rows(source, config.text_field, config.document_field)
         return ["table", source.suffix, *rows.columns, source.fingerprint()]
     if source.kind in ("markdown", "html"):
         return [source.kind, markup_version(), source.fingerprint()]

@@ -4,7 +4,7 @@ Stage 1 is keyed by the content of the files and how they are read: the text as 
 ``text/<text key>/`` contains ``words.txt`` (one word per line, in order of first appearance), ``counts.npy``,
 ``tokens.bin`` (int32), ``offsets.bin`` (int64 [sentences + 1]) and ``documents.npy`` (int64 [documents + 1], first
 sentence of each document, then the number of sentences). Only white space is lost. Several processes read a large text.
-Each has a `PassageReader`, whose passages have ids of their own; `_write_text` numbers words in order of their first
+Each has a `_PassageReader`, whose passages have ids of their own; `_write_text` numbers words in order of their first
 appearance in the text, so the files do not depend on the number of processes.
 
 Stage 2 (`store`) adds the vocabulary and the splits, so that another vocabulary needs a pass over ids and not over
@@ -171,7 +171,7 @@ def _find_text(config: CorpusConfig, progress: Progress | None) -> tuple[str, Ca
     key = storage.content_key(versions, *describe_reading(sources, config))
 
     def build(folder: Path) -> dict[str, Any]:
-        with closing(map_passages(PassageReader(), sources, config)) as groups:
+        with closing(map_passages(_PassageReader(), sources, config)) as groups:
             files = _write_text(folder, groups, max_sentences=config.max_sentences, progress=progress)
         if files.num_sentences == 0:
             raise DataError(f"corpus.path: {config.name}: must hold sentences; given none")
@@ -184,7 +184,7 @@ def _splits(text: TextStore, config: CorpusConfig) -> Splits:
     return choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=config.name)
 
 
-class EncodedPassages(NamedTuple):
+class _EncodedPassages(NamedTuple):
     """Passages as ids of their own words.
 
     Attributes:
@@ -198,30 +198,21 @@ class EncodedPassages(NamedTuple):
     ends: np.ndarray
 
 
-class PassageReader:
+class _PassageReader:
     """Encodes passages; it knows the words of earlier ones, to tokenize each once. Pickles as a new reader."""
 
     def __init__(self) -> None:
-        self._words: list[str] = []
+        self._numbers = Numbering()
 
     @cached_property
     def _table(self) -> ChunkTable:
         """The table, made in the process that uses it."""
-        numbers = Numbering()
+        return ChunkTable(self._numbers.__getitem__, is_compiled=True)
 
-        def number_of(word: str) -> int:
-            number = numbers[word]
-            if number == len(self._words):
-                self._words.append(word)
-            return number
+    def __reduce__(self) -> tuple[type[_PassageReader], tuple[()]]:
+        return _PassageReader, ()
 
-        return ChunkTable(number_of, is_compiled=True)
-
-    def __reduce__(self) -> tuple[type[PassageReader], tuple[()]]:
-        return PassageReader, ()
-
-    def __call__(self, passages: Sequence[Passage]) -> EncodedPassages:
-        """Encode some passages."""
+    def __call__(self, passages: Sequence[Passage]) -> _EncodedPassages:
         sentences: list[str] = []
         ends = []
         for passage in passages:
@@ -234,8 +225,9 @@ class PassageReader:
         order = np.argsort(firsts)
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order))
-        words = [self._words[word] for word in known[order].tolist()]
-        return EncodedPassages(words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64))
+        known_words = list(self._numbers)
+        words = [known_words[word] for word in known[order].tolist()]
+        return _EncodedPassages(words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64))
 
 
 class _SentenceFiles:
@@ -261,7 +253,7 @@ class _SentenceFiles:
 
 
 def _write_text(
-    folder: Path, groups: Iterable[EncodedPassages], *, max_sentences: int | None, progress: Progress | None
+    folder: Path, groups: Iterable[_EncodedPassages], *, max_sentences: int | None, progress: Progress | None
 ) -> _SentenceFiles:
     """Stage 1: write all passages, up to the maximum number of sentences."""
     numbers, counts = Numbering(), np.zeros(1, dtype=np.int64)

@@ -219,15 +219,11 @@ def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
     return bias_ih + functional.pad(bias_hh[: 2 * hidden], (0, hidden))
 
 
-def initialize_glorot(gru: nn.GRU, *, generator: torch.Generator) -> None:
+def _initialize_glorot(gru: nn.GRU, *, generator: torch.Generator) -> None:
     """Set the initial values of Quick-Thoughts' released code.
 
     That code has one kernel [x; h] -> r, z and one [x; h] -> c, and draws each from Glorot's uniform range of the whole
-    kernel. Gate biases start at 1, which keeps the state; all other biases start at 0.
-
-    Args:
-        gru: Torch's parameters, blocks in the order r, z, c.
-        generator: Source of random values.
+    kernel. Gate biases start at 1, which keeps the state; all other biases start at 0. Blocks are in the order r, z, c.
     """
     hidden = gru.hidden_size
     for name, parameter in gru.named_parameters():
@@ -245,13 +241,8 @@ def initialize_glorot(gru: nn.GRU, *, generator: torch.Generator) -> None:
             block.uniform_(-limit, limit, generator=generator)
 
 
-def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
-    """Set the initial values of Skip-Thoughts' released code.
-
-    Args:
-        gru: Torch's parameters, blocks in the order r, z, c.
-        generator: Source of random values.
-    """
+def _initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set the initial values of Skip-Thoughts' released code."""
     for name, parameter in gru.named_parameters():
         if name.startswith("bias"):
             parameter.data.zero_()
@@ -262,13 +253,8 @@ def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
                 nn.init.orthogonal_(block, generator=generator)
 
 
-def initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
-    """Set Multi-view's initial values: He's normal ones, gate biases 1, other biases 0.
-
-    Args:
-        gru: Torch's parameters, blocks in the order r, z, c.
-        generator: Source of random values.
-    """
+def _initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set Multi-view's initial values: He's normal ones, gate biases 1, other biases 0."""
     hidden = gru.hidden_size
     for name, parameter in gru.named_parameters():
         if name.startswith("bias"):
@@ -279,4 +265,4 @@ def initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
             parameter.data.normal_(0.0, math.sqrt(2 / parameter.shape[1]), generator=generator)
 
 
-_INITIALIZATIONS = {"glorot": initialize_glorot, "orthogonal": initialize_orthogonal, "he": initialize_he}
+_INITIALIZATIONS = {"glorot": _initialize_glorot, "orthogonal": _initialize_orthogonal, "he": _initialize_he}

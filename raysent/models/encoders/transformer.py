@@ -319,7 +319,7 @@ class Encoder(Tower):
         is_token = torch.arange(time, device=x.device)[None, :] < bags.lengths[:, None]
         x, mask = self.norm(x), is_token[:, None, None, :]
         if self.distances is not None:
-            buckets = distance_buckets(time, len(self.distances)).to(x.device)
+            buckets = _distance_buckets(time, len(self.distances)).to(x.device)
             biases = self.distances.index_select(0, buckets.view(-1)).view(time, time, -1).permute(2, 0, 1)
             mask = torch.where(mask, biases.to(x.dtype), -torch.inf)
         for layer in self.layers:
@@ -380,7 +380,7 @@ class Encoder(Tower):
                     copy(getattr(getattr(layer, own), name), *names)
 
 
-def distance_buckets(time: int, num_buckets: int) -> Tensor:
+def _distance_buckets(time: int, num_buckets: int) -> Tensor:
     """Return the bucket of the distance from each token to each other one [time, time].
 
     Half of the buckets are for later tokens. Half of each half are single distances; the others grow with the distance.
