@@ -20,11 +20,10 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import distribution, distributions, version
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -401,7 +400,7 @@ def write_wheel(folder: Path) -> Path:
 
 
 def write_constraints(folder: Path) -> Path:
-    """Write the versions of everything that raysent and its extra `cluster` need here, as constraints for pip.
+    """Write the versions of what is installed here, as constraints for pip, which reads those that it needs.
 
     A version with a local part, as in 2.13.0+cpu, becomes the release: a machine with a GPU installs its CUDA build.
 
@@ -409,30 +408,11 @@ def write_constraints(folder: Path) -> Path:
         folder: Folder for the file.
     """
     path = folder / "constraints.txt"
-    pins = locked_versions("raysent", extras=("cluster",))
+    pins = {
+        canonicalize_name(one.name): Version(one.version).public for one in distributions() if one.name != "raysent"
+    }
     path.write_text("".join(f"{name}=={number}\n" for name, number in sorted(pins.items())), encoding="utf-8")
     return path
-
-
-def locked_versions(name: str, *, extras: Sequence[str] = ()) -> dict[str, str]:
-    """Return the installed version of everything that a distribution needs, directly or not."""
-    pins: dict[str, str] = {}
-    waiting = [(name, frozenset(extras))]
-    seen = set(waiting)
-    while waiting:
-        of, with_extras = waiting.pop()
-        for text in distribution(of).requires or ():
-            need = Requirement(text)
-            environments = [{"extra": extra} for extra in ("", *with_extras)]
-            if need.marker is not None and not any(need.marker.evaluate(one) for one in environments):
-                continue
-            with contextlib.suppress(PackageNotFoundError):  # for another platform, as its marker may not say
-                pins[canonicalize_name(need.name)] = Version(version(need.name)).public
-                entry = (need.name, frozenset(need.extras))
-                if entry not in seen:
-                    seen.add(entry)
-                    waiting.append(entry)
-    return pins
 
 
 @functools.cache

@@ -18,7 +18,7 @@ expand both towers, and section 4.2 (combine and MC); Su et al., 2021, algorithm
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +69,7 @@ def average_of_words(
     counts: Mapping[str, int] | None = None,
     sif_weight: float = 1e-3,
     lowercase: bool = False,
-    remove_component: bool = False,
+    sample: Sequence[str] | None = None,
 ) -> SentenceModel:
     """Return the model whose vector of a sentence is the mean of its words' vectors; unknown words count as zero.
 
@@ -79,7 +79,7 @@ def average_of_words(
         counts: How often words occur; p(w) is the relative frequency, 0 for a word without a count. Required for `sif`.
         sif_weight: a.
         lowercase: Whether text is lower-cased before its words are looked up.
-        remove_component: Whether vectors lose their first singular vector; fit it with `fit_postprocessing`.
+        sample: Sentences; vectors lose the first singular vector of theirs. None leaves vectors as they are.
 
     Raises:
         DataError: If `sif` is given without counts.
@@ -90,14 +90,18 @@ def average_of_words(
     config = ModelConfig(
         encoder=Bag(pooling="mean", embedding=EmbeddingConfig(dim=dim)),
         objective=ParaphraseMargin(),
-        postprocessing=PostprocessingConfig(remove_component=remove_component),
+        postprocessing=PostprocessingConfig(remove_component=sample is not None),
     )
     tables = EmptyTables(vocabulary, generator=torch.Generator())
     model = SentenceModel(config, vocabulary, tables=tables)
     table = next(module for module in model.modules() if isinstance(module, WordTable)).weight.data
     table[: UNK_ID + 1] = 0.0
     table[UNK_ID + 1 :] = torch.from_numpy(vectors.vectors * weights[:, None])
-    return model.eval()
+    model.eval()
+    if sample is not None:
+        read = vocabulary.ids(sample[: model.postprocessing.num_sentences], max_length=model.max_length)
+        model.fit_postprocessing(read)
+    return model
 
 
 def check_weighting(name: str) -> Weighting:

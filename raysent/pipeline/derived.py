@@ -106,11 +106,8 @@ def average(
         weighting=check_weighting(weighting),
         counts=None if counts is None else read_counts(Path(counts)),
         lowercase=lowercase,
-        remove_component=remove_component is not None,
+        sample=None if remove_component is None else read_lines(Path(remove_component)),
     )
-    if remove_component is not None:
-        sample = read_lines(Path(remove_component))[: model.postprocessing.num_sentences]
-        model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
     return saved(model, output)
 
 

@@ -286,24 +286,22 @@ class PaperFile(StrictModel):
 
         `DERIVED` stands for the folder of derived files.
         """
-        entry, setting = self.models[name], self.scales[scale]
-        base = setting.bases[entry.train] if entry.train is not None else {}
-        changed = merged(merged(base, entry.run), getattr(entry, scale))
         places = {
             f"{{{key}}}": str(data / dataset.path) if dataset.derive is None else f"{DERIVED}/{key}.tsv"
-            for key, dataset in setting.data.items()
+            for key, dataset in self.scales[scale].data.items()
         }
-        values = filled(changed, places)
-        return dict(values)
+        return dict(filled(self._unfilled(name, scale), places))
+
+    def _unfilled(self, name: str, scale: Scale) -> Any:
+        """Return the values of a model's run at a scale, in which `{name}` stands for the path of a dataset."""
+        entry, setting = self.models[name], self.scales[scale]
+        base = setting.bases[entry.train] if entry.train is not None else {}
+        return merged(merged(base, entry.run), getattr(entry, scale))
 
     def datasets_of(self, name: str, *, scale: Scale) -> list[str]:
         """Return the names of the datasets whose paths are among the values of a model's run."""
-        texts = {text for text in leaves(self.values(name, scale=scale, data=Path("/data"))) if isinstance(text, str)}
-        paths = {
-            key: str(Path("/data") / dataset.path) if dataset.derive is None else f"{DERIVED}/{key}.tsv"
-            for key, dataset in self.scales[scale].data.items()
-        }
-        return [key for key, path in paths.items() if path in texts]
+        texts = {text for text in leaves(self._unfilled(name, scale)) if isinstance(text, str)}
+        return [key for key in self.scales[scale].data if any(f"{{{key}}}" in text for text in texts)]
 
     def missing(self, name: str, *, scale: Scale, data: Path) -> list[str]:
         """Return what a model and its parts need and the folder does not have, as text."""

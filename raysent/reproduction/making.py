@@ -161,16 +161,12 @@ class Graph:
         entry, datasets = self.paper.models[name], self.paper.scales[self.scale].data
         files = {key: self.data / datasets[key].path for key in entry.datasets}
         if entry.average is not None:
-            model = average_of_words(
+            return average_of_words(
                 read_word_vectors(files[entry.average]),
                 weighting=entry.weighting,
                 counts=None if entry.counts is None else read_counts(files[entry.counts]),
-                remove_component=entry.sample is not None,
+                sample=None if entry.sample is None else read_lines(files[entry.sample]),
             )
-            if entry.sample is not None:
-                sample = read_lines(files[entry.sample])[: model.postprocessing.num_sentences]
-                model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
-            return model
         if entry.represent is not None:
             return represent(self.folder(entry.represent, seed), self.values(name))
         if entry.expand is not None:
