@@ -1,17 +1,15 @@
 """The papers' tables and claims as graphs of runs: `papers/*.yaml` -> models, scores beside reported ones, verdicts.
 
 files.py    a paper's file -> its models, tables and claims at one scale
-cost.py     the graph before it runs: parameters, steps, hours, dollars
 making.py   one model of the graph -> its folder; a finished one is kept
 scores.py   models and tables -> scores; arms of a claim -> a verdict
-run.py      `reproduce`: all of it, resumable; `plan_reproduction`
+run.py      `reproduce`: all of it, resumable; `plan_reproduction`: its parameters, steps, hours and dollars
 """
 
 from __future__ import annotations
 
-from raysent.reproduction.cost import ModelEstimate, estimate
 from raysent.reproduction.files import Scale, known_papers, read_paper
-from raysent.reproduction.run import Reproduction, plan_reproduction, reproduce
+from raysent.reproduction.run import ModelEstimate, Reproduction, estimate, plan_reproduction, reproduce
 from raysent.reproduction.scores import ClaimResult, TableResult
 
 __all__ = [
