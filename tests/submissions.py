@@ -12,8 +12,8 @@ from command import SPACE
 from tiny_run import write_corpus
 
 from raysent.cluster import ConnectionLostError, JobResult, SweepJob
+from raysent.cluster.following import JobRecord, write_record
 from raysent.cluster.launcher import make_token
-from raysent.cluster.stored import JobRecord, write_record
 from raysent.cluster.submission import Submission, run_submission, submit
 from raysent.config import parse_yaml
 from raysent.errors import CloudError

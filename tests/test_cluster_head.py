@@ -18,8 +18,8 @@ from machines import CutTunnel, free_ports, metadata_service
 from submissions import CANARY, SHIPPED, new_submission, toy_space
 
 from raysent.cluster import Jobs, SweepJob, find_run, follow_run, following
+from raysent.cluster.following import read_record
 from raysent.cluster.launcher import make_token
-from raysent.cluster.stored import read_record
 from raysent.cluster.submission import submit
 from raysent.errors import CloudError
 from raysent.sweeps.journal import read_events

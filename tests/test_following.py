@@ -27,8 +27,7 @@ from raysent.cluster import (
     submission,
 )
 from raysent.cluster import head as head_process
-from raysent.cluster.following import call_with_jobs
-from raysent.cluster.stored import JobRecord, ask_to_stop, read_record, stop_request, write_record
+from raysent.cluster.following import JobRecord, ask_to_stop, call_with_jobs, read_record, stop_request, write_record
 from raysent.cluster.submission import submit
 from raysent.config import parse_yaml
 from raysent.errors import CloudError

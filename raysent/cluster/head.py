@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, TextIO, cast
 
 from raysent.cluster.fleet import FleetSettings, cluster_held
-from raysent.cluster.stored import INTERRUPTED, read_record, stop_request, write_record
+from raysent.cluster.following import INTERRUPTED, read_record, stop_request, write_record
 from raysent.errors import RaysentError
 from raysent.progress import messages
 from raysent.sweeps.journal import EVENT_MARK

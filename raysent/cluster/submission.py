@@ -23,7 +23,9 @@ from typing import Any
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
+    INTERRUPTED,
     ClusterGoneError,
+    JobRecord,
     LineSorter,
     Say,
     SubmittedSweep,
@@ -31,12 +33,14 @@ from raysent.cluster.following import (
     finished,
     follow_stored,
     how_to_continue,
+    read_record,
+    remote_of,
+    write_record,
 )
 from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, check_shipped_size, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
-from raysent.cluster.stored import INTERRUPTED, JobRecord, read_record, remote_of, write_record
 from raysent.config import Override, get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError

@@ -24,8 +24,8 @@ from tiny_run import write_corpus
 from chaos.ray_start import ENVIRONMENT, StartedCluster, started_cluster
 from raysent.cluster.cluster_file import CLUSTER_TAG, SWEEP_TAG
 from raysent.cluster.fleet import FleetSettings
+from raysent.cluster.following import JobRecord, read_record, write_record
 from raysent.cluster.gate import LaunchGate
-from raysent.cluster.stored import JobRecord, read_record, write_record
 from raysent.sweeps import Workers, read_events, read_ledger
 from raysent.sweeps.journal import EVENTS_VARIABLE
 
