@@ -94,8 +94,8 @@ def test_baselines_equal_their_restatement(tmp_path: Path) -> None:
                 cosines = {j: round(_cosine(rows[i], row), 5) for j, row in enumerate(rows) if j != i}
                 top = [j for j, value in cosines.items() if value == max(cosines.values())]
                 expected[name] += sum(near[i, j] for j in top) / len(top)
-    assert found == pytest.approx({name: total / pool.record.num_sources for name, total in expected.items()})
-    assert found["tfidf"] > 1.5 * pool.record.chance_accuracy
+    assert found == pytest.approx({name: total / pool.num_sources for name, total in expected.items()})
+    assert found["tfidf"] > 1.5 * pool.facts["chance_accuracy"]
 
 
 def _rows(sentences: Sentences) -> list[list[int]]:
@@ -124,8 +124,8 @@ def test_pool_scores_of_equal_vectors_are_chance(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
     scores = pool.context_metrics(lambda sentences: (torch.zeros(len(sentences.lengths), 2),) * 2)
-    assert scores["context_accuracy"] == pytest.approx(pool.record.chance_accuracy)
-    assert scores["context_nll"] == pytest.approx(pool.record.chance_nll) == pytest.approx(math.log(19))
+    assert scores["context_accuracy"] == pytest.approx(pool.facts["chance_accuracy"])
+    assert scores["context_nll"] == pytest.approx(pool.facts["chance_nll"]) == pytest.approx(math.log(19))
 
 
 def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_pool_hash_is_of_the_text_not_of_the_trial(tmp_path: Path) -> None:
         {"validation__seed": 1},
     ):
         config = tiny_run(tmp_path, **changes)
-        hashes.append(ValidationPool(prepare(config.corpus, config.vocabulary), config.validation).record.hash)
+        hashes.append(ValidationPool(prepare(config.corpus, config.vocabulary), config.validation).hash)
     assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
 
 

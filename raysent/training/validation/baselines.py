@@ -59,7 +59,7 @@ def _context_accuracies(pool: ValidationPool, baselines: dict[str, Similarity]) 
         for name, similarity in baselines.items():
             found = torch.from_numpy(similarity(sentences))
             correct[name] += similarity_scores(found, torch.from_numpy(in_context))[0]
-    return {name: total / pool.record.num_sources for name, total in correct.items()}
+    return {name: total / pool.num_sources for name, total in correct.items()}
 
 
 def _document_accuracy(documents: Documents, similarity: Similarity) -> float:

@@ -15,7 +15,7 @@ computed at every report.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -386,15 +386,14 @@ class Validator:
             "pearson": self.similarity,
             "document_accuracy": self.documents,
             "downstream": self.downstream,
-            **dict.fromkeys(CONTEXT_METRICS, self.pool and self.pool.record),
+            **dict.fromkeys(CONTEXT_METRICS, self.pool),
         }
         part: Any = parts.get(metric, self.held_out)
         return "" if part is None else str(part.hash)
 
     def as_json(self) -> dict[str, Any]:
         """Return what is recorded beside the metrics: the hash of all data, the pool's sizes, and levels of chance."""
-        pool = None if self.pool is None else self.pool.record
-        parts = [part for part in (pool, self.similarity, self.held_out, self.documents, self.downstream) if part]
-        about: dict[str, Any] = {} if pool is None else asdict(pool)
+        parts = [part for part in (self.pool, self.similarity, self.held_out, self.documents, self.downstream) if part]
+        about: dict[str, Any] = {} if self.pool is None else dict(self.pool.facts)
         about |= {} if self.documents is None else {"chance_document": self.documents.chance}
-        return about if parts == [pool] else {**about, "hash": content_key([part.hash for part in parts])}
+        return about if parts == [self.pool] else {**about, "hash": content_key([part.hash for part in parts])}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,29 +32,16 @@ _CHUNK = 512
 Encode = Callable[[Sentences], tuple[Tensor, ...]]
 
 
-@dataclass(frozen=True)
-class PoolRecord:
-    """What is recorded beside a score: the pool, and the scores of chance.
+class ValidationPool:
+    """Blocks of contiguous validation sentences, the same for every model on the same text.
 
     Attributes:
-        hash: Equal for equal text, positions and settings.
-        num_blocks: Blocks of the pool.
+        starts: First sentence of every block, ascending, int64 [blocks].
         num_candidates: Sentences of a block; fewer than configured where the split is smaller.
         num_sources: Sentences with at least one neighbour.
-        chance_accuracy: `context_accuracy` of scores that are all equal.
-        chance_nll: `context_nll` of scores that are all equal, in nats.
+        hash: Equal for equal text, positions and settings.
+        facts: What is recorded beside a score: hash and sizes, and the metrics of scores that are all equal.
     """
-
-    hash: str
-    num_blocks: int
-    num_candidates: int
-    num_sources: int
-    chance_accuracy: float
-    chance_nll: float
-
-
-class ValidationPool:
-    """Blocks of contiguous validation sentences, the same for every model on the same text."""
 
     def __init__(self, corpus: Corpus, config: ValidationConfig) -> None:
         """Choose the blocks.
@@ -75,21 +61,23 @@ class ValidationPool:
                 "of one document; give more text or raise corpus.validation_fraction"
             )
         num_others = self.num_candidates - 1
-        self.record = PoolRecord(
-            hash=content_key(
-                corpus.text_key,
-                self._split.text_hash,
-                corpus.across_documents,
-                self.starts.tolist(),
-                self.num_candidates,
-                {name: getattr(config, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")},
-            ),
-            num_blocks=len(self.starts),
-            num_candidates=self.num_candidates,
-            num_sources=num_sources,
-            chance_accuracy=float(num_neighbours.sum() / (num_sources * num_others)),
-            chance_nll=math.log(num_others),
+        self.num_sources = num_sources
+        self.hash = content_key(
+            corpus.text_key,
+            self._split.text_hash,
+            corpus.across_documents,
+            self.starts.tolist(),
+            self.num_candidates,
+            {name: getattr(config, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")},
         )
+        self.facts: dict[str, float | int | str] = {
+            "hash": self.hash,
+            "num_blocks": len(self.starts),
+            "num_candidates": self.num_candidates,
+            "num_sources": num_sources,
+            "chance_accuracy": float(num_neighbours.sum() / (num_sources * num_others)),
+            "chance_nll": math.log(num_others),
+        }
 
     def _documents(self, start: int) -> npt.NDArray[np.int64]:
         return np.asarray(self._split.documents(int(start), int(start) + self.num_candidates))
@@ -117,8 +105,7 @@ class ValidationPool:
             block_correct, block_nll = similarity_scores(f @ g.T, torch.from_numpy(in_context).to(f.device))
             correct += block_correct
             nll += block_nll
-        num_sources = self.record.num_sources
-        return {"context_accuracy": correct / num_sources, "context_nll": nll / num_sources}
+        return {"context_accuracy": correct / self.num_sources, "context_nll": nll / self.num_sources}
 
 
 def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDArray[np.int64], int]:
