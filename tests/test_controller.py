@@ -16,6 +16,7 @@ from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal, read_events
 from raysent.sweeps.journal_replay import replay
+from raysent.sweeps.ranking import best_trial
 from raysent.sweeps.record import RecordedSweep, SweepRecord
 from raysent.sweeps.retraining import retrained_of
 from raysent.sweeps.space import parse_space
@@ -81,7 +82,7 @@ def test_controller_ends_with_every_trial_and_stops_the_poor():
     assert len(statuses) == 8
     assert set(statuses) == {"finished", "stopped"}
     assert controller.is_complete
-    assert controller.best.status == "finished"
+    assert best_trial(controller.space, controller.trials.values()).status == "finished"
     assert not controller.why_ended
 
 
@@ -131,7 +132,8 @@ def test_controller_knows_what_its_journal_says():
     controller = SweepController(_space(seeds=2), seed=5, write=write)
     _train(controller)
     assert trials_of(events) == controller.trials
-    assert [report.index for report in controller.best.reports] == list(range(1, NUM_REPORTS + 1))
+    best = best_trial(controller.space, controller.trials.values())
+    assert [report.index for report in best.reports] == list(range(1, NUM_REPORTS + 1))
 
 
 def test_values_are_worth_the_median_of_their_seeds():
@@ -149,7 +151,7 @@ def test_values_are_worth_the_median_of_their_seeds():
         assert {controller.median(trial) for trial in same} == {middle}
     told = [trial.value for trial in controller._sampler._study.trials if trial.value is not None]
     assert told == [controller.median(trial) for trial in trials[::3]]
-    best = controller.best
+    best = best_trial(controller.space, controller.trials.values())
     assert controller.score(best) == controller.median(best) == max(controller.median(trial) for trial in trials)
 
 

@@ -24,6 +24,7 @@ from benchmarks.simulation.workload import Scenario, SimulatedTrial, make_worklo
 from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
 from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S
 from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, derived_seed
+from raysent.sweeps.ranking import best_trial
 from raysent.sweeps.space import SearchSpace
 
 BOOT_S = (40.0, 150.0)
@@ -129,7 +130,7 @@ class Simulator:
 
     def _result(self) -> SimulatedSweep:
         trials = list(self._controller.trials.values())
-        best = self._controller.best
+        best = best_trial(self._controller.space, self._controller.trials.values())
         rungs = Counter(index for trial in trials for index in trial.decisions)
         return SimulatedSweep(
             billed_usd=self._machines.billed_usd,

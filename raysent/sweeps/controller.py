@@ -13,7 +13,7 @@ from typing import Any
 
 from raysent.cost import Budget, Funds
 from raysent.sweeps.journal import Event, finite
-from raysent.sweeps.ranking import best_trial, first_number, median_value, result_of
+from raysent.sweeps.ranking import first_number, median_value, result_of
 from raysent.sweeps.retraining import MARGIN, Retraining
 from raysent.sweeps.samplers import Sampler, make_sampler
 from raysent.sweeps.schedulers import Scheduler, make_scheduler
@@ -44,10 +44,6 @@ class BudgetPolicy:
         self._most_reports = max(self._most_reports, trial.num_reports)
         if trial.index:
             self._highest_usd = max(self._highest_usd, trial.usd / trial.index)
-
-    def refuses_all(self, funds: Funds) -> str:
-        """Return why all training has to stop now; empty where it has not."""
-        return self._budget.refusal(funds)
 
     def refuses_trial(self, funds: Funds, *, running: Iterable[Trial], waiting: Iterable[Trial]) -> str:
         """Return why no other trial is started; empty where one is.
@@ -142,8 +138,9 @@ class SweepController:
         self._write, self._one_line = write, one_line
         self._sampler = sampler or make_sampler(space, seed=seed)
         self._scheduler: Scheduler = make_scheduler(space, seed=seed)
-        self._policy = BudgetPolicy(budget or Budget(), self._scheduler)
-        self.retraining = Retraining(space, write=write, budget=budget or Budget())
+        self._budget = budget or Budget()
+        self._policy = BudgetPolicy(self._budget, self._scheduler)
+        self.retraining = Retraining(space, write=write, budget=self._budget)
         self._running: dict[str, Trial] = {}
         for event in past:
             self._apply(event, is_past=True)
@@ -177,11 +174,6 @@ class SweepController:
         """Trials that wait for a machine, drawn or not."""
         to_draw = 0 if self.exhausted else self.space.limits.trials - len(self.trials)
         return 0 if self.closed else to_draw + len(self._waiting)
-
-    @property
-    def best(self) -> Trial | None:
-        """The best trial so far; None where none has a value."""
-        return best_trial(self.space, self.trials.values())
 
     def median(self, trial: Trial) -> float | None:
         """Return the median metric of the last reports of all trials with this one's parameters."""
@@ -258,7 +250,7 @@ class SweepController:
     def is_halted(self, funds: Funds) -> bool:
         """Return whether all training has to stop now, between reports too, because the money or the time is over."""
         if not self.closed or self.closed.startswith("refused"):
-            reason = self._policy.refuses_all(funds)
+            reason = self._budget.refusal(funds)
             if reason:
                 self._write("halted", reason=reason, **_with_funds(funds))
                 self.closed = f"halted: {reason}"

@@ -316,7 +316,7 @@ def retrain_trials(controller: SweepController, plan: Layout, *, describe: Descr
             done, _ = ray.wait(list(running), timeout=_POLL_S)
             for reference in done:
                 _record_retrained(retraining, running.pop(reference).name, reference, cost_tracker)
-            reason = retraining.refuses_all(cost_tracker.funds())
+            reason = retraining.budget.refusal(cost_tracker.funds())
             if reason:
                 _cancel(running)
                 for trial in running.values():

@@ -82,10 +82,11 @@ class Retraining:
 
     Attributes:
         retrained: What was admitted so far, by the name of the trial.
+        budget: What the sweep may spend.
     """
 
     def __init__(self, space: SearchSpace, *, write: Callable[..., Any], budget: Budget) -> None:
-        self._space, self._write, self._budget = space, write, budget
+        self._space, self._write, self.budget = space, write, budget
         self.retrained: dict[str, Retrained] = {}
         # Trials that this session has decided on, and those of them that train now.
         self._decided: set[str] = set()
@@ -154,15 +155,11 @@ class Retraining:
             usd=ended.usd, error=ended.error,
         )  # fmt: skip
 
-    def refuses_all(self, funds: Funds) -> str:
-        """Return why all training has to stop now; empty where it has not."""
-        return self._budget.refusal(funds)
-
     def _refusal(self, trial: Trial, trials: Mapping[str, Trial], funds: Funds) -> str:
         ahead = [trial, *(trials[name] for name in sorted(self._running))]
-        reason = self._budget.refusal(funds, need_usd=sum(MARGIN * one.usd * self._times(one) for one in ahead))
-        left_s = None if self._budget.deadline_s is None else self._budget.deadline_s - funds.elapsed_s
-        need_s = MARGIN * trial.seconds * self._times(trial) + self._budget.window_s
+        reason = self.budget.refusal(funds, need_usd=sum(MARGIN * one.usd * self._times(one) for one in ahead))
+        left_s = None if self.budget.deadline_s is None else self.budget.deadline_s - funds.elapsed_s
+        need_s = MARGIN * trial.seconds * self._times(trial) + self.budget.window_s
         if not reason and left_s is not None and need_s > left_s:
             return f"it would take about {need_s:.0f} s, and the deadline is {max(0.0, left_s):.0f} s away"
         return reason
