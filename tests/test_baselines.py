@@ -215,9 +215,8 @@ def test_baselines_alone_have_no_further_baselines():
 def test_tfidf_converges():
     """The loss of its logistic regression is that of a solver that runs ten times as long."""
     data = OwnTask(frame(num_classes=3), name="own").load()
-    features = lexical_features(
-        LexicalModel("chars").vectorizer().fit(data.sentences[0]), data.sentences, kind=data.kind
-    )
+    vectorizer, is_new = LexicalModel("chars").vectorizer().fit(data.sentences[0]), np.zeros(len(data), dtype=bool)
+    features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
 
     def loss(classifier: LogisticRegression) -> float:
         logs = classifier.predict_log_proba(features)[np.arange(len(data)), data.labels]
@@ -225,6 +224,27 @@ def test_tfidf_converges():
 
     best = LogisticRegression(C=32, tol=1e-8, max_iter=5000).fit(features, data.labels)
     assert loss(fit_classifier(features, data.labels, strength=32)) < 1.001 * loss(best)
+
+
+def test_words_that_no_row_had_count_for_the_length_of_a_new_row():
+    """As if the row were one of those that counted the words, with a probe that has not seen it."""
+    seen, new = ["a red thing", "a blue thing", "one red bird"], "red green green thing"
+    vectorizer = LexicalModel("words").vectorizer().fit(seen)
+    is_new = np.array([False, True])
+    found = lexical_features(vectorizer, [[seen[0], new]], kind="sentence", is_new=is_new).toarray()
+    plain = vectorizer.transform([seen[0], new]).toarray()
+    np.testing.assert_allclose(found[0], plain[0], rtol=1e-6)
+    words = {"red": 1, "green": 2, "thing": 1, "red green": 1, "green green": 1, "green thing": 1}
+    rarest = max(vectorizer.idf_)
+    values = {
+        word: (1 + np.log(count))
+        * (vectorizer.idf_[vectorizer.vocabulary_[word]] if word in ("red", "thing") else rarest)
+        for word, count in words.items()
+    }
+    length = np.sqrt(sum(value**2 for value in values.values()))
+    for word in ("red", "thing"):
+        assert found[1, vectorizer.vocabulary_[word]] == pytest.approx(values[word] / length, rel=1e-6)
+    assert np.count_nonzero(found[1]) == 2
 
 
 def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):

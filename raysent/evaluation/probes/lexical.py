@@ -1,14 +1,17 @@
 """TF-IDF with logistic regression on a task: the predictions of a model without vectors of a fixed size.
 
 Rows are divided and C is chosen by the protocol `fast`, so that the model stands in the same tables and can be a member
-of an ensemble. Features of pairs are those
-of encoders: [|u - v| ; u * v], and [u ; v] before them where the order matters. Weights of words are counted on the
-rows that may train, held-out folds among them: their texts, not their labels.
+of an ensemble. Features of pairs are those of encoders: [|u - v| ; u * v], and [u ; v] before them where the order
+matters. Weights of words are counted on the rows that may train, held-out folds among them: their texts, not their
+labels. A word that none of these rows has counts for the length of the vector of another row, as a word of a single row
+does, so that held-out rows and new ones are alike.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,7 +51,8 @@ def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Array
         vectorizer.fit([column[row] for column in data.sentences for row in trainable])
     except ValueError:
         raise DataError(f"{data.task}: tfidf needs words in the training texts; found none") from None
-    features = lexical_features(vectorizer, data.sentences, kind=data.kind)
+    is_new = ~np.isin(np.arange(len(data)), trainable)
+    features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
     return fit_rows(LexicalFits(features, data), data), _arrays(vectorizer)
 
 
@@ -56,7 +60,8 @@ def predict_lexical(
     model: LexicalModel, probe: Probe, arrays: Arrays, columns: tuple[list[str], ...], *, kind: str
 ) -> np.ndarray:
     """Return log-probabilities of new rows, float32 [rows, classes]."""
-    features = lexical_features(model.restored(arrays), columns, kind=kind)
+    is_new = np.ones(len(columns[0]), dtype=np.bool_)
+    features = lexical_features(model.restored(arrays), columns, kind=kind, is_new=is_new)
     return probe.log_probabilities_of_margins(features @ probe.weights + probe.intercepts)
 
 
@@ -67,9 +72,34 @@ def lexical_similarities(model: LexicalModel, first: list[str], second: list[str
     return np.asarray(products.sum(axis=1), dtype=np.float64).ravel()
 
 
-def lexical_features(vectorizer: TfidfVectorizer, columns: Sequence[list[str]], *, kind: str) -> sparse.csr_matrix:
-    """Return the features of rows, sparse float32 [rows, features]."""
-    return join_columns([vectorizer.transform(column).astype(np.float32) for column in columns], kind=kind)
+def lexical_features(
+    vectorizer: TfidfVectorizer, columns: Sequence[list[str]], *, kind: str, is_new: np.ndarray
+) -> sparse.csr_matrix:
+    """Return the features of rows, sparse float32 [rows, features].
+
+    Args:
+        vectorizer: Fitted.
+        columns: The texts of rows, of each column.
+        kind: What a row is; see `TaskData`.
+        is_new: Whether the vectorizer has not seen a row, [rows].
+    """
+    vectors = [_unit_vectors(vectorizer, column, is_new).astype(np.float32) for column in columns]
+    return join_columns(vectors, kind=kind)
+
+
+def _unit_vectors(vectorizer: TfidfVectorizer, texts: list[str], is_new: np.ndarray) -> sparse.csr_matrix:
+    """Return TF-IDF vectors [rows, words], whose length is 1 with the words that are in no row of the vocabulary."""
+    vectors, lengths = vectorizer.transform(texts), np.ones(len(texts))
+    analyze, vocabulary, idf = vectorizer.build_analyzer(), vectorizer.vocabulary_, vectorizer.idf_
+    rarest = idf.max()
+    for row in np.flatnonzero(is_new):
+        known = unknown = 0.0
+        for word, count in Counter(analyze(texts[row])).items():
+            place = vocabulary.get(word)
+            square = ((1 + math.log(count)) * (rarest if place is None else idf[place])) ** 2
+            known, unknown = (known, unknown + square) if place is None else (known + square, unknown)
+        lengths[row] = math.sqrt(known / (known + unknown)) if unknown else 1.0
+    return (sparse.diags(lengths) @ vectors).tocsr() if is_new.any() else vectors
 
 
 def join_columns(vectors: Sequence[sparse.csr_matrix], *, kind: str) -> sparse.csr_matrix:

@@ -26,7 +26,7 @@ _ANALYZERS = {
     "chars": {"analyzer": "char_wb", "ngram_range": (1, 4)},
 }
 # Changes whenever predictions may change.
-_VERSION = 3
+_VERSION = 4
 
 
 def label(rest: str) -> str:
