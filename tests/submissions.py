@@ -11,7 +11,7 @@ from pathlib import Path
 from command import SPACE
 from tiny_run import write_corpus
 
-from raysent.cluster import ConnectionLostError, JobResult, SweepJob
+from raysent.cluster import ConnectionLostError, SubmittedSweep, SweepJob
 from raysent.cluster.following import JobRecord, write_record
 from raysent.cluster.launcher import make_token
 from raysent.cluster.submission import Submission, run_submission, submit
@@ -134,7 +134,7 @@ class FakeJobs:
             raise ConnectionLostError(f"{self.cuts.pop(0)} characters")
         return name
 
-    def follow(self, name, output) -> JobResult:
+    def follow(self, name, output) -> SubmittedSweep:
         """Pass on the lines from the first one."""
         output.restart()
         if self.cuts:

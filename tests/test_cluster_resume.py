@@ -14,7 +14,7 @@ from botocore.exceptions import NoCredentialsError
 from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent.cluster import JobResult, following, submission
+from raysent.cluster import SubmittedSweep, following, submission
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
@@ -54,9 +54,9 @@ class Jobs:
             save_record(open_folder(command[4]), SweepRecord(space, 0, [], "auto", {}, 1.0))
         return "job"
 
-    def follow(self, name, output) -> JobResult:
+    def follow(self, name, output) -> SubmittedSweep:
         """End at once."""
-        return JobResult(0)
+        return SubmittedSweep(0)
 
 
 class Launcher:

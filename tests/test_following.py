@@ -17,9 +17,9 @@ from submissions import FakeJobs, FakeLauncher, new_submission, run_on, store_ru
 
 from raysent.cluster import (
     ConnectionLostError,
-    JobResult,
     Jobs,
     Output,
+    SubmittedSweep,
     SweepJob,
     find_run,
     follow_run,
@@ -63,7 +63,7 @@ class FakeClient:
         return SimpleNamespace(status=SimpleNamespace(is_terminal=lambda: status == "e"), driver_exit_code=7)
 
 
-def _follow(text: str, on_line, **options) -> JobResult:
+def _follow(text: str, on_line, **options) -> SubmittedSweep:
     jobs = Jobs.__new__(Jobs)
     jobs._client = FakeClient(f"Running entrypoint for job a: b\n{text}", **options)
     return jobs.follow("job", Output(on_line))
@@ -100,7 +100,7 @@ def no_waits(monkeypatch):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130)])
 def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatch, capsys, ctrl_c, number, code):
     """The cluster is not terminated, and a message says how to show and stop the sweep; before, it is terminated."""
-    jobs, launcher = FakeJobs([], ended=JobResult(0)), FakeLauncher(tmp_path)
+    jobs, launcher = FakeJobs([], ended=SubmittedSweep(0)), FakeLauncher(tmp_path)
     monkeypatch.setattr(jobs, "follow", lambda *_: signal.raise_signal(number))
     monkeypatch.setattr(following, "Jobs", jobs)
     before = signal.getsignal(signal.SIGHUP)
@@ -122,7 +122,7 @@ def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monke
     """Also in the middle of a line, within Ray's own lines, and before the submission was answered: one job."""
     events = [{"event": "report", "trial": f"{number:04d}"} for number in range(8)]
     lines = [text for event in events for text in (EVENT_MARK + json.dumps(event), "chatter")]
-    jobs = FakeJobs(lines, ended=JobResult(3), cuts=[0, 3, 45, 46, 47, 0, 120, 300, 200, 10_000])
+    jobs = FakeJobs(lines, ended=SubmittedSweep(3), cuts=[0, 3, 45, 46, 47, 0, 120, 300, 200, 10_000])
     monkeypatch.setattr(following, "Jobs", jobs)
     heard, said = [], []
     ended = submit_once(new_submission(tmp_path), tmp_path, on_event=heard.append, say=said.append)
@@ -134,7 +134,7 @@ def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monke
 
 def test_waits_between_connections_grow_to_half_a_minute(tmp_path, monkeypatch):
     """A head that cannot be reached for long is not given up; one message a loss."""
-    jobs, launcher, waits, said = FakeJobs([], ended=JobResult(0), cuts=[5]), FakeLauncher(tmp_path), [], []
+    jobs, launcher, waits, said = FakeJobs([], ended=SubmittedSweep(0), cuts=[5]), FakeLauncher(tmp_path), [], []
     monkeypatch.setattr(following, "Jobs", jobs)
     tunnels = iter([True, *[False] * 8, True])
 
@@ -147,7 +147,7 @@ def test_waits_between_connections_grow_to_half_a_minute(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "tunnel", tunnel)
     output = Output(lambda _: None)
     ended = call_with_jobs(launcher, lambda jobs: jobs.follow("job", output), say=said.append, wait=waits.append)
-    assert ended == JobResult(0)
+    assert ended == SubmittedSweep(0)
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30, 30]
     assert said == [
         "connection lost: cut; the sweep continues on the cluster, connecting again",

@@ -13,7 +13,7 @@ from command import SPACE
 from moto import mock_aws
 from submissions import CANARY, FakeJobs, FakeLauncher, new_submission, run_on, store_run, submit_once, toy_space
 
-from raysent.cluster import JobResult, Jobs, SubmittedSweep, download, following, ship, submission
+from raysent.cluster import Jobs, SubmittedSweep, download, following, ship, submission
 from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.submission import run_submission
 from raysent.config import parse_yaml
@@ -50,7 +50,7 @@ def test_run_submission_terminates_what_it_launched_after_any_error(tmp_path, mo
 
 def test_run_submission_leaves_a_cluster_that_another_sweep_uses(tmp_path, monkeypatch, capsys):
     """By the jobs of the head; one that cannot be reached any more ends itself after its last sweep."""
-    jobs, launcher = FakeJobs([], ended=JobResult(0)), FakeLauncher(tmp_path)
+    jobs, launcher = FakeJobs([], ended=SubmittedSweep(0)), FakeLauncher(tmp_path)
     monkeypatch.setattr(jobs, "other_runs", lambda run: ["s3://b/theirs"])
     monkeypatch.setattr(following, "Jobs", jobs)
     monkeypatch.setattr(submission, "Jobs", jobs)
@@ -97,7 +97,7 @@ def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, caps
 def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch, capsys):
     """The error is raised, the cluster stays, and a message says how to show the sweep."""
     event = EVENT_MARK + json.dumps({"event": "session"})
-    monkeypatch.setattr(following, "Jobs", FakeJobs([event], ended=JobResult(0)))
+    monkeypatch.setattr(following, "Jobs", FakeJobs([event], ended=SubmittedSweep(0)))
     launcher = FakeLauncher(tmp_path)
     with pytest.raises(ZeroDivisionError):
         run_submission(
@@ -117,7 +117,7 @@ def test_a_head_that_cannot_be_reached_at_first_is_an_error(tmp_path, monkeypatc
 
 def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
     """No sweep runs twice; a job that has ended does not count."""
-    jobs = FakeJobs([], ended=JobResult(0))
+    jobs = FakeJobs([], ended=SubmittedSweep(0))
     jobs.known = {"first": True, "second": False}
     monkeypatch.setattr(following, "Jobs", jobs)
     with pytest.raises(CloudError, match=r"remote: a job of this cluster works on it; 'raysent attach .*remote'$"):
@@ -129,7 +129,7 @@ def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
 
 def test_submit_waits_for_the_job_of_a_sweep_that_has_ended(tmp_path, monkeypatch):
     """What stopped a sweep may resume it at once, though Ray still lists its job as running."""
-    jobs = FakeJobs([], ended=JobResult(0))
+    jobs = FakeJobs([], ended=SubmittedSweep(0))
     jobs.known = {"first": False}
     monkeypatch.setattr(following, "Jobs", jobs)
     monkeypatch.setattr("raysent.cluster.submission.time.sleep", lambda seconds: jobs.known.update(first=True))
@@ -163,7 +163,7 @@ def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
     remote = str(tmp_path / "remote")
     event = {"event": "session", "trials": 4, "concurrent": 2}
     lines = [EVENT_MARK + json.dumps(event), EVENT_MARK + '{"torn', "chatter", "{", f'"run": "{remote}"', "}"]
-    monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=JobResult(0)))
+    monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=SubmittedSweep(0)))
     heard = []
     ended = submit_once(new_submission(tmp_path), tmp_path, on_event=heard.append)
     assert (ended.code, ended.values, ended.lines[0]) == (0, {"run": str(tmp_path / "run")}, "chatter")
@@ -175,7 +175,7 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     space = read_space(toy_space(tmp_path))
-    jobs = FakeJobs([], ended=JobResult(0))
+    jobs = FakeJobs([], ended=SubmittedSweep(0))
     monkeypatch.setattr(following, "Jobs", jobs)
     submit_once(new_submission(tmp_path, space=space, options=["--seed", "3"]), tmp_path)
     assert jobs.command[:8] == [

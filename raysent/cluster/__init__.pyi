@@ -5,15 +5,14 @@ from .cluster_file import ClusterSettings as ClusterSettings
 from .cluster_file import read_cluster as read_cluster
 from .cluster_file import self_destruct as self_destruct
 from .following import StoredRun as StoredRun
-from .following import SubmittedSweep as SubmittedSweep
 from .following import find_run as find_run
 from .following import follow_run as follow_run
 from .following import stop_run as stop_run
 from .jobs import SHIPPED_FOLDER as SHIPPED_FOLDER
 from .jobs import ConnectionLostError as ConnectionLostError
-from .jobs import JobResult as JobResult
 from .jobs import Jobs as Jobs
 from .jobs import Output as Output
+from .jobs import SubmittedSweep as SubmittedSweep
 from .jobs import download as download
 from .jobs import ship as ship
 from .launcher import Head as Head

@@ -17,11 +17,11 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.cluster.jobs import ConnectionLostError, JobResult, Jobs, Output, download
+from raysent.cluster.jobs import ConnectionLostError, Jobs, Output, SubmittedSweep, download
 from raysent.cluster.launcher import Head, read_token
 from raysent.config import Document
 from raysent.errors import ArtifactError, CloudError, ConfigError
@@ -69,33 +69,6 @@ class JobRecord:
     def search_space(self) -> SearchSpace:
         """Return the search space."""
         return parse_space(Document(self.space["values"]), name=str(self.space["name"]))
-
-
-@dataclass(frozen=True)
-class SubmittedSweep:
-    """How a submitted sweep ended, or how far it was followed.
-
-    Attributes:
-        code: The sweep's exit code; 130 if it was interrupted.
-        lines: What it printed, without events; the remote folder is replaced by the local one.
-        message: Why the job could not run; empty if it did.
-        is_detached: Whether it continues on the cluster.
-        address: Its run folder in a bucket, which `attach` and `stop` take.
-        folder: The local folder of its results.
-    """
-
-    code: int
-    lines: tuple[str, ...] = ()
-    message: str = ""
-    is_detached: bool = False
-    address: str = ""
-    folder: Path = Path()
-
-    @property
-    def values(self) -> dict[str, Any] | None:
-        """The JSON object that it printed, if it printed one."""
-        start = next((number for number, line in enumerate(self.lines) if line == "{"), None)
-        return None if start is None else parse_json("\n".join(self.lines[start:]))
 
 
 @dataclass
@@ -240,7 +213,7 @@ def how_to_continue(remote: str) -> str:
 
 def _followed(
     run: StoredRun, sorter: LineSorter, head: Head, *, say: Say, wait: Callable[[float], object]
-) -> JobResult:
+) -> SubmittedSweep:
     """Follow a sweep through a tunnel if this computer has one, else in its stored run."""
     if run.record.code is None and head.is_reachable:
         output = Output(sorter)
@@ -251,16 +224,15 @@ def _followed(
     return follow_stored(run.remote, sorter, head, wait=wait)
 
 
-def finished(ended: JobResult, lines: list[str], *, remote: str, folder: Path) -> SubmittedSweep:
-    """Download the results of a sweep that has ended, and return how it ended."""
+def finished(ended: SubmittedSweep, lines: list[str], *, remote: str, folder: Path) -> SubmittedSweep:
+    """Download the results of a sweep that has ended, and return how it ended, with what it printed."""
     download(remote, folder)
-    local = tuple(line.replace(remote, str(folder)) for line in lines)
-    return SubmittedSweep(ended.code, local, ended.message)
+    return replace(ended, lines=tuple(line.replace(remote, str(folder)) for line in lines))
 
 
 def follow_stored(
     remote: str, sorter: LineSorter, cluster: Head, *, wait: Callable[[float], object] = time.sleep
-) -> JobResult:
+) -> SubmittedSweep:
     """Follow the journal that is stored with a run, after the events that have been received, until the sweep ends.
 
     Args:
@@ -282,7 +254,7 @@ def follow_stored(
                 sorter.on_event(event)
             if record.code is not None:
                 sorter.lines[:] = record.lines
-                return JobResult(record.code)
+                return SubmittedSweep(record.code)
             if is_running is False:
                 raise CloudError(
                     f"{remote}: its cluster ended before the sweep did; 'raysent resume {remote} --cluster FILE' "

@@ -16,6 +16,7 @@ from typing import Any
 
 import raysent
 from raysent.errors import CloudError, ConfigError
+from raysent.reading import parse_json
 from raysent.storage import open_folder, storage_errors
 from raysent.sweeps.space import named_files, with_files
 
@@ -43,16 +44,30 @@ MAX_SHIPPED_BYTES = 400 * 2**20
 
 
 @dataclass(frozen=True)
-class JobResult:
-    """The result of a job.
+class SubmittedSweep:
+    """How a submitted sweep ended, or how far it was followed.
 
     Attributes:
-        code: Exit code of the command.
-        message: Ray's message if the job could not run; empty if it ran.
+        code: The sweep's exit code; 130 if it was interrupted.
+        lines: What it printed, without events; the remote folder is replaced by the local one.
+        message: Why the job could not run; empty if it did.
+        is_detached: Whether it continues on the cluster.
+        address: Its run folder in a bucket, which `attach` and `stop` take.
+        folder: The local folder of its results.
     """
 
     code: int
+    lines: tuple[str, ...] = ()
     message: str = ""
+    is_detached: bool = False
+    address: str = ""
+    folder: Path = Path()
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        """The JSON object that it printed, if it printed one."""
+        start = next((number for number, line in enumerate(self.lines) if line == "{"), None)
+        return None if start is None else parse_json("\n".join(self.lines[start:]))
 
 
 class ConnectionLostError(CloudError):
@@ -183,7 +198,7 @@ class Jobs:
             found = [one for one in self._client.list_jobs() if not one.status.is_terminal()]
         return sorted({(one.metadata or {}).get(RUN_KEY, "") for one in found} - {"", run})
 
-    def follow(self, name: str, output: Output) -> JobResult:
+    def follow(self, name: str, output: Output) -> SubmittedSweep:
         """Take a job's output from the first character, until the job ends.
 
         Raises:
@@ -204,13 +219,13 @@ class Jobs:
         output.end()
         return result
 
-    def _result(self, name: str) -> JobResult | None:
+    def _result(self, name: str) -> SubmittedSweep | None:
         with _answering(name):
             info = self._client.get_job_info(name)
         if not info.status.is_terminal():
             return None
         code = info.driver_exit_code
-        return JobResult(code, "") if code is not None else JobResult(1, _last_line(info.message))
+        return SubmittedSweep(code) if code is not None else SubmittedSweep(1, message=_last_line(info.message))
 
     async def _tail(self, name: str, output: Output) -> None:
         import aiohttp  # noqa: PLC0415 - needs the extra `cluster`

@@ -28,7 +28,6 @@ from raysent.cluster.following import (
     JobRecord,
     LineSorter,
     Say,
-    SubmittedSweep,
     call_with_jobs,
     finished,
     follow_stored,
@@ -37,7 +36,7 @@ from raysent.cluster.following import (
     remote_of,
     write_record,
 )
-from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, check_shipped_size, ship
+from raysent.cluster.jobs import SHIPPED_FOLDER, Jobs, Output, SubmittedSweep, check_shipped_size, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
@@ -316,7 +315,7 @@ class SweepJob:
         self.is_kept = is_kept
         self._output = Output(self.sorter)
 
-    def __call__(self, jobs: Jobs) -> JobResult:
+    def __call__(self, jobs: Jobs) -> SubmittedSweep:
         """Submit the sweep, if that was not done before, and follow it.
 
         Raises:
