@@ -14,7 +14,7 @@ from botocore.exceptions import NoCredentialsError
 from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent.cluster import SubmittedSweep, following, submission
+from raysent.cluster import SubmittedSweep, following
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
@@ -100,7 +100,7 @@ def jobs(monkeypatch, tmp_path):
     Path("cluster.yaml").write_text(text)
     found = Jobs()
     monkeypatch.setattr(following, "Jobs", found)
-    monkeypatch.setattr(submission, "Launcher", Launcher)
+    monkeypatch.setattr("raysent.pipeline.clusters.Launcher", Launcher)
     monkeypatch.setattr(Launcher, "files", [])
     with moto_server() as url:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from submissions import SHIPPED, toy_space
 
-from raysent.cluster import SubmittedSweep, submission
+from raysent.cluster import SubmittedSweep
 from raysent.sweeps import Workers
 from raysent.sweeps.ray_tune import _driver_place
 
@@ -27,7 +27,7 @@ def submitted(monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(submission, "Launcher", lambda file: file)
+    monkeypatch.setattr("raysent.pipeline.clusters.Launcher", lambda file: file)
 
     def run(file, submitted, **_):
         seen.append((file, submitted))

@@ -28,7 +28,5 @@ from .prices import workers_for as workers_for
 from .slurm import slurm_file as slurm_file
 from .submission import Submission as Submission
 from .submission import SweepJob as SweepJob
-from .submission import prepare_resumption as prepare_resumption
-from .submission import prepare_submission as prepare_submission
 from .submission import run_submission as run_submission
 from .submission import submit as submit

@@ -1,14 +1,12 @@
 """A sweep on a cluster that is launched for it: up, submit, follow, download the results, down.
 
-`prepare_submission` checks the cluster file and the space, `run_submission` does the rest. What the sweep prints on the
-cluster comes back line by line: events of its journal go to a listener, everything else is returned.
+What the sweep prints on the cluster comes back line by line: events of its journal go to a listener, everything else is
+returned.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import json
 import shutil
 import signal
 import tempfile
@@ -16,11 +14,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
     INTERRUPTED,
@@ -33,23 +30,16 @@ from raysent.cluster.following import (
     follow_stored,
     how_to_continue,
     read_record,
-    remote_of,
     write_record,
 )
-from raysent.cluster.jobs import SHIPPED_FOLDER, Jobs, Output, SubmittedSweep, check_shipped_size, ship
+from raysent.cluster.jobs import SHIPPED_FOLDER, Jobs, Output, SubmittedSweep, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
-from raysent.cluster.prices import held_usd_per_hour, price_space, workers_for
-from raysent.config import Override, get_dotted, set_dotted
-from raysent.cost import NOT_COUNTED
-from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
-from raysent.evaluation.task import PROBED
-from raysent.evaluation.tasks import resolve_tasks
+from raysent.errors import ArtifactError, CloudError
 from raysent.storage import atomic_write, open_folder, write_json
-from raysent.storage.layout import REMOTE_FILE
-from raysent.sweeps import Listener, Workers, load_record
+from raysent.sweeps import Listener, Workers
 from raysent.sweeps.journal import EVENTS_VARIABLE
-from raysent.sweeps.space import SearchSpace, find_space, parse_space, with_overrides
+from raysent.sweeps.space import SearchSpace
 
 _SPACE_FOLDER = "space"
 # How long the job of a sweep that has ended may take to end.
@@ -91,112 +81,6 @@ class Submission:
     def named(self) -> list[Any]:
         """Everything that names files or ``s3://`` addresses."""
         return [self.space.document.values, list(self.tasks or ())]
-
-
-def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job is given
-    name: str,
-    cluster: Path,
-    overrides: Sequence[Override],
-    *,
-    run: Path,
-    seed: int | None = None,
-    data: Path | None = None,
-    tasks: Sequence[str] | None = None,
-    labels: Sequence[int | str] | None = None,
-    as_json: bool = False,
-) -> tuple[Launcher, Submission, list[str]]:
-    """Return the launcher of a cluster file, the sweep for it, and notes on prices.
-
-    Args:
-        name: A search-space file, or the bare name of a shipped one.
-        cluster: The cluster file.
-        overrides: Values that the command line sets.
-        run: The local folder for the results.
-        seed: Seed of everything random.
-        data: Local task files.
-        tasks: Names of tasks, own tables and task files.
-        labels: Numbers of labels.
-        as_json: Whether the sweep prints one JSON object.
-
-    Raises:
-        RaysentError: If a file or a task is wrong, the run folder is not empty, or local files are too large.
-    """
-    file = read_cluster(cluster)
-    space, notes = price_space(find_space(name), overrides, file)
-    if run.exists() and any(run.iterdir()):
-        raise ConfigError(f"{run}: must be empty; name another run folder")
-    space, tasks = _with_checked_tasks(space, tasks, data)
-    options = [] if seed is None else ["--seed", str(seed)]
-    options += [] if labels is None else ["--set", f"labels={json.dumps(list(labels))}"]
-    workers = workers_for(file, space)
-    remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
-    options += ["--json"] if as_json else []
-    submission = Submission(space, run, remote, options, workers, data, tasks, fleet=fleet)
-    check_shipped_size([*submission.named, None if data is None else f"{data.absolute()}"])
-    write_json(run / REMOTE_FILE, {"remote": remote})
-    if space.cost.budget_usd is not None:
-        held = held_usd_per_hour(file, space, num_workers=workers.num)
-        notes = [
-            *notes,
-            f"budget: {space.cost.for_sweep().bound_sentence(held)}, with disks and addresses; {NOT_COUNTED}",
-        ]
-    return Launcher(file), submission, list(notes)
-
-
-def prepare_resumption(
-    run: Path, cluster: Path, limits: Sequence[Override], *, new_run: Path, as_json: bool = False
-) -> tuple[Launcher, Submission]:
-    """Return the launcher of a cluster file, and a sweep that a cluster ran before, to be resumed.
-
-    Args:
-        run: The run folder: the one that its results were downloaded to, or the working folder of its s3:// address.
-        cluster: The cluster file.
-        limits: Another budget or deadline.
-        new_run: The local folder for the results of a run that is named by its s3:// address.
-        as_json: Whether the sweep prints one JSON object.
-
-    Raises:
-        ConfigError: If a file is wrong, or no cluster ran the sweep.
-    """
-    file, remote = read_cluster(cluster), remote_of(run)
-    record = load_record(open_folder(remote))
-    space = with_overrides(record.space, limits)
-    workers = workers_for(file, space)
-    options = [text for limit in limits for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))]
-    local = run if (run / REMOTE_FILE).is_file() else new_run
-    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
-    options += ["--json"] if as_json else []
-    tasks = (record.evaluation or {}).get("tasks")
-    submission = Submission(space, local, remote, options, workers, tasks=tasks, is_resumed=True, fleet=fleet)
-    write_json(local / REMOTE_FILE, {"remote": remote})
-    return Launcher(file), submission
-
-
-def _with_checked_tasks(
-    space: SearchSpace, tasks: Sequence[str] | None, data: Path | None
-) -> tuple[SearchSpace, list[str] | None]:
-    """Return a space and tasks that name each own task by its table and all its settings, once their rows were read."""
-
-    def checked(names: Sequence[str] | None) -> list[str]:
-        found = resolve_tasks(names, data, scorings=PROBED, default={"accuracy"})
-        for task in found:
-            _ = task.remarks  # reads its rows
-        return [task.spec for task in found]
-
-    if tasks is not None:
-        tasks = checked(tasks)
-    values = copy.deepcopy(space.document.values)
-    for place in ("evaluation.tasks", "base.validation.downstream.tasks"):
-        names = get_dotted(values, place)
-        if not names:
-            continue
-        try:
-            set_dotted(values, place, checked(names))
-        except RaysentError as error:
-            raise space.document.error(tuple(place.split(".")), str(error).removeprefix("tasks ")) from None
-    document = replace(space.document, values=values)
-    return parse_space(document, name=space.name, is_recorded=space.is_recorded), tasks
 
 
 def run_submission(

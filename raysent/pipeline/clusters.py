@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
+import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +14,7 @@ from typing import Any
 
 from raysent.cluster import (
     Account,
+    ClusterFile,
     Launcher,
     Machine,
     Quote,
@@ -19,20 +23,30 @@ from raysent.cluster import (
     find_run,
     follow_run,
     head_policy,
-    prepare_resumption,
-    prepare_submission,
+    price_space,
     quote,
     read_cluster,
     run_submission,
     stop_run,
     worker_policy,
+    workers_for,
 )
-from raysent.cost import parse_duration, price_list
-from raysent.errors import ConfigError, did_you_mean
+from raysent.cluster.fleet import FleetSettings
+from raysent.cluster.following import remote_of
+from raysent.cluster.jobs import check_shipped_size
+from raysent.cluster.prices import held_usd_per_hour
+from raysent.config import get_dotted, set_dotted
+from raysent.cost import NOT_COUNTED, parse_duration, price_list
+from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.evaluation.task import PROBED
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
 from raysent.pipeline.arguments import SpaceScale, default_run_folder, overrides_of, space_overrides
 from raysent.progress import messages
-from raysent.sweeps.space import SearchSpace, find_space
+from raysent.storage import open_folder, write_json
+from raysent.storage.layout import REMOTE_FILE
+from raysent.sweeps import load_record
+from raysent.sweeps.space import SearchSpace, find_space, parse_space, with_overrides
 
 _CLUSTER = "cluster.yaml"
 # What the status of a cluster says of a machine.
@@ -96,21 +110,25 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If an argument or a file is wrong, or the cluster cannot be launched.
     """
-    place = find_space(str(space))
-    launcher, submission, notes = prepare_submission(
-        str(space),
-        Path(cluster),
-        space_overrides(place, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits),
-        run=default_run_folder(place.stem) if run is None else Path(run),
-        seed=seed,
-        data=None if data is None else Path(data),
-        tasks=tasks,
-        labels=labels,
-        as_json=as_json,
-    )
+    file, machines = find_space(str(space)), read_cluster(Path(cluster))
+    data_dir, place = None if data is None else Path(data), default_run_folder(file.stem) if run is None else Path(run)
+    overrides = space_overrides(file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits)
+    priced, notes = price_space(file, overrides, machines)
+    if place.exists() and any(place.iterdir()):
+        raise ConfigError(f"{place}: must be empty; name another run folder")
+    checked, named = _with_checked_tasks(priced, tasks, data_dir)
+    options = [] if seed is None else ["--seed", str(seed)]
+    options += [] if labels is None else ["--set", f"labels={json.dumps(list(labels))}"]
+    remote = f"{machines.settings.storage}/{place.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    submission = _submission(machines, checked, place, remote, options, data=data_dir, tasks=named)
+    check_shipped_size([*submission.named, None if data_dir is None else f"{data_dir.absolute()}"])
+    if checked.cost.budget_usd is not None:
+        held = held_usd_per_hour(machines, checked, num_workers=submission.workers.num)
+        bound = checked.cost.for_sweep().bound_sentence(held)
+        notes = [*notes, f"budget: {bound}, with disks and addresses; {NOT_COUNTED}"]
     for note in notes:
         messages.print(note, soft_wrap=True)
-    return _submitted(launcher, submission, keep=keep_cluster, as_json=as_json)
+    return _submitted(machines, submission, keep=keep_cluster, as_json=as_json)
 
 
 def resume_on_cluster(
@@ -136,10 +154,13 @@ def resume_on_cluster(
         RaysentError: As for `sweep_on_cluster`.
     """
     limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
-    launcher, submission = prepare_resumption(
-        Path(run), Path(cluster), limits, new_run=default_run_folder(Path(run).name), as_json=as_json
-    )
-    return _submitted(launcher, submission, keep=keep_cluster, as_json=as_json)
+    machines, remote = read_cluster(Path(cluster)), remote_of(Path(run))
+    record = load_record(open_folder(remote))
+    options = [text for limit in limits for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))]
+    place = Path(run) if (Path(run) / REMOTE_FILE).is_file() else default_run_folder(Path(run).name)
+    space, tasks = with_overrides(record.space, limits), (record.evaluation or {}).get("tasks")
+    submission = _submission(machines, space, place, remote, options, tasks=tasks, is_resumed=True)
+    return _submitted(machines, submission, keep=keep_cluster, as_json=as_json)
 
 
 def attach(run: str | Path, *, as_json: bool = False) -> SubmittedSweep:
@@ -174,9 +195,46 @@ def stop(run: str | Path, *, progress: bool = True) -> StoppedSweep:
     return StoppedSweep(found.remote, found.record.cluster, had_ended=found.record.code is not None, code=code)
 
 
-def _submitted(launcher: Launcher, submission: Submission, *, keep: bool, as_json: bool) -> SubmittedSweep:
-    run = partial(run_submission, launcher, submission, keep=keep)
+def _submission(
+    machines: ClusterFile, space: SearchSpace, run: Path, remote: str, options: list[str], **more: Any
+) -> Submission:
+    workers = workers_for(machines, space)
+    limited = machines.limited(num_workers=workers.num, market=space.cost.market)
+    fleet = FleetSettings.of(limited, Path(remote).name)
+    return Submission(space, run, remote, options, workers, fleet=fleet, **more)
+
+
+def _submitted(machines: ClusterFile, submission: Submission, *, keep: bool, as_json: bool) -> SubmittedSweep:
+    submission = replace(submission, options=[*submission.options, *(["--json"] if as_json else [])])
+    write_json(submission.run / REMOTE_FILE, {"remote": submission.remote})
+    run = partial(run_submission, Launcher(machines), submission, keep=keep)
     return _show(run, submission.space, submission.remote, submission.run, is_quiet=as_json)
+
+
+def _with_checked_tasks(
+    space: SearchSpace, tasks: Sequence[str] | None, data: Path | None
+) -> tuple[SearchSpace, list[str] | None]:
+    """Return a space and tasks that name each own task by its table and all its settings, once their rows were read."""
+
+    def checked(names: Sequence[str] | None) -> list[str]:
+        found = resolve_tasks(names, data, scorings=PROBED, default={"accuracy"})
+        for task in found:
+            _ = task.remarks  # reads its rows
+        return [task.spec for task in found]
+
+    if tasks is not None:
+        tasks = checked(tasks)
+    values = copy.deepcopy(space.document.values)
+    for place in ("evaluation.tasks", "base.validation.downstream.tasks"):
+        names = get_dotted(values, place)
+        if not names:
+            continue
+        try:
+            set_dotted(values, place, checked(names))
+        except RaysentError as error:
+            raise space.document.error(tuple(place.split(".")), str(error).removeprefix("tasks ")) from None
+    document = replace(space.document, values=values)
+    return parse_space(document, name=space.name, is_recorded=space.is_recorded), tasks
 
 
 def _show(
