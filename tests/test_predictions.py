@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +50,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     same = ["yes" if a.split()[0] == b.split()[0] else "no" for a, b in zip(rows, others, strict=True)]
     pairs = OwnTask(pd.DataFrame({"text_a": rows, "text_b": others, "label": same}), name="same")
     score = [len(set(a.split()) & set(b.split())) for a, b in zip(rows, others, strict=True)]
-    scored = OwnTask(pd.DataFrame({"text_a": rows, "text_b": others, "score": score}), name="near")
+    scored = OwnTask(
+        pd.DataFrame({"text_a": rows, "text_b": others, "score": [2 * one for one in score]}),
+        name="near",
+        range=[0, 10],
+    )
     lists = [[word for word in WORDS[:3] if word in row] for row in rows]
     several = OwnTask(pd.DataFrame({"text": rows, "label": lists}), name="has")
     combine(["tfidf", "hash:10"], output=folder / "own", tasks=[one])
@@ -80,6 +87,28 @@ def test_table_keeps_its_columns_and_gets_labels_and_probabilities(saved, tmp_pa
     assert made.counts == found["predicted"].value_counts().to_dict()
 
 
+def test_cluster_s_blocks_come_back_in_the_order_of_the_rows(saved, tmp_path, monkeypatch) -> None:
+    """Whichever ends first, and by a copy of the model."""
+
+    def last_first(function, jobs, *, common, address, max_running):
+        assert (address, max_running) == ("head:6379", 4)
+        numbered = enumerate(jobs)
+        sent = list(islice(numbered, max_running))
+        while sent:
+            index, job = sent.pop()
+            yield index, function(*pickle.loads(pickle.dumps((job, common))))
+            sent += islice(numbered, 1)
+
+    monkeypatch.setattr(predictions, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(predictions, "map_on_ray", last_first)
+    monkeypatch.setattr(predictions, "ray_session", lambda _: nullcontext())
+    monkeypatch.setattr(predictions, "num_jobs_at_once", lambda: 2)
+    file = write_table(tmp_path / "new.csv", {"text": texts(42, seed=9)})
+    for name, address in (("here.csv", None), ("there.csv", "head:6379")):
+        predict(saved / "own", file, output=tmp_path / name, proba=True, address=address, progress=False)
+    assert (tmp_path / "there.csv").read_text() == (tmp_path / "here.csv").read_text()
+
+
 def test_command_reads_standard_input_and_writes_csv(saved, raysent) -> None:
     """A line a row, empty ones too; results on standard output, all else on standard error."""
     ran = raysent("predict", saved / "own", "-", stdin=b'red "hot", red\n\nblue cold\n')
@@ -99,7 +128,9 @@ def test_pairs_scores_and_several_labels_are_predicted_as_what_they_are(saved, t
     assert raysent("predict", str(saved / "near"), named, *columns, "-o", str(tmp_path / "b.jsonl")).code == 0
     scores = pd.read_json(tmp_path / "b.jsonl", lines=True)["predicted"]
     levels = load(saved / "near").predict_proba("near", left, right)
-    np.testing.assert_allclose(scores, levels @ np.arange(1, 6), atol=1e-6)
+    low, high = load(saved / "near").predictors["near"].records[0].about["scale"]
+    np.testing.assert_allclose(scores, levels @ np.linspace(low, high, 5), atol=1e-6)
+    assert (low, high) == (0, 10)
 
     lines = tmp_path / "new.txt"
     lines.write_text("red tall\nblue\n")

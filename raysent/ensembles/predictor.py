@@ -105,8 +105,12 @@ class Predictor:
         Rows of a confidence below the threshold have no answer.
         """
         if self.is_scored:
-            scores: list[float] = predicted_scores(log_probabilities).tolist()
-            return scores
+            scores = predicted_scores(log_probabilities)
+            if (scale := self.records[0].about.get("scale")) is not None:
+                low, high = scale
+                scores = low + (scores - 1) * (high - low) / (len(self.label_names) - 1)
+            found: list[float] = scores.tolist()
+            return found
         confident = log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold) if threshold else None
         names = [self.label_names[best] for best in log_probabilities.argmax(axis=1)]
         return (

@@ -294,6 +294,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "versions": library_versions(),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "costs": asdict(costs),
+        "scale": data.scale,
     }
     return Record(
         model=job.member.name,

@@ -61,7 +61,7 @@ class Record:
         measures: Other measures of the test rows by name.
         folds: Log-probabilities per outer fold.
         probe: The probe, fitted on all rows that may train.
-        about: Settings, 95 % interval of `test`, versions, seconds, and the model's costs.
+        about: Settings, 95 % interval of `test`, versions, seconds, the model's costs, and `TaskData.scale`.
         arrays: What a model without vectors of a fixed size needs to predict, such as its vocabulary.
         metric: What counts, for tasks with classes.
     """
@@ -335,7 +335,7 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         scores=arrays["scores"],
         folds=folds,
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
-        about={name: about[name] for name in _ABOUT} | {"costs": about.get("costs", {})},
+        about={name: about[name] for name in _ABOUT} | {"costs": about.get("costs", {}), "scale": about.get("scale")},
         arrays={
             name.removeprefix(_MODEL_ARRAYS): value for name, value in arrays.items() if name.startswith(_MODEL_ARRAYS)
         },

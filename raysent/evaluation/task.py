@@ -45,6 +45,7 @@ class TaskData:
         validation: Rows of the given validation split; empty if there is none.
         test: Rows of the given test split; empty if there is none.
         scores: For scored pairs, the human rating of their similarity, float64 [rows]; else empty.
+        scale: The scores that the first and the last rating level stand for, where ratings were mapped to the levels.
         folds: Where the task gives them, the fold of each row from 0, int64 [rows], for cross-validation; else empty,
             and the protocol draws them.
         metric: What counts, for tasks with classes.
@@ -60,6 +61,7 @@ class TaskData:
     validation: np.ndarray = field(default_factory=lambda: NO_ROWS)
     test: np.ndarray = field(default_factory=lambda: NO_ROWS)
     scores: np.ndarray = field(default_factory=lambda: NO_SCORES)
+    scale: tuple[float, float] | None = None
     folds: np.ndarray = field(default_factory=lambda: NO_ROWS)
     metric: Metric = "accuracy"
 
@@ -90,6 +92,7 @@ class TaskData:
         """A hash of the rows: sentences, labels, order and splits."""
         splits = [rows.tolist() for rows in (self.train, self.validation, self.test)]
         values = [self.labels.tolist(), *([self.scores.tolist()] if self.is_scored else [])]
+        values += [list(self.scale)] if self.scale else []
         values += [self.folds.tolist()] if len(self.folds) else []
         values += [[self.metric]] if self.metric != "accuracy" else []
         return content_key(self.kind, self.split, self.label_names, self.sentences, *values, splits)

@@ -25,7 +25,7 @@ import numpy as np
 from raysent.config import Document, validate
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.task import Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
+from raysent.evaluation.task import NO_SCORES, Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
 from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import (
     LABELS,
@@ -353,7 +353,7 @@ def _read_rows(task: OwnTask) -> Rows:
     table, unlabelled = labelled_rows(table, columns)
     texts = tuple(table.texts(name, key="text") for name in columns.texts)
     warnings = unlabelled + _text_warnings(table, texts)
-    names, labels, scores, notes = read_targets(settings, table, columns, only=task.only)
+    names, labels, scores, scale, notes = read_targets(settings, table, columns, only=task.only)
     groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
     division = divide(
         settings,
@@ -381,7 +381,8 @@ def _read_rows(task: OwnTask) -> Rows:
         test=division.test,
         folds=division.folds,
         metric=settings.metric,
-        **({} if scores is None else {"scores": scores}),
+        scores=NO_SCORES if scores is None else scores,
+        scale=scale,
     )
     guessed = [", ".join(columns.notes)] if columns.notes else []
     about = [*guessed, f"{len(table):,} rows", *notes, division.note, *left_out]

@@ -276,8 +276,8 @@ def labelled_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
 
 def read_targets(
     settings: TaskSettings, table: Table, columns: Columns, *, only: str = ""
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, list[str]]:
-    """Return the classes' names, the rows' classes, their scores if they have any, and notes.
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, tuple[float, float] | None, list[str]]:
+    """Return the classes' names, the rows' classes, their scores and `TaskData.scale` if they have any, and notes.
 
     Args:
         settings: The task's settings.
@@ -313,7 +313,7 @@ def read_targets(
         )
     places = {name: place for place, name in enumerate(names)}
     note = f"{len(names)} classes of '{key}'"
-    return names, np.array([places[label] for label in labels], dtype=np.int64), None, [note]
+    return names, np.array([places[label] for label in labels], dtype=np.int64), None, None, [note]
 
 
 def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:
@@ -328,8 +328,8 @@ def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[st
 
 def _read_ratings(
     settings: TaskSettings, table: Table, name: str
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, list[str]]:
-    """Return rating levels, the nearest level of each row, and the scores on the scale of the levels."""
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[float, float] | None, list[str]]:
+    """Return rating levels, the nearest level of each row, the scores on the scale of the levels, and their own."""
     given = table.column(name, key="score")
     found = np.empty(len(given))
     for row, value in enumerate(given):
@@ -356,4 +356,5 @@ def _read_ratings(
     note = f"scores from {low:g} to {high:g}" + ("" if is_rating else ", mapped to 1 to 5")
     scores = found if is_rating else 1 + (NUM_LEVELS - 1) * (found - low) / (high - low)
     levels = np.clip(np.rint(scores), 1, NUM_LEVELS).astype(np.int64) - 1
-    return tuple(str(level) for level in range(1, NUM_LEVELS + 1)), levels, scores, [note]
+    names = tuple(str(level) for level in range(1, NUM_LEVELS + 1))
+    return names, levels, scores, None if is_rating else (low, high), [note]
