@@ -169,7 +169,7 @@ def test_targets_have_the_ensembles_log_probabilities(folder):
     config = student(folder, objective__tasks=[str(folder / "halves.csv")])
     data = open_training_data(config)
     texts = sentence_texts(config.corpus).texts(np.arange(5))
-    expected = load(folder / "both").predict_log_probabilities("halves", texts)
+    expected = load(folder / "both").predictors["halves"].combined([texts])  # not calibrated
     np.testing.assert_allclose(data.teacher_targets.log_probabilities["halves"][:5], expected, atol=5e-3)
 
 
@@ -177,13 +177,13 @@ def test_targets_leave_out_a_lexical_member(folder):
     """It has no vectors; what it predicts is part of the ensemble's log-probabilities."""
     task = str(folder / "halves.csv")
     models = [str(folder / "bag"), "tfidf"]
-    both = raysent.ensemble(models, tasks=[task], output=folder / "lexical", baselines=False, progress=False)
+    raysent.ensemble(models, tasks=[task], output=folder / "lexical", baselines=False, progress=False)
     objective = {**OBJECTIVE, "teacher": str(folder / "lexical"), "tasks": [task], "max_loss": 100}
     config = student(folder, objective=objective)
     targets = open_training_data(config).teacher_targets
     texts = sentence_texts(config.corpus).texts(np.arange(4))
     assert targets.vectors.shape[1] == min(16, load(folder / "bag").get_sentence_embedding_dimension())
-    expected = both.predict_log_probabilities("halves", texts)
+    expected = load(folder / "lexical").predictors["halves"].combined([texts])  # not calibrated
     np.testing.assert_allclose(targets.log_probabilities["halves"][:4], expected, atol=5e-3)
 
 
