@@ -131,6 +131,9 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     rest = [text for text, _ in rows[60:]]
     write_table(folder / "new.csv", {"text": [*rest, f"{rest[0].upper()}!", rows[0][0]]})
+    (folder / "lists.jsonl").write_text('{"text": "a", "label": ["good"]}\n')
+    two = "".join(f"  {name}: {{path: reviews.csv}}\n" for name in ("one", "other"))
+    (folder / "two.yaml").write_text(f"tasks:\n{two}")
     combine(["tfidf", "hash:20"], output=folder / "ensemble", tasks=[OwnTask(folder / "reviews.csv")])
     return folder
 
@@ -175,6 +178,8 @@ def test_rows_with_a_label_are_not_asked_for_and_nor_are_their_copies(labelled, 
             {"table": "reviews.csv:label=id+label"},
             r"must be one file with a class a row, so that a person can edit it$",
         ),
+        ({"table": "lists.jsonl"}, r"lists.jsonl: must be one file with a class a row, so that a person can edit it$"),
+        ({"table": "two.yaml"}, r"two.yaml: must be one file with a class a row, so that a person can edit it$"),
         ({"table": "reviews.csv:text=id+text"}, r"text: must name 1 column\(s\), as of the model's task; given 2$"),
         ({"table": "new.csv", "suspect": True}, r"new.csv: must have labels to suspect; it has no column 'label'$"),
         ({"model": "tfidf"}, r"^tfidf: predicts no task; 'raysent ensemble tfidf --task FILE -o FOLDER' makes a model"),

@@ -115,7 +115,7 @@ def _suspects(
     """Return the table with the most suspected labels first, and how many of the first have another label predicted."""
     if given.label not in given.table.columns:
         raise DataError(f"{given.table.source}: must have labels to suspect; it has no column '{given.label}'")
-    (task,) = resolve_tasks([given.name])
+    (task,) = resolve_tasks([given.name], scorings={"accuracy"})
     data = task.load()
     assert isinstance(data, TaskData)
     train = np.setdiff1d(np.arange(len(data)), data.test)

@@ -227,6 +227,9 @@ class LabelTable:
     labels: list[str | None]
 
 
+_ONE_CLASS = "{name}: must be one file with a class a row, so that a person can edit it"
+
+
 def read_label_table(name: str, num_columns: int) -> LabelTable:
     """Return a table of one class a row, some or all of them missing.
 
@@ -238,10 +241,10 @@ def read_label_table(name: str, num_columns: int) -> LabelTable:
         ConfigError: If a setting is wrong, or names several tables or labels.
         DataError: If the table cannot be read, or has no such column.
     """
-    settings = open_tasks(name)[0].settings
-    table = _read(settings)
-    if table.parts or isinstance(settings.label, list) or settings.separator or settings.score:
-        raise ConfigError(f"{name}: must be one file with a class a row, so that a person can edit it")
+    first, *others = open_tasks(name)
+    settings, table = first.settings, first._table
+    if others or table.parts or isinstance(settings.label, list) or settings.separator or settings.score:
+        raise ConfigError(_ONE_CLASS.format(name=name))
     found = tuple(one for one in (settings.text_a, settings.text_b) if one) or settings.text
     texts = text_columns(table, num_columns) if not found else (found,) if isinstance(found, str) else tuple(found)
     if len(texts) != num_columns:
@@ -256,6 +259,8 @@ def read_label_table(name: str, num_columns: int) -> LabelTable:
         if settings.label is None and label not in table.columns
         else table.column(label, key="label")
     )
+    if any(isinstance(value, list) for value in values):
+        raise ConfigError(_ONE_CLASS.format(name=name))
     return LabelTable(name, table, texts, label, as_labels(values, table.class_names.get(label)))
 
 
