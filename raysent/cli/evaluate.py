@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,12 +16,12 @@ from raysent.cli.options import (
     DataOption,
     JsonOption,
     ModelsArgument,
+    PredictingArgument,
     RunArgument,
     SetOption,
     TasksOption,
     arguments_of,
     opened,
-    opened_name,
     split_names,
 )
 from raysent.errors import ExitCode
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
     from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
     from raysent.report import Block
+
+OneScore = TypeVar("OneScore", bound="AnyScore")
 
 ProtocolOption = Annotated[
     str,
@@ -183,14 +185,7 @@ def ensemble(
 
 
 def label(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|MODEL",
-            help="Folder of a sweep, an ensemble, or a trial that was evaluated on the task; also in s3://.",
-            parser=opened_name,
-        ),
-    ],
+    model: PredictingArgument,
     table: Annotated[
         str,
         typer.Argument(metavar="TABLE", help="Rows to label or to check: new.csv, or new.csv:text=body,label=stars."),
@@ -312,10 +307,8 @@ def _warn_below_start(scores: Sequence[AnyScore], what: str) -> None:
     """Warn about trained models that score lower than before training."""
     from raysent.evaluation import below_start
 
-    by_model: dict[str, list[float]] = {}
-    for score in scores:
-        by_model.setdefault(score.model, []).append(score.test)
-    for name, points in below_start({name: sum(found) / len(found) for name, found in by_model.items()}).items():
+    means = {name: mean(one.test for one in found.values()) for name, found in _by_model(scores).items()}
+    for name, points in below_start(means).items():
         messages.print(f"warning: {name} is {points:.2f} points below its start in {what}", soft_wrap=True)
 
 
@@ -328,13 +321,10 @@ def _print_scores(scores: Sequence[Score]) -> None:
 
     costs = {score.model: score.costs for score in scores}
     has_costs = any(cost != Costs() for cost in costs.values())
-    by_model: dict[str, dict[str, Score]] = {}
-    for score in scores:
-        by_model.setdefault(score.model, {})[score.task] = score
     accuracies = list(dict.fromkeys(score.task for score in scores if not score.is_correlation))
     correlations = list(dict.fromkeys(score.task for score in scores if score.is_correlation))
     rows = []
-    for model, found in by_model.items():
+    for model, found in _by_model(scores).items():
         means = [f"{mean(found[task].test for task in accuracies):.2f}"] if accuracies else []
         rows.append(
             (
@@ -365,14 +355,9 @@ def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
 
     For a task with classes instead of ratings, prints accuracy and F1 by a threshold.
     """
-    tasks = list(dict.fromkeys(score.task for score in scores))
-    by_model: dict[str, dict[str, SimilarityScore]] = {}
-    for score in scores:
-        by_model.setdefault(score.model, {})[score.task] = score
-    rows = [
-        (model, *(_similarity_text(found[task]) for task in tasks), found[tasks[0]].measure)
-        for model, found in by_model.items()
-    ]
+    found = _by_model(scores)
+    tasks = list(next(iter(found.values())))
+    rows = [(name, *map(_similarity_text, of.values()), of[tasks[0]].measure) for name, of in found.items()]
     print_table(["Pearson x 100, no probe", *tasks, "by"], rows)
 
 
@@ -383,13 +368,18 @@ def _similarity_text(score: SimilarityScore) -> str:
 
 def _print_mteb(scores: Sequence[MtebScore]) -> None:
     """Print main scores, a row per model and a column per task."""
-    measures = {score.task: score.measure for score in scores}
-    by_model: dict[str, dict[str, MtebScore]] = {}
-    for score in scores:
-        by_model.setdefault(score.model, {})[score.task] = score
-    rows = [(model, *(f"{found[task].test:.2f}" for task in measures)) for model, found in by_model.items()]
-    headings = [f"{task} {measure}" for task, measure in measures.items()]
+    found = _by_model(scores)
+    headings = [f"{one.task} {one.measure}" for one in next(iter(found.values())).values()]
+    rows = [(name, *(f"{one.test:.2f}" for one in of.values())) for name, of in found.items()]
     print_table([f"MTEB {scores[0].mteb_version}, main score x 100", *headings], rows)
+
+
+def _by_model(scores: Sequence[OneScore]) -> dict[str, dict[str, OneScore]]:
+    """Return the scores of each model by task."""
+    found: dict[str, dict[str, OneScore]] = {}
+    for score in scores:
+        found.setdefault(score.model, {})[score.task] = score
+    return found
 
 
 def ensemble_values(result: EnsembleResult, folder: Path) -> dict[str, Any]:

@@ -178,6 +178,15 @@ ModelArgument = Annotated[
         parser=opened_name,
     ),
 ]
+PredictingArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|MODEL",
+        help="Folder of a sweep, whose best model predicts, an ensemble, or a training or trial that was evaluated on "
+        "the task; also in s3://.",
+        parser=opened_name,
+    ),
+]
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a sweep or a training, also s3://BUCKET/FOLDER.", parser=opened)
 ]

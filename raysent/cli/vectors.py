@@ -17,9 +17,9 @@ from raysent.cli.options import (
     JsonOption,
     ModelArgument,
     ModelsArgument,
+    PredictingArgument,
     SetOption,
     arguments_of,
-    opened_name,
 )
 from raysent.errors import ExitCode
 
@@ -41,14 +41,7 @@ TextArgument = Annotated[
 
 
 def predict(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|MODEL",
-            help="Folder of a sweep, whose best model predicts, an ensemble, a training or a trial; also in s3://.",
-            parser=opened_name,
-        ),
-    ],
+    model: PredictingArgument,
     file: TextArgument = None,
     column: Annotated[
         list[str] | None,
