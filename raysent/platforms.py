@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 CPU_INFO = Path("/proc/cpuinfo")
 # The longest path of a socket, in bytes.
@@ -45,3 +49,19 @@ def trim_heap() -> bool:
         return False
     trim(0)
     return True
+
+
+@contextlib.contextmanager
+def signals_handled(handlers: Mapping[str, Callable[..., Any] | signal.Handlers]) -> Iterator[None]:
+    """Handle signals inside the block, by name, and afterwards as before.
+
+    Those that the system does not have are left out, and outside the main thread, which alone receives them, all are.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    known = {name: handler for name, handler in handlers.items() if is_main and hasattr(signal, name)}
+    before = {name: signal.signal(getattr(signal, name), handler) for name, handler in known.items()}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)

@@ -10,10 +10,10 @@ import contextlib
 import shutil
 import signal
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from raysent.cluster.jobs import SHIPPED_FOLDER, Jobs, Output, SubmittedSweep, s
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.errors import ArtifactError, CloudError
+from raysent.platforms import signals_handled
 from raysent.storage import atomic_write, open_folder, write_json
 from raysent.sweeps import Listener, Workers
 from raysent.sweeps.journal import EVENTS_VARIABLE
@@ -293,44 +294,24 @@ def _lasting(say: Say) -> Say:
     return show
 
 
-@contextlib.contextmanager
-def _closed_terminal_raises(error: type[BaseException]) -> Iterator[None]:
-    """Raise an error inside the block when the terminal is closed; only in the main thread."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
-        yield
-        return
+def _closed_terminal_raises(error: type[BaseException]) -> AbstractContextManager[None]:
+    """Raise an error inside the block when the terminal is closed."""
 
     def close(*_: object) -> None:
         raise error
 
-    before = signal.signal(signal.SIGHUP, close)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    return signals_handled({"SIGHUP": close})
 
 
-@contextlib.contextmanager
-def _uninterrupted(say: Say) -> Iterator[None]:
+def _uninterrupted(say: Say) -> AbstractContextManager[None]:
     """Ignore a first Ctrl-C inside the block, because what it would leave costs money. A second one ends the block.
 
     A closed terminal is ignored.
-
-    Does nothing outside the main thread, which alone receives Ctrl-C.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    before = signal.getsignal(signal.SIGINT)
 
     def ignore(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
         say("still cleaning up; Ctrl-C again leaves machines that cost money: 'raysent cluster down' ends them")
 
-    before = signal.signal(signal.SIGINT, ignore)
-    closed = signal.signal(signal.SIGHUP, signal.SIG_IGN) if hasattr(signal, "SIGHUP") else None
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if closed is not None:
-            signal.signal(signal.SIGHUP, closed)
+    return signals_handled({"SIGINT": ignore, "SIGHUP": signal.SIG_IGN})

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import tempfile
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +24,7 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from raysent.errors import ArtifactError, ConfigError
+from raysent.platforms import signals_handled
 from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
@@ -376,22 +375,12 @@ def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
     return {}
 
 
-@contextmanager
-def _signals_caught(session: Session) -> Iterator[None]:
-    """Stop cleanly on the first Ctrl-C, SIGTERM or closed terminal, at once on the second; in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _signals_caught(session: Session) -> AbstractContextManager[None]:
+    """Stop cleanly on the first Ctrl-C, SIGTERM or closed terminal, at once on the second."""
 
     def handle(*_: Any) -> None:
         if session.is_interrupted:
             raise KeyboardInterrupt
         session.is_interrupted = True
 
-    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    before = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return signals_handled(dict.fromkeys(("SIGINT", "SIGTERM", "SIGHUP"), handle))
