@@ -12,6 +12,7 @@ predictions.py      members' log-probabilities and their targets
 pools.py            pools and regressions: [members, rows, classes] -> [rows, classes]
 methods/            how a combination is fitted; one file per family
 cross_fitting.py    out-of-fold predictions
+calibration.py      temperatures, and thresholds below which a row stays unanswered
 measures.py         scores with intervals, calibration, diversity
 task_ensemble.py    members' records of one task -> the ensemble on it
 selection.py        which models are members: by cost and score, or by what each adds to the others
@@ -24,6 +25,7 @@ label_curves.py     scores against the number of labels
 labelling.py        which rows to label next, and which labels are suspected
 front.py            score against the time to encode: a student beside its teachers, an ensemble and its members
 ensemble.py         the saved ensemble as an encoder
+predictor.py        what predicts new rows of a task: an ensemble, or a single model by its record
 """
 
 from __future__ import annotations
