@@ -21,7 +21,7 @@ from raysent.evaluation.members import ensemble_members, folder_name, model_key
 from raysent.evaluation.records import read_record, record_folder
 from raysent.models import load as load_model
 from raysent.models.schemes import is_scheme_name
-from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder
+from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder, WithoutVectors
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import BEST_FOLDER, ENSEMBLE_FILE, EVALUATION_FOLDER
 
@@ -142,7 +142,7 @@ def load_ensemble(folder: Path) -> Ensemble:
     return Ensemble(members, folder=folder, result=result)
 
 
-class TaskModels(SentenceEncoder):
+class TaskModels(WithoutVectors):
     """Several models, each of which predicts a task of its own."""
 
     def __init__(self, folder: Path, models: Mapping[str, SentenceEncoder]) -> None:
@@ -158,15 +158,6 @@ class TaskModels(SentenceEncoder):
     def cannot_encode(self) -> str:
         """Why it has no vectors."""
         return f"{address_of(self._folder)}: cannot encode, as it has a model for each of {', '.join(self._models)}"
-
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
-        """Refuse to encode; raises a `ConfigError`."""
-        del sentences, batch_size
-        raise ConfigError(self.cannot_encode)
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Refuse, as `encode_texts`."""
-        raise ConfigError(self.cannot_encode)
 
 
 def load_predicting(name: str | Path) -> SentenceEncoder:

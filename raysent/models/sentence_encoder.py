@@ -393,6 +393,19 @@ class JoinedEncoders(SentenceEncoder):
             encoder.use_device(device)
 
 
+class WithoutVectors(SentenceEncoder):
+    """A model that predicts tasks and has no vectors; `cannot_encode` says why."""
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Refuse to encode; raises a `ConfigError`."""
+        del sentences, batch_size
+        raise ConfigError(self.cannot_encode)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Refuse, as `encode_texts`."""
+        raise ConfigError(self.cannot_encode)
+
+
 class EvaluationMetrics:
     """What evaluators measured, by the evaluator's name.
 

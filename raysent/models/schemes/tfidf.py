@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raysent.errors import ConfigError, did_you_mean
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import WithoutVectors
 from raysent.storage import content_key
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _analyzer(rest: str) -> str:
     return name
 
 
-class LexicalModel(SentenceEncoder):
+class LexicalModel(WithoutVectors):
     """A model whose features are those of a task's own texts.
 
     Attributes:
@@ -87,20 +87,3 @@ class LexicalModel(SentenceEncoder):
         vectorizer = self.vectorizer({word: place for place, word in enumerate(words)})
         vectorizer.idf_ = arrays["idf"].astype(np.float64)
         return vectorizer
-
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
-        """Refuse to encode.
-
-        Raises:
-            ConfigError: Always.
-        """
-        del sentences, batch_size
-        raise ConfigError(self.cannot_encode)
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Refuse, as `encode_texts`.
-
-        Raises:
-            ConfigError: Always.
-        """
-        raise ConfigError(self.cannot_encode)
