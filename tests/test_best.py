@@ -179,6 +179,7 @@ def test_sentences_follow_the_paired_difference(tmp_path):
     for interval, text in (
         ((0.5, 3.0), f"it is better than {simple.title} alone"),
         ((-3.0, -0.5), f"{simple.title} alone is better on these rows"),
+        ((0.0, 0.0), f"{simple.title} alone is as good"),
         ((-1.0, 1.0), f"{simple.title} alone is nearly as good"),
         ((-9.0, 9.0), f"these rows show no difference from {simple.title} alone"),
     ):

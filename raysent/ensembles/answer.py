@@ -196,6 +196,8 @@ def _verdict(taken: Candidate, simple: Candidate) -> str:
     faster = f" and {times} faster" if ratio >= _FASTER else ""
     if high < 0:
         return f"{simple.title} alone is better on these rows{faster}"
+    if low == high:
+        return f"{simple.title} alone is as good{faster}"
     if high <= _SMALL_POINTS:
         return f"{simple.title} alone is nearly as good{faster}"
     return f"these rows show no difference from {simple.title} alone" + (f", which is{faster[4:]}" if faster else "")

@@ -48,6 +48,8 @@ def test_own_table_becomes_a_served_classifier(user, until):
     texts = ["The hotel by the rose was easy.", "The train by the oath was rude."]
     loaded = f"import raysent; print(raysent.load('runs/both').predict({texts!r}))"
     assert user.python(loaded).strip() == "['positive', 'negative']"
+    # What the sweep says to take needs no ensemble of one's own.
+    assert user.python(loaded.replace("runs/both", "runs/first")).strip() == "['positive', 'negative']"
     probabilities = json.loads(user.python(loaded.replace(f"predict({texts!r})", f"predict_proba({texts!r}).tolist()")))
     (user.folder / "new.txt").write_text("\n".join(texts) + "\n")
     (user.folder / "new.csv").write_text("id,text\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
