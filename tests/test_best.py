@@ -52,9 +52,16 @@ def restated(candidates, labels, *, prefer):
         drawn = [np.dot(row, np.subtract(right[one], right[other])) / len(labels) for row in counts]
         return np.mean(right[one]) - np.mean(right[other]), np.percentile(drawn, 2.5), np.std(drawn)
 
+    def is_likelier(one, other):
+        gains = [candidates[one].held_out[row, label] - candidates[other].held_out[row, label]
+                 for row, label in enumerate(labels)]  # fmt: skip
+        return np.percentile([np.dot(row, gains) / len(labels) for row in counts], 2.5) > 0
+
     majority, models = len(candidates) - 1, range(len(candidates) - 1)
     best = sorted(models, key=lambda place: (-np.mean(right[place]), loss[place]))[0]
-    if len(labels) >= MIN_POOL_ROWS and all(difference(place, majority)[1] <= 0 for place in models):
+    if len(labels) >= MIN_POOL_ROWS and all(
+        difference(place, majority)[1] <= 0 and not is_likelier(place, majority) for place in models
+    ):
         return majority
     taken = best if difference(best, 1)[1] > 0 else 1
     if prefer is None:

@@ -126,7 +126,7 @@ class Answer(StrictModel):
         elif beside:
             scored += f": {_signed(beside[0].behind)}, so {_verdict(found, beside[0])}"
         if self.over_majority is not None and self.over_majority.interval[0] <= 0:
-            scored += "; these are too few rows to show that anything is better than the most frequent class"
+            scored += "; on validation no model is better than the most frequent class by an interval"
         return scored
 
 
