@@ -444,8 +444,6 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         else:
             results.print()
             print_ensemble(evaluation.result)
-            for curve in evaluation.curves:
-                results.print(curve.sentence, soft_wrap=True)
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
         results.print()
         for line in answer_lines(ended.answers):
