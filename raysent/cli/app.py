@@ -24,7 +24,7 @@ import typer.core
 from raysent import __version__
 from raysent.cli import evaluate, machines, models, papers, sweep, vectors
 from raysent.cli.options import as_typed
-from raysent.errors import ExitCode, RaysentError, did_you_mean
+from raysent.errors import ConfigError, ExitCode, RaysentError, did_you_mean
 from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
 
 # What every mistake in a command line is: typer may keep click, whose class it is, under another name.
@@ -97,12 +97,20 @@ class _Command(typer.core.TyperCommand):
     """A command; an error of the library that begins with an argument begins with the option that was typed."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command.
+
+        Raises:
+            ConfigError: If `--set` names an argument that has an option.
+        """
+        flags = [flag for parameter in self.params for flag in parameter.opts if flag.startswith("--")]
+        options = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+        for text in ctx.params.get("overrides") or ():
+            name, _, value = text.partition("=")
+            if name in options and name != "seed":  # a run has a seed too
+                raise ConfigError(f"--set {text}: has an option of its own; write {options[name]} {value}")
         try:
             return super().invoke(ctx)
         except RaysentError as error:
-            flags = [flag for parameter in self.params for flag in parameter.opts if flag.startswith("--")]
-            options = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
             raise type(error)(as_typed(str(error), options)) from None
 
 
