@@ -141,6 +141,7 @@ SPACES = [
 ]  # fmt: skip
 
 OPTIONS = [
+    Case("argument that has an option", "ensemble tfidf --task rows.csv --set output=x", r"--set output=x: has an option of its own; write --output x"),
     Case("--set without a value", f"{SWEEP} --set seed", r"--set seed: must be NAME=VALUE, as in --set training.batch_size=200"),
     Case("--set of an unknown name", f"{SWEEP} --set training.bach_size=3", r"--set training.bach_size=3: unknown name; did you mean 'batch_size'\?"),
     Case("--set that is no YAML", f"{SWEEP} --set seed=[1", r"--set seed=\[1: the value is not valid YAML: .*; quote it"),

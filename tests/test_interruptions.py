@@ -62,6 +62,9 @@ cost: {{usd_per_hour: {USD_PER_HOUR}, poll: 1s, interruptions_per_hour: {INTERRU
 """
 
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
+
+
 @pytest.fixture(scope="module")
 def head() -> Iterator[Any]:
     """A head without cores."""
@@ -83,7 +86,6 @@ def cluster(head: Any) -> Any:
 
 @pytest.mark.journey
 @pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
 def test_ray_train_workers_save_twice_before_their_node_ends(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,7 +174,7 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Folder of a training, a trial or an ensemble, also in s3://; or hash:DIM, st:PATH or hf:PATH.",
+        help="Folder of a sweep, a training, a trial or an ensemble, also in s3://; or hash:DIM, st:PATH or hf:PATH.",
         parser=opened_name,
     ),
 ]
