@@ -10,7 +10,7 @@ import pytest
 import torch
 from command import CommandLine
 from reference import hamming
-from tiny_run import tiny_run
+from tiny_run import tiny_run, write_corpus
 from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.data.pairs import Pairs
@@ -233,6 +233,15 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     changes = {"postprocessing": {"remove_component": True, "num_sentences": 60}, "training__max_steps": 6}
     fit(tiny_run(folder, **changes), folder / "run")
     return folder
+
+
+def test_sentences_that_all_stand_alone_train_a_code(tmp_path: Path) -> None:
+    """None has a related one: the ranking of related sentences is chance, and the run goes on."""
+    write_corpus(tmp_path, num_documents=80, num_sentences=1)
+    encoder = {"type": "bag", "embedding": {"dim": 6}}
+    code = Autoencoder(bits=8).model_dump(mode="json")
+    ended = fit(tiny_run(tmp_path, encoder=encoder, code=code, objective={"type": "reconstruction"}), tmp_path / "run")
+    assert (ended.status, ended.metrics["related_auc"]) == ("finished", 0.5)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -14,6 +14,7 @@ computed at every report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -47,6 +48,8 @@ Predict = Callable[[AnyBatch], npt.NDArray[np.float64]]
 """A batch of pairs -> the predicted score of each."""
 
 _BATCH = 128
+# What metrics are of texts that have no case for them.
+_CHANCE = {"related_auc": 0.5}
 
 
 class HeldOut:
@@ -63,13 +66,15 @@ class HeldOut:
         self.batches = make
 
     def objective_metrics(self, score: Score) -> dict[str, float]:
-        """Return each metric's mean over all cases."""
+        """Return each metric's mean over all cases; chance where a text has none, such as related sentences."""
         totals: dict[str, tuple[float, int]] = {}
         for batch in self.batches():
             for name, (total, count) in score(batch).items():
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
-        return {name: total / count if count else float("nan") for name, (total, count) in totals.items()}
+        return {
+            name: total / count if count else _CHANCE.get(name, math.nan) for name, (total, count) in totals.items()
+        }
 
     def prediction_metrics(self, predict: Predict) -> dict[str, float]:
         """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
