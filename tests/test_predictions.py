@@ -22,8 +22,9 @@ from tables import write_table
 from raysent import predict
 from raysent.data.vocabulary import WordVectors
 from raysent.ensembles import combine
+from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.task_ensemble import calibration_of
-from raysent.errors import ConfigError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task_files import OwnTask
@@ -286,3 +287,11 @@ def test_killed_command_leaves_no_file_and_another_writes_the_whole(saved, tmp_p
         predict(saved / "own", file, output=again, progress=False)
     assert output.read_bytes() == (tmp_path / "other.csv").read_bytes()
     assert output.read_bytes().count(b"\n") == 1001
+
+
+def test_an_answer_that_was_not_finished_is_one_line(tmp_path: Path) -> None:
+    """A sweep that is killed while its answer is saved has a folder of it without what it is."""
+    (tmp_path / "run" / "best" / "evaluation").mkdir(parents=True)
+    (tmp_path / "run" / "sweep.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"run: a sweep without a model to take; finish it with 'raysent resume "):
+        load_predicting(tmp_path / "run")

@@ -171,8 +171,10 @@ def load_predicting(name: str | Path) -> SentenceEncoder:
     folder = open_folder(name)
     place = folder / BEST_FOLDER if (folder / BEST_FOLDER).is_dir() else folder
     of_tasks = {path.parent.name: path.parent for path in sorted(place.glob(f"*/{ENSEMBLE_FILE}"))}
-    if (place / ENSEMBLE_FILE).is_file() or not of_tasks:
+    if (place / ENSEMBLE_FILE).is_file():
         return load_model(place)
+    if not of_tasks:  # no answer, or one that was not finished
+        return load_model(folder)
     models = TaskModels(place, {task: load_model(path) for task, path in of_tasks.items()})
     models.source = address_of(place)
     return models
