@@ -46,7 +46,7 @@ def _waits_for_text(process: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads from /proc what a process waits for")
-@pytest.mark.usefixtures("hangups")
+@pytest.mark.usefixtures("hangups", "ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_to_stop_a_command_is_one_line(number: int, tmp_path: Path) -> None:
     """A command that waits for text: exit code 130, and no file."""
@@ -105,6 +105,7 @@ def test_sigterm_while_ray_starts_interrupts_and_its_handler_goes(monkeypatch: p
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The block is interrupted; whatever it raises then, the line says what ended and how to go on."""
     monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
@@ -119,6 +120,7 @@ def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeyp
         pass
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_head_that_no_longer_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would end the process with a paragraph and exit code 1; a head that comes back in time is no error."""
     monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
