@@ -187,9 +187,9 @@ def test_sweep_dry_run_json_is_one_object(raysent_, place):
 
 def test_sweep_dry_run_names_the_choice_that_cannot_be_replayed(raysent_, place, monkeypatch):
     """In the plan and in its JSON."""
-    monkeypatch.setattr("raysent.sweeps.samplers.optuna_samplers.takes_seed", lambda *_: False)
-    typed = ["sweep", "space.yaml", "--dry-run", "--set", "limits.sampler={type: optuna, name: TPESampler}"]
-    reason = "limits.sampler: optuna: TPESampler of Optuna takes no seed"
+    monkeypatch.setattr("raysent.sweeps.samplers.optuna_samplers.TPE.replay_problem", "takes no seed", raising=False)
+    typed = ["sweep", "space.yaml", "--dry-run"]
+    reason = "limits.sampler: tpe: takes no seed"
     assert f"the same seed would not give the same trials: {reason}" in raysent_(*typed).out
     assert json.loads(raysent_(*typed, "--json").out)["not_replayable"] == reason
 

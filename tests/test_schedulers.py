@@ -1,17 +1,15 @@
-"""Schedulers: the contract of every one that is found, ASHA, and those of Optuna and Ray Tune by name."""
+"""Schedulers: the contract of every one that is found, and ASHA."""
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import numpy as np
-import optuna
 import pytest
 
 from raysent.config import parse_yaml
-from raysent.errors import ConfigError, TrainingError
+from raysent.errors import ConfigError
 from raysent.sweeps.components import replay_problem
 from raysent.sweeps.schedulers import SCHEDULERS, make_scheduler, rungs_of
 from raysent.sweeps.schedulers.asha import Rung
@@ -26,22 +24,7 @@ search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
 limits: {scheduler: %s, rung_unit: %s}
 cost: {usd_per_hour: 1.0}
 """
-# Settings of the schedulers that need some; every other one is tested as it is.
-SETTINGS = {
-    "optuna": [
-        "{type: optuna, name: MedianPruner, options: {n_startup_trials: 1}}",
-        "{type: optuna, name: SuccessiveHalvingPruner}",
-        "{type: optuna, name: HyperbandPruner, options: {max_resource: 9}}",
-        "{type: optuna, name: PercentilePruner, options: {percentile: 50.0, n_startup_trials: 1}}",
-        "{type: optuna, name: ThresholdPruner, options: {lower: -0.5, upper: 0.5}}",
-        "{type: optuna, name: PatientPruner, options: {wrapped_pruner: {name: MedianPruner}, patience: 0}}",
-    ],
-    "tune": [
-        "{type: tune, name: MedianStoppingRule, options: {time_attr: training_iteration, grace_period: 1, min_samples_required: 1}}",
-        "{type: tune, name: ASHAScheduler, options: {max_t: 9, reduction_factor: 2, brackets: 3}}",
-    ],
-}
-CHOICES = [choice for name in SCHEDULERS for choice in SETTINGS.get(name, [name])]
+CHOICES = list(SCHEDULERS)
 NUM_REPORTS = 9
 
 
@@ -85,10 +68,8 @@ def test_scheduler_keeps_good_trials_and_stops_some(choice, metric):
     sign = 1.0 if metric == "context_accuracy" else -1.0
     reached = _trained(make_scheduler(_space(choice, metric=metric), seed=1), sign=sign)
     best = max(range(12), key=lambda number: random.Random(number).gauss(0, 1))
-    if "Threshold" not in choice:
-        assert reached[f"{best:04d}"] == NUM_REPORTS
-    # A patient pruner waits for a trial that no longer improves; these do.
-    assert (min(reached.values()) < NUM_REPORTS) == (choice != "none" and "Patient" not in choice)
+    assert reached[f"{best:04d}"] == NUM_REPORTS
+    assert (min(reached.values()) < NUM_REPORTS) == (choice != "none")
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -131,23 +112,6 @@ def test_scheduler_takes_the_end_of_a_trial_that_never_reported(choice):
     assert _report(scheduler, _trial(2), 0.2) in (True, False)
 
 
-def test_scheduler_draws_what_its_seed_the_trial_and_the_report_give(monkeypatch):
-    """A pruner that draws from the global generators draws the same again, and otherwise with another seed."""
-
-    class CoinPruner(optuna.pruners.BasePruner):
-        def prune(self, study, trial):
-            return random.random() + np.random.random() < 1.0  # noqa: NPY002
-
-    monkeypatch.setattr(optuna.pruners, "CoinPruner", CoinPruner, raising=False)
-    space = _space("{type: optuna, name: CoinPruner}")
-    first, again, other = (_trained(make_scheduler(space, seed=seed), num=40) for seed in (1, 1, 2))
-    assert first == again != other
-    assert len(set(first.values())) > 2
-    space = _space("{type: tune, name: ASHAScheduler, options: {max_t: 9, reduction_factor: 2, brackets: 3}}")
-    first, other = (_trained(make_scheduler(space, seed=seed), num=40) for seed in (1, 2))
-    assert first != other
-
-
 def test_make_scheduler_names_the_setting_that_is_wrong():
     """Also for a space that was changed after it was read."""
     space = _space("asha")
@@ -158,12 +122,11 @@ def test_make_scheduler_names_the_setting_that_is_wrong():
 
 
 def test_rungs_are_those_of_the_scheduler():
-    """Powers of ASHA's factor, every report of the others, none where nothing is stopped."""
+    """Powers of ASHA's factor; none where nothing is stopped."""
     asha = "{type: asha, reduction_factor: 2, grace_reports: 3}"
     found = {choice: rungs_of(make_scheduler(_space(choice), seed=0), num_reports=20) for choice in (asha, "none")}
     assert found == {asha: [3, 6, 12], "none": []}
     assert rungs_of(make_scheduler(_space(asha), seed=0), num_reports=12) == [3, 6]
-    assert rungs_of(make_scheduler(_space("{type: optuna, name: NopPruner}"), seed=0), num_reports=4) == [1, 2, 3]
 
 
 def test_asha_keeps_the_best_third_at_rungs():
@@ -293,128 +256,14 @@ def test_rung_replaces_the_score_of_the_trial_itself():
     assert (rung.weight(3), rung.weight()) == (3.0, 8.0)
 
 
-class Recorder:
-    """A scheduler of Ray Tune's that keeps the calls that it receives, without the controller of each."""
-
-    def __init__(self) -> None:
-        self.calls = []
-
-    def __getattr__(self, name):
-        def receive(tune, trial, *result):
-            assert (tune.get_live_trials(), tune.get_trials()) == ([], [])
-            self.calls.append((name, trial.trial_id, trial.config, trial.status, *result))
-            return "STOP" if result and result[0]["context_accuracy"] < 0 else "CONTINUE"
-
-        return receive
-
-
-@pytest.mark.parametrize("status", ["finished", "stopped", "failed", "nan"])
-def test_tune_scheduler_receives_the_calls_that_tune_makes(status):
-    """A trial is added once, each result has Tune's names, the last one ends it, and only a failure is reported."""
-    scheduler = make_scheduler(_space("{type: tune, name: FIFOScheduler}"), seed=0)
-    scheduler._scheduler = Recorder()
-    trial = _trial(3)
-    assert _report(scheduler, trial, 0.5, usd=0.25)
-    trial.index, score = NUM_REPORTS - 2, -0.5
-    decision = scheduler.on_report(replace(trial, index=NUM_REPORTS - 1), score=score)
-    assert decision == (False, "stopped by FIFOScheduler after report 8")
-    assert scheduler.on_report(replace(trial, index=8), score=math.nan) == (False, "its score is not a number")
-    assert scheduler.on_report(replace(trial, index=NUM_REPORTS), score=0.75) == (True, "")
-    trial.status = status
-    scheduler.complete(trial)
-    scheduler.complete(trial)
-    known = (trial.name, trial.params, "RUNNING")
-
-    def result(index, score):
-        return {"context_accuracy": score, "training_iteration": index, "time_total_s": 10.0, "usd": 0.25}
-
-    assert scheduler._scheduler.calls == [
-        ("on_trial_add", *known),
-        ("on_trial_result", *known, result(1, 0.5)),
-        ("on_trial_result", *known, result(8, -0.5)),
-        ("on_trial_complete", *known, result(9, 0.75)),
-        *([("on_trial_error", *known)] if status in ("failed", "nan") else []),
-    ]
-
-
-def test_optuna_pruner_keeps_trials_as_a_study_does():
-    """One trial of the study for each of the sweep, with its reports, and its state when it has ended."""
-    scheduler = make_scheduler(_space("{type: optuna, name: ThresholdPruner, options: {lower: 0.0}}"), seed=0)
-    ends = [("finished", 0.5), ("stopped", 0.4), ("failed", 0.3), ("nan", 0.2), ("finished", None), ("stopped", None)]
-    for number, (status, score) in enumerate(ends):
-        trial = _trial(number)
-        assert _report(scheduler, trial, 0.1)
-        assert _report(scheduler, trial, 0.2)
-        trial.status, trial.metrics = status, {"context_accuracy": score}
-        scheduler.complete(trial)
-    states = [(trial.state.name, trial.value, trial.intermediate_values) for trial in scheduler._study.trials]
-    reports = {1: 0.1, 2: 0.2}
-    # Optuna takes a pruned trial's last report for its value.
-    assert states == [
-        ("COMPLETE", 0.5, reports),
-        ("PRUNED", 0.2, reports),
-        ("FAIL", None, reports),
-        ("FAIL", None, reports),
-        ("FAIL", None, reports),
-        ("PRUNED", 0.2, reports),
-    ]
-
-
-def test_optuna_pruner_names_itself_in_its_reason():
-    """The pruner and the report; a score that is not a number has a reason of its own."""
-    scheduler = make_scheduler(_space("{type: optuna, name: ThresholdPruner, options: {lower: 0.0}}"), seed=0)
-    trial = _trial(0)
-    trial.index, trial.num_reports = 2, NUM_REPORTS
-    assert scheduler.on_report(trial, score=-1.0) == (False, "pruned by ThresholdPruner after report 2")
-    trial.index = 3
-    assert scheduler.on_report(trial, score=math.nan) == (False, "its score is not a number")
-
-
-def test_hyperband_of_optuna_assigns_brackets_by_the_name_of_the_space():
-    """Every time the same for one name, and not the same for all names."""
-    space = _space("{type: optuna, name: HyperbandPruner, options: {max_resource: 9, reduction_factor: 2}}")
-    reached = [
-        _trained(make_scheduler(space.model_copy(update={"name": name}), seed=0)) for name in ("a", "a", "b", "c", "d")
-    ]
-    assert reached[0] == reached[1]
-    assert any(one != reached[0] for one in reached)
-
-
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
         ("ashaa", r"^s.yaml:5: limits.scheduler: unknown scheduler; did you mean 'asha'\?$"),
         ("{type: asha, reduction_factor: 1}", r"limits.scheduler.reduction_factor: must be greater than or equal to 2; given 1"),
-        ("{type: optuna, name: Median}", r"name: no class Median in optuna.pruners; did you mean 'MedianPruner'\?$"),
-        (
-            "{type: optuna, name: MedianPruner, options: {n_startup: 5}}",
-            r"options.n_startup: unknown option of MedianPruner; did you mean 'n_startup_trials'\?$",
-        ),
-        ("{type: optuna, name: MedianPruner, options: {n_startup_trials: -1}}", r"options: MedianPruner: Number of startup"),
-        ("{type: optuna, name: optuna.samplers.RandomSampler}", r": optuna.samplers.RandomSampler: must be a pruner of Optuna's; see optuna.pruners$"),
-        (
-            "{type: tune, name: PopulationBasedTraining}",
-            r"limits.scheduler: PopulationBasedTraining: must decide on results alone, as ASHAScheduler and "
-            r"MedianStoppingRule do; other schedulers pause trials, copy their weights or change their resources$",
-        ),
-        ("{type: tune, name: HyperBandScheduler}", r"HyperBandScheduler: must decide on results alone"),
-        ("{type: tune, name: ray.tune.TuneConfig}", r"ray.tune.TuneConfig: must decide on results alone"),
-        ("{type: tune, name: MedianStoppingRule, options: {hard_stop: false}}", r": options.hard_stop: must be true; trials are not paused$"),
-        ("{type: tune, name: ASHAScheduler, options: {metric: loss}}", r": options: must not give metric or mode; the space's metric is used$"),
-        ("{type: tune, name: ASHAScheduler, options: {max_t: 0}}", r"options: ASHAScheduler: Max \(time_attr\) not valid!$"),
     ],
 )  # fmt: skip
 def test_a_wrong_scheduler_is_one_line_before_anything_starts(choice, message):
     """File, line, the setting and what it should be, when the space is read."""
     with pytest.raises(ConfigError, match=message):
         _space(choice)
-
-
-def test_a_tune_scheduler_that_pauses_trials_is_refused_when_it_does():
-    """Nothing else than stopping is done to a trial."""
-    scheduler = make_scheduler(_space("{type: tune, name: FIFOScheduler}"), seed=0)
-    scheduler._scheduler.on_trial_result = lambda *_: "PAUSE"
-    with pytest.raises(
-        TrainingError, match="limits.scheduler: FIFOScheduler decided PAUSE; it must decide CONTINUE or"
-    ):
-        _report(scheduler, _trial(0), 0.5)

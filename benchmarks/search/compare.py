@@ -28,12 +28,11 @@ from benchmarks.search.replay import (
 BUDGETS = (0.1, 0.2, 0.4)
 MEMBERS, PART, METRIC, NUM_RESAMPLES = 6, 0.99, "probe_200", 2000
 ASHA = {"scheduler": {"type": "asha", "reduction_factor": 3}}
-TUNE_ASHA = {"scheduler": {"type": "tune", "name": "ASHAScheduler", "options": {"reduction_factor": 3}}}
 BASELINE = "random, stratified"
 POLICIES = (
     Policy("random without stopping", METRIC, {"sampler": "random", "scheduler": "none"}, stratified=False),
     Policy(BASELINE, METRIC, {"sampler": "random", **ASHA}),
-    Policy("Tune + Optuna + ASHA", METRIC, TUNE_ASHA, stratified=False, sampler=PlainOptuna),
+    Policy("Optuna + ASHA", METRIC, ASHA, stratified=False, sampler=PlainOptuna),
     Policy("raysent", METRIC, {"sampler": "tpe", **ASHA}),
 )
 

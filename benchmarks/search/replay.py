@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 
 from benchmarks.search.evaluation import TASKS
 from benchmarks.search.trials import NUM_REPORTS, table_space
 from raysent.storage import load_arrays
-from raysent.sweeps.components import NamedClass
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.samplers import Sampler
-from raysent.sweeps.samplers.optuna_samplers import AnyOptunaSampler
+from raysent.sweeps.samplers.optuna_samplers import OptunaSampler, direction_of
 from raysent.sweeps.space import Choice, Domain, EvaluationConfig, Limits, Params, SearchSpace
 from raysent.sweeps.trial import Status
 
@@ -129,11 +129,17 @@ class Policy:
     sampler: Callable[[SearchSpace, int], Sampler] | None = None
 
 
-class PlainOptuna(AnyOptunaSampler):
+class PlainOptuna(OptunaSampler):
     """Optuna's TPE with its own defaults, that learns of stopped trials as in Ray Tune's `OptunaSearch`."""
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
-        super().__init__(space, NamedClass(name="TPESampler"), seed=seed)
+        super().__init__(space, None, seed=seed)
+        self._study = optuna.create_study(direction=direction_of(space))
+        self._sampler = optuna.samplers.TPESampler(seed=seed)
+
+    def optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:  # noqa: ARG002 - it has a seed of its own
+        """Return the one sampler of the search."""
+        return self._sampler
 
     def complete(self, number: int, *, status: str, score: float | None) -> None:
         """Pass the last score to Optuna, also of a trial that was stopped."""

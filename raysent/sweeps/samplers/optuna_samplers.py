@@ -1,10 +1,6 @@
-"""Samplers of Optuna's, through its ask-and-tell interface: four with fitting settings, and any other by its name.
+"""Four samplers of Optuna's, through its ask-and-tell interface: `tpe`, `random`, `qmc` and `gp`.
 
-    limits: {sampler: tpe}
-    limits: {sampler: {type: optuna, name: CmaEsSampler, options: {sigma0: 0.2}}}
-
-The four named ones are seeded for each draw from (sweep seed, trial number, attempt) and carry no random state from
-draw to draw. Any other is made once, seeded from the sweep's seed, and a resumed sweep repeats its draws.
+Each is seeded for each draw from (sweep seed, trial number, attempt) and carries no random state from draw to draw.
 """
 
 from __future__ import annotations
@@ -13,18 +9,17 @@ import copy
 import heapq
 import warnings
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from raysent.config import StrictModel
-from raysent.errors import ConfigError
-from raysent.sweeps.components import NamedClass, NoSettings, make, takes_seed
+from raysent.sweeps.components import NoSettings
 from raysent.sweeps.space.space import Choice, Domain, Params, SearchSpace
 from raysent.sweeps.trial import derived_seed
 
@@ -96,22 +91,19 @@ class OptunaSampler:
 
     Attributes:
         Config: The settings.
-        storage: Makes the storage of its study.
-        has_labels: Whether Optuna sees a choice's labels; else their positions, which compare whatever the labels are.
     """
 
     Config: ClassVar[type[StrictModel]] = NoSettings
-    storage: ClassVar[Callable[[], BaseStorage]] = Window
-    has_labels: ClassVar[bool] = False
 
     def __init__(self, space: SearchSpace, config: Any, *, seed: int) -> None:
         self._space, self._config, self._seed = space, config, seed
+        # Optuna sees the positions of a choice's labels, which compare whatever the labels are.
         self._distributions = {
-            name: distribution_of(domain, has_labels=self.has_labels) for name, domain in space.domains.items()
+            name: distribution_of(domain, has_labels=False) for name, domain in space.domains.items()
         }
         self._study = optuna.create_study(
             study_name=space.name,
-            storage=type(self).storage(),
+            storage=Window(),
             direction=direction_of(space),
             sampler=optuna.samplers.RandomSampler(seed=0),
         )
@@ -136,15 +128,17 @@ class OptunaSampler:
             if _key(params) not in self._seen and self._space.violated(params) is None:
                 self._keep(number, trial, params)
                 return params, attempt
-            self._tell(trial, state=TrialState.FAIL)
+            self._study.tell(trial, state=TrialState.FAIL)
         return None
 
     def replay(self, number: int, params: Params, *, attempts: int) -> None:
         """Take recorded parameters, with the study as it was after their draw."""
         for attempt in range(1, attempts):
             trial, _ = self._draw_stratified(number, attempt)
-            self._tell(trial, state=TrialState.FAIL)
-        self._keep(number, self._redraw(number, params, attempt=attempts), params)
+            self._study.tell(trial, state=TrialState.FAIL)
+        self._study.enqueue_trial({name: self._stored(name, value) for name, value in params.items()})
+        trial, _ = self._draw(number, attempts)
+        self._keep(number, trial, params)
 
     def on_report(self, number: int, *, index: int, score: float, usd: float = 0.0) -> None:  # noqa: ARG002
         """Report a score to Optuna, whose samplers know no cost."""
@@ -154,9 +148,9 @@ class OptunaSampler:
         """Tell Optuna how a trial ended: one that was stopped counts by its last report, a failed one not at all."""
         trial = self._asked.pop(number)
         if status == "finished" and score is not None:
-            self._tell(trial, score)
+            self._study.tell(trial, score)
         else:
-            self._tell(trial, state=TrialState.PRUNED if status == "stopped" else TrialState.FAIL)
+            self._study.tell(trial, state=TrialState.PRUNED if status == "stopped" else TrialState.FAIL)
 
     @property
     def num_startup(self) -> int:
@@ -185,25 +179,17 @@ class OptunaSampler:
             for name, domain in self._space.domains.items():
                 if self._space.is_active(name, params):
                     params[name] = drawn = _suggest(trial, name, self._distributions[name])
-                    if isinstance(domain, Choice) and not self.has_labels:
+                    if isinstance(domain, Choice):
                         params[name] = list(domain.options)[drawn]
         return trial, params
 
-    def _redraw(self, number: int, params: Params, *, attempt: int) -> optuna.trial.Trial:
-        self._study.enqueue_trial({name: self._stored(name, value) for name, value in params.items()})
-        trial, _ = self._draw(number, attempt)
-        return trial
-
     def _stored(self, name: str, value: Any) -> Any:
         domain = self._space.domains[name]
-        return list(domain.options).index(value) if isinstance(domain, Choice) and not self.has_labels else value
+        return list(domain.options).index(value) if isinstance(domain, Choice) else value
 
     def _keep(self, number: int, trial: optuna.trial.Trial, params: Params) -> None:
         self._asked[number] = trial
         self._seen.add(_key(params))
-
-    def _tell(self, trial: optuna.trial.Trial, value: float | None = None, *, state: TrialState | None = None) -> None:
-        self._study.tell(trial, value, state=state)
 
 
 class TPE(OptunaSampler):
@@ -268,60 +254,6 @@ class GaussianProcess(OptunaSampler):
         return optuna.samplers.GPSampler(seed=seed, n_startup_trials=self.num_startup, independent_sampler=independent)
 
 
-class AnyOptunaSampler(OptunaSampler):
-    """Any sampler of Optuna's by its class name, with its own options."""
-
-    Config: ClassVar[type[StrictModel]] = NamedClass
-    storage: ClassVar[Callable[[], BaseStorage]] = InMemoryStorage
-    has_labels: ClassVar[bool] = True
-
-    def __init__(self, space: SearchSpace, config: NamedClass, *, seed: int) -> None:
-        super().__init__(space, config, seed=seed)
-        self._sampler = self._make()
-        self._is_exhausted = False
-        if not takes_seed(config, optuna.samplers):
-            self.replay_problem = f"{config.name} of Optuna takes no seed"
-        self._try_draw()
-
-    def optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:  # noqa: ARG002 - it has a seed of its own
-        """Return the one sampler of the sweep."""
-        return self._sampler
-
-    def ask(self, number: int) -> tuple[Params, int] | None:
-        """Return parameters, unless the sampler says that there are no more."""
-        return None if self._is_exhausted else super().ask(number)
-
-    def _make(self) -> optuna.samplers.BaseSampler:
-        made = make(self._config, optuna.samplers, seed=derived_seed(self._seed, "sampler"))
-        if not isinstance(made, optuna.samplers.BaseSampler):
-            raise ConfigError(f"{self._config.name}: must be a sampler of Optuna's; see optuna.samplers")
-        return made
-
-    def _try_draw(self) -> None:
-        """Draw once in a study of its own: some samplers see only then that they do not fit the space."""
-        study, self._study = self._study, optuna.create_study(direction=self._study.direction)
-        try:
-            self._draw_stratified(0, 1)
-        except Exception as error:  # whatever the class raises, it cannot be used here
-            raise ConfigError(f"{self._config.name}: {' '.join(str(error).split())}") from None
-        self._study, self._sampler = study, self._make()
-
-    def _redraw(self, number: int, params: Params, *, attempt: int) -> optuna.trial.Trial:
-        trial, drawn = self._draw_stratified(number, attempt)
-        if drawn == params:
-            return trial
-        self._tell(trial, state=TrialState.FAIL)
-        return super()._redraw(number, params, attempt=attempt)
-
-    def _tell(self, trial: optuna.trial.Trial, value: float | None = None, *, state: TrialState | None = None) -> None:
-        try:
-            super()._tell(trial, value, state=state)
-        except RuntimeError as error:
-            if "Study.stop" not in str(error):
-                raise
-            self._is_exhausted = True
-
-
 def direction_of(space: SearchSpace) -> Literal["maximize", "minimize"]:
     """Return in which direction Optuna looks for the best trials of a space."""
     return "maximize" if space.mode == "max" else "minimize"
@@ -354,4 +286,4 @@ def _key(params: Params) -> str:
     return repr(sorted(params.items()))
 
 
-SAMPLERS = {"tpe": TPE, "random": Random, "qmc": QuasiRandom, "gp": GaussianProcess, "optuna": AnyOptunaSampler}
+SAMPLERS = {"tpe": TPE, "random": Random, "qmc": QuasiRandom, "gp": GaussianProcess}

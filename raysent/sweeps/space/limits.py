@@ -63,7 +63,7 @@ class SamplerChoice(ComponentChoice):
     """What proposes parameters.
 
     Attributes:
-        type: `tpe`, `random`, `qmc`, `gp`, `optuna` (any sampler of Optuna's by name), or a sampler of another package.
+        type: `tpe`, `random`, `qmc`, `gp`, or a sampler of another package.
     """
 
     type: str = "tpe"
@@ -73,8 +73,7 @@ class SchedulerChoice(ComponentChoice):
     """What stops trials early.
 
     Attributes:
-        type: `asha` (asynchronous successive halving), `none`, `optuna` (any pruner of Optuna's by name), `tune` (a
-            scheduler of Ray Tune's by name), or a scheduler of another package.
+        type: `asha` (asynchronous successive halving), `none`, or a scheduler of another package.
     """
 
     type: str = "asha"
