@@ -1,4 +1,3 @@
-from .analysis.analogies import analogies as analogies
 from .analysis.vector_search import index_vectors as index_vectors
 from .cluster import slurm_file as slurm_file
 from .ensembles import Ensemble as Ensemble

@@ -272,17 +272,6 @@ def nearest_by_bits(bits, query, k):
     return sorted(found, key=lambda one: (one[1], one[0]))[:k]
 
 
-def analogy_answer(vectors, a, b, c, excluded=()):
-    """Return the row whose vector has the highest cosine with v(c) + v(b) - v(a)."""
-    asked = vectors[c] + vectors[b] - vectors[a]
-    cosines = {
-        row: vector @ asked / (np.linalg.norm(vector) * np.linalg.norm(asked) or 1)
-        for row, vector in enumerate(vectors)
-        if row not in excluded
-    }
-    return max(cosines, key=cosines.get)
-
-
 def image_recalls(similarity, image_of):
     """Return R@1, R@5, R@10 and the median rank of captions by images, then of images by captions."""
     by_image, by_caption = [], []

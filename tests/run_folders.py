@@ -19,11 +19,7 @@ from raysent.ensembles.result import MeanOverTasks, write_result
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.analyses import write_analysis
-from raysent.report.analyses.efficiency import Curve as RunCurve
-from raysent.report.analyses.efficiency import Efficiency
-from raysent.report.analyses.parameter import ParameterEffect, Setting
 from raysent.report.analyses.predictions import Disagreement, Disagreements, Example, Examples
-from raysent.report.analyses.tsne import Projection
 from raysent.storage import write_json
 from raysent.storage.layout import EVALUATION_FOLDER, JOURNAL_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
@@ -198,41 +194,9 @@ def _scores(test: float, half: float) -> dict[str, Any]:
 
 def write_analyses(folder: Path, *, text: str = "He slept well.") -> None:
     """Write one analysis of each kind, and nearest sentences, all with a text."""
-    curves = tuple(
-        RunCurve(
-            run=f"{text} {place}",
-            objective="context_prediction",
-            hours=(0.5, 1.0, 2.0),
-            values=(50.0, 55.0 + place, 60.0 + place),
-            num_parameters=1000,
-            hours_to_target=1.0 + place,
-        )
-        for place in range(2)
-    )
-    settings = tuple(
-        Setting(run=text, value=size, series=text, score=50.0 + size, num_parameters=10, training_hours=0.5)
-        for size in (1, 2, 2)
-    )
     rows = (Example(sentences=(text, text), gold="3.00", answer="2.50", error=0.5),)
     differing = (Disagreement(sentences=(text, text), gold=text, first=text, second=text, gap=1.5),)
     for found in (
-        Efficiency(metric="downstream", mode="max", target=60.0, curves=curves),
-        ParameterEffect(
-            parameter="encoder.hidden_size", by=text, metric=text, mode="max", settings=settings, also_varied=(text,)
-        ),
-        Projection(
-            model=text,
-            task="TREC",
-            label_names=(text, "other"),
-            x=(0.0, 1.0, 2.0),
-            y=(0.0, 1.0, 0.5),
-            colours=(0, 1, 1),
-            texts=(text, text, text),
-            num_rows=9,
-            perplexity=30,
-            seed=0,
-            divergence=1.0,
-        ),
         Examples(
             task="SICK-R", protocol="fast", model=text, unit="points", num_rows=9, seed=0, sample=rows, worst=rows
         ),

@@ -1,15 +1,13 @@
-"""Nearest sentences, analogies, and what papers report.
+"""Nearest sentences, and what papers report.
 
 nearest.py        exact search of vectors and codes
 neighbours.py     nearest sentences of a corpus
 vector_search.py  nearest sentences of a folder of vectors, and its index of FAISS
-analogies.py      sentence analogies
 reported/         scores that papers report
 """
 
 from __future__ import annotations
 
-from raysent.analysis.analogies import AnalogyScore
 from raysent.analysis.neighbours import (
     Comparison,
     CorpusVectors,
@@ -23,7 +21,6 @@ from raysent.analysis.vector_search import FaissIndex, FolderVectors
 
 __all__ = [
     "COSTS",
-    "AnalogyScore",
     "Comparison",
     "CorpusVectors",
     "FaissIndex",

@@ -43,8 +43,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         models.export, models.serve,
     ),
     "Text and vectors": (
-        vectors.encode, vectors.encode_corpus, vectors.index, vectors.neighbours, vectors.analogies, evaluate.analyse,
-        evaluate.label,
+        vectors.encode, vectors.encode_corpus, vectors.index, vectors.neighbours, evaluate.analyse, evaluate.label,
     ),
     "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
     "Papers and components": (papers.reproduce, papers.components, papers.schema),
@@ -82,7 +81,7 @@ _RETIRED = {
         f"--{name.replace('_', '-')}": f"--set {name}=VALUE"
         for name in (
             "accept_versions", "batch_size", "bfloat16", "counts", "device", "dim", "join_vectors", "keep_cluster",
-            "lowercase", "max_bytes", "max_sentences", "num_sentences", "pool", "precision", "processes",
+            "lowercase", "max_bytes", "max_sentences", "num_sentences", "precision", "processes",
             "remove_component", "select", "usd_per_hour", "workers",
         )
     },

@@ -260,9 +260,7 @@ def doctor(
 
 
 def analyse(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="tsne, errors, examples, efficiency or parameter, as above.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="errors or examples, as above.")],
     models: ModelsArgument,
     tasks: TasksOption = None,
     overrides: SetOption = None,
@@ -270,13 +268,10 @@ def analyse(
 ) -> None:
     """Look closer than scores; results are stored in the run's folder and shown in its report.
 
-    tsne maps the sentences of tasks to a plane: --set points=2000, seed=0.
     errors shows the rows on which two models differ most: rows=10, protocol=fast.
     examples shows predictions beside the right ones: rows=10, protocol=fast, seed=0.
-    efficiency compares runs' scores against hours of training: metric=NAME, target=X.
-    parameter compares runs by one setting: setting=encoder.hidden_size, by=NAME, metric=NAME; or --tasks.
 
-    All take data=DIR, task files, and into=DIR, the folder for the results.
+    Both take data=DIR, task files, and into=DIR, the folder for the results.
     """
     done = raysent.analyse(
         name, models, tasks=split_names(tasks), progress=not as_json, **arguments_of(raysent.analyse, overrides)

@@ -1,4 +1,4 @@
-"""CLI of text: `predict`, and of its vectors `encode`, `encode-corpus`, `index`, `neighbours` and `analogies`."""
+"""CLI of text: `predict`, and of its vectors `encode`, `encode-corpus`, `index` and `neighbours`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import raysent
-from raysent.cli.console import messages, print_json, print_table, results
+from raysent.cli.console import messages, print_json, results
 from raysent.cli.options import (
     AddressOption,
     ColumnOption,
@@ -24,7 +24,7 @@ from raysent.cli.options import (
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
-    from raysent.analysis import AnalogyScore, Comparison, Neighbour
+    from raysent.analysis import Comparison, Neighbour
 
 
 # Labels that are counted on the screen.
@@ -267,44 +267,6 @@ def neighbours(
     folder = next((model for model in models if Path(model).is_dir()), None)
     if folder is not None:
         messages.print(f"stored in {folder}; 'raysent report {folder}' shows it", soft_wrap=True)
-
-
-def analogies(
-    models: ModelsArgument,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Lines ': category', and lines of A, B, C and D separated by tabs.")
-    ],
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Complete analogies among sentences: A is to B as C is to what?
-
-    The answer is the sentence nearest to v(C) + v(B) - v(A) by cosine. Prints the share of right answers by category,
-    and of answers that are C itself, the most common error. --set takes pool=PATH, text whose sentences are candidates
-    too, and its column=NAME; asks_all_four=true, to ask for each of the four sentences, as the paper does; and
-    excludes_inputs=true, to leave out A, B and C as answers.
-    """
-    given = arguments_of(raysent.analogies, overrides)
-    scores = raysent.analogies(models, file, progress=not as_json, **given)
-    if as_json:
-        print_json({"file": str(file), "pool": given.get("pool"), "results": [asdict(score) for score in scores]})
-    else:
-        _print_analogies(scores)
-
-
-def _print_analogies(scores: Sequence[AnalogyScore]) -> None:
-    """Print one row per category, with each model's accuracy and how often it returned C."""
-    headings = ["category", "questions"]
-    for score in scores:
-        headings += [score.model, "returned C"]
-    columns = [[*score.categories, score.total] for score in scores]
-    rows = []
-    for of_models in zip(*columns, strict=True):
-        values = [f"{value:.1f}" for one in of_models for value in (one.accuracy, one.returned_c)]
-        rows.append((of_models[0].category, f"{of_models[0].num_questions:,}", *values))
-    print_table(headings, rows)
-    inputs = "are left out" if scores[0].excludes_inputs else "are candidates, as in the paper"
-    results.print(f"percent of questions; {scores[0].num_candidates:,} candidates; A, B and C {inputs}", soft_wrap=True)
 
 
 def _print_comparison(found: Comparison) -> None:

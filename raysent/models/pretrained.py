@@ -84,11 +84,10 @@ class PretrainedFolders:
         prefix: The scheme, such as ``st``.
         library: Whose folders they are, for messages.
         keys: What else the vectors depend on, beside the folder's files.
-        is_named: Whether the label of a model begins with the scheme's name.
     """
 
-    def __init__(self, prefix: str, library: str, *, keys: tuple[Any, ...] = (), is_named: bool = False) -> None:
-        self._prefix, self._library, self._keys, self._is_named = prefix, library, keys, is_named
+    def __init__(self, prefix: str, library: str, *, keys: tuple[Any, ...] = ()) -> None:
+        self._prefix, self._library, self._keys = prefix, library, keys
 
     def folder(self, rest: str) -> Path:
         """Return the local folder of a model; one in a bucket is downloaded first.
@@ -103,8 +102,7 @@ class PretrainedFolders:
 
     def label(self, rest: str) -> str:
         """Return the folder's name."""
-        name = self.folder(rest).resolve().name
-        return f"{self._prefix}:{name}" if self._is_named else name
+        return self.folder(rest).resolve().name
 
     def key(self, rest: str) -> str:
         """Return a key of the names and contents of the folder's files, wherever the folder is."""

@@ -54,18 +54,14 @@ def analyse(
     """Look closer than scores; results are stored in the run's folder and shown in its report.
 
     Args:
-        name: ``tsne``, the sentences of tasks on a plane; ``errors``, the rows on which two models differ most;
-            ``examples``, predictions beside the right ones; ``efficiency``, scores of runs against hours of training;
-            ``parameter``, a metric of runs between the values of one setting; or one of another package.
-        models: Folders of trainings, trials or sweeps (all their trials); for the first three also other models, as
-            for `evaluate`.
-        tasks: As for `evaluate`; by default all with a probe. For ``parameter``, the mean test score of these instead
-            of a metric.
+        name: ``errors``, the rows on which two models differ most; ``examples``, predictions beside the right ones; or
+            one of another package.
+        models: As for `evaluate`.
+        tasks: As for `evaluate`; by default all with a probe.
         data: Folder of task files.
         into: Folder for the results; by default the first model's.
         progress: Whether to show progress on standard error.
-        settings: Of ``tsne``: points, seed. Of ``errors``: rows, protocol. Of ``examples``: rows, protocol, seed. Of
-            ``efficiency``: metric, target. Of ``parameter``: setting, by, metric, protocol. See `report/analyses`.
+        settings: Of ``errors``: rows, protocol. Of ``examples``: rows, protocol, seed. See `report/analyses`.
 
     Raises:
         RaysentError: If the analysis, a model, a task or a setting is wrong.

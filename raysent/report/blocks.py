@@ -174,9 +174,9 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def hours_cell(hours: float | None, *, mark: str = "") -> Cell:
+def hours_cell(hours: float | None) -> Cell:
     """Return a cell with a duration that is given in hours."""
-    return Cell(duration(None if hours is None else hours * _SECONDS_PER_HOUR), hours, mark=mark)
+    return Cell(duration(None if hours is None else hours * _SECONDS_PER_HOUR), hours)
 
 
 def text_of(value: Any) -> str:

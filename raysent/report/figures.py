@@ -77,10 +77,10 @@ def category_axis(axis: str, *, size: int = 12) -> dict[str, Any]:
     return {f"{axis}_type": "category", f"{axis}_gridcolor": CLEAR, f"{axis}_tickfont_size": size}
 
 
-def level_line(value: float, color: str, *, dash: str = "dot", width: float = 1.5) -> dict[str, Any]:
+def level_line(value: float, color: str) -> dict[str, Any]:
     """Return a plotly shape: a horizontal line over the whole width."""
     ends = {"x0": 0, "x1": 1, "xref": "paper", "y0": value, "y1": value}
-    return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": width}, "layer": "below"}
+    return {"type": "line", **ends, "line": {"color": color, "dash": "dot", "width": 1.5}, "layer": "below"}
 
 
 def level_text(value: float, text: str, color: str) -> dict[str, Any]:

@@ -5,10 +5,7 @@
 A file has a table `REQUESTS`: the name that `raysent analyse` takes -> a subclass of `Request`, whose fields are its
 settings. What it computes is a subclass of `Analysis`: plain values, and how they are shown.
 
-efficiency.py   score against training time for several runs
-parameter.py    score against one setting of several runs
 predictions.py  examples of predictions, and rows on which two models differ
-tsne.py         a task's sentences on a plane
 """
 
 from __future__ import annotations
