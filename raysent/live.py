@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from rich.text import Text
 from raysent.cost import MACHINES
 from raysent.kernels.devices import default_device
 from raysent.progress import format_duration, format_value, natural_width
-from raysent.storage.layout import RETRAINED_SUFFIX, TRIALS_FOLDER
+from raysent.storage.layout import TRIALS_FOLDER
 from raysent.sweeps import Event
 from raysent.sweeps.fitting import fitted_settings, part_trained
 from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
@@ -78,7 +78,6 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     else:
         where = f"on the Ray cluster at {address}, as many at a time as fit"
     base = space.config(space.first_params())
-    trained_on = f"; then the best {space.evaluation.retrain} are trained on" if space.evaluation.retrain else ""
     combined = f"{space.evaluation.members} of them " if space.evaluation.select == "greedy" else ""
     after = (
         f"; then the best {space.evaluation.num_evaluated} are evaluated on {', '.join(tasks)} and {combined}combined"
@@ -89,7 +88,7 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     source = base.source.path if isinstance(base.source.path, str) else ", ".join(base.source.path)
     return [
         f"{space.name}: {limits.trials} trials, {where}, into {run}",
-        f"text: {source}{trained_on}{after if tasks else ''}",
+        f"text: {source}{after if tasks else ''}",
         f"{limited or 'no limit on money or time'}{'; ' if free else ''}{free}",
     ]
 
@@ -341,8 +340,6 @@ class SweepView(_View):
         super().__init__(console, is_quiet=is_quiet)
         self._space, self._metric, self._folder = space, space.metric, folder
         self._trials: dict[str, Trial] = {}
-        # Trials that are trained on after the search, in the same form, under the names of their folders.
-        self._retrained: dict[str, Trial] = {}
         self._readers: dict[str, PaceReader] = {}
         self._num_trials = self._concurrent = 1
         self._started, self._waiting = time.monotonic(), ""
@@ -358,7 +355,7 @@ class SweepView(_View):
         """Add the events of earlier sessions without printing them."""
         for event in events:
             self._add(event)
-        for one in [*self._trials.values(), *self._retrained.values()]:
+        for one in self._trials.values():
             if one.status not in ENDED:
                 one.status = "waiting"
 
@@ -375,8 +372,7 @@ class SweepView(_View):
         with self._lock:
             if time.monotonic() - self._printed < LINE_INTERVAL_S:
                 return
-            shown = [*self._trials.items(), *self._retrained.items()]
-            names = [name for name, trial in shown if trial.status == "running"]
+            names = [name for name, trial in self._trials.items() if trial.status == "running"]
             paces = [(name, pace) for name in names if (pace := self._pace(name)) is not None]
             summary = self._summary()
         texts = [f"{name}: {pace.text()}" for name, pace in paces[:_NUM_IN_LINE]]
@@ -385,15 +381,6 @@ class SweepView(_View):
 
     def _add(self, event: Mapping[str, Any]) -> None:
         match event["event"]:
-            case "retrain" if event["decision"] == "train":
-                trial = replace(self._trials[event["trial"]], status="running", index=0)
-                self._retrained[f"{event['trial']}{RETRAINED_SUFFIX}"] = trial
-            case "retrained":
-                name = f"{event['trial']}{RETRAINED_SUFFIX}"
-                values = {key: event[key] for key in ("status", "metrics", "seconds")}
-                index = self._retrained[name].num_reports
-                self._retrained[name] = replace(self._retrained[name], **values, index=index)
-                self._readers.pop(name, None)
             case "session":
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
             case "waiting":
@@ -421,15 +408,6 @@ class SweepView(_View):
                 )
             case "decision" if event["decision"] == "stop":
                 return f"trial {event['trial']} stopped: {event['reason']}"
-            case "retrain":
-                what = f"not trained on: {event['reason']}" if event["reason"] else "is trained on from its weights"
-                return f"trial {event['trial']} {what}"
-            case "retrained":
-                why = f": {event['error']}" if event["error"] else ""
-                scores = (self._trials[event["trial"]].metrics, event["metrics"])
-                change = " -> ".join(format_value(metrics.get(self._metric)) for metrics in scores)
-                took = format_duration(event["seconds"])
-                return f"trial {event['trial']} trained on, {event['status']}{why}  {self._metric} {change}  {took}"
             case "waiting":
                 return f"waiting for machines: {event['reason']}" if event["reason"] else ""
             case "refused" | "halted":
@@ -447,7 +425,7 @@ class SweepView(_View):
         return rank_trials(self._space, (one for one in self._trials.values() if self._score(one) is not None))
 
     def _pace(self, name: str) -> Pace | None:
-        trial = self._trials.get(name) or self._retrained[name]
+        trial = self._trials[name]
         if self._folder is None or trial.status != "running":
             return None
         if name not in self._readers:
@@ -492,9 +470,6 @@ class SweepView(_View):
                 longest = max(longest, pace.left_s or 0.0)
             done, seconds, to_do = done + reached, seconds + took_s, to_do + per_trial - reached
         to_do += max(0, self._num_trials - len(self._trials)) * mean
-        for name in self._retrained:
-            pace = self._pace(name)
-            longest = max(longest, 0.0 if pace is None or pace.left_s is None else pace.left_s)
         if done < _KNOWN_PART * per_trial * self._num_trials or not seconds:
             return None
         return max(seconds / done * to_do / self._concurrent, longest)
@@ -511,8 +486,7 @@ class SweepView(_View):
             return Group(Text(f"{self._space.name}  {self._summary()}", style="bold"), *waiting, table)
 
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
-        shown = [*self._trials.items(), *self._retrained.items()]
-        running = [(name, trial) for name, trial in shown if trial.status == "running"]
+        running = [(name, trial) for name, trial in self._trials.items() if trial.status == "running"]
         ended = [(trial.name, trial) for trial in self._ranked() if trial.status in ENDED]
         paces = {name: self._pace(name) for name, _ in running}
         has_pace = has_pace and any(pace is not None for pace in paces.values())

@@ -28,7 +28,6 @@ from raysent.reproduction import plan_reproduction, read_paper
 from raysent.sweeps import read_events
 from raysent.training.loop import fit
 from raysent.training.ray_session import ray_session
-from raysent.training.run import load_run
 
 pytestmark = [
     pytest.mark.cluster,
@@ -120,9 +119,7 @@ def swept(space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory
         "track": [f"tensorboard:{run}-tensorboard"],
         "callbacks": [CompletedTrials(events)],
     }
-    sweep = in_thread(
-        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], retrain=1, progress=False, **options)
-    )
+    sweep = in_thread(lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], progress=False, **options))
     assert process_state() == state
     return sweep, events
 
@@ -139,14 +136,13 @@ class CompletedTrials(ray.tune.Callback):
 
 
 def test_sweep_calls_callbacks_and_trackers(swept):
-    """Of each trial: once, and its folder of TensorBoard; beside them those of what was evaluated and trained on."""
+    """Of each trial: once, and its folder of TensorBoard; beside them that of the ensemble."""
     sweep, events = swept
     names = sorted(trial.name for trial in sweep.recorded.trials)
     assert sorted(event for event in events if event.startswith("callback")) == [f"callback {name}" for name in names]
     folders = Path(f"{sweep.folder}-tensorboard").iterdir()
     found = {folder.name for folder in folders}
     assert {*names, "ensemble"} <= found
-    assert len([name for name in found if name.endswith("-retrained")]) == 1
 
 
 @pytest.fixture(scope="module")
@@ -170,28 +166,11 @@ def test_sweep_in_a_thread_gives_trials_best_ensemble_and_report(swept):
     assert sweep.trials[sweep.metric].is_monotonic_decreasing
     assert set(sweep.trials["status"]) <= {"finished", "stopped"}
     assert sweep.best.encode(["w1 w2 w3"]).shape == (1, 16)
-    assert np.array_equal(sweep.best.encode(["w1 w2"]), sweep.model(sweep.recorded.best_model).encode(["w1 w2"]))
+    assert np.array_equal(sweep.best.encode(["w1 w2"]), sweep.model(sweep.recorded.best.name).encode(["w1 w2"]))
     assert sweep.ensemble.predict_proba("MR", ["a good film", "a bad film"]).sum(axis=1) == pytest.approx([1, 1])
     assert list(sweep.scores["task"].unique()) == ["MR"]
     assert sweep.report.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert {"session", "suggested", "started", "report", "ended", "retrain", "retrained", "completed"} <= set(events)
-
-
-def test_sweep_trains_its_best_trial_on(swept):
-    """From its weights, with the next seed; a better one takes its place in the ensemble."""
-    sweep, _ = swept
-    [row] = sweep.retrained.itertuples()
-    best = sweep.trials.index[0]
-    assert (row.Index, row.trial, row.status) == (f"{best}-retrained", best, "finished")
-    assert row.before == sweep.trials.loc[best, sweep.metric]
-    own, again = (load_run(sweep.folder / "trials" / name) for name in (best, row.Index))
-    assert (again.initial, again.seed) == (str(sweep.folder / "trials" / best), own.seed + 1)
-    is_better = getattr(row, sweep.metric) >= row.before
-    assert (row.Index in sweep.ensemble.result.members, best in sweep.ensemble.result.members) == (
-        is_better,
-        not is_better,
-    )
-    assert "Trained on" in sweep.report.read_text(encoding="utf-8")
+    assert {"session", "suggested", "started", "report", "ended", "completed"} <= set(events)
 
 
 def test_sweep_study_has_the_trials_of_the_sweep(swept):

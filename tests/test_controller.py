@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +14,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal, read_events
-from raysent.sweeps.journal_replay import replay
 from raysent.sweeps.ranking import best_trial
-from raysent.sweeps.record import RecordedSweep, SweepRecord
-from raysent.sweeps.retraining import retrained_of
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import derived_seed, trials_of
 
@@ -314,107 +310,3 @@ def test_derived_seed_depends_on_every_part():
     assert (
         len({derived_seed(0, "run", 1), derived_seed(0, "run", 2), derived_seed(1, "run", 1), derived_seed(0, 1)}) == 4
     )
-
-
-# -- trained on after the search ------------------------------------------------------------------------------------
-
-
-def _with_retraining(text: str):
-    """Return a space without early stopping, of three configurations with two seeds each."""
-    space = _space(trials=6, sampler="random", scheduler="none", seeds=2)
-    values = {**space.document.values, "evaluation": parse_yaml(text).values}
-    return parse_space(Document(values), name="toy")
-
-
-def _searched(space, *, budget: Budget | None = None, usd: float = 0.0):
-    """Return a controller whose trials have all finished at this price each, and its journal."""
-    events: list = []
-    controller = SweepController(
-        space, seed=1, write=lambda event, **values: events.append({"event": event, **values}), budget=budget
-    )
-    while (trial := controller.suggest(Funds())) is not None:
-        values = {"metrics": {"context_accuracy": 0.1 * trial.number}, "seconds": 60.0, "usd": usd}
-        controller.report(trial.name, index=1, num_reports=1, **values, funds=Funds())
-        controller.end(trial.name, status="finished", seconds=60.0, usd=usd)
-    return controller, events
-
-
-def test_retraining_takes_one_trial_of_each_of_the_best_configurations():
-    """Each decision is recorded; what has ended is not done again, what was cut off is."""
-    controller, events = _searched(_with_retraining("{retrain: 2}"))
-    assert controller.is_complete
-    assert controller.has_retraining
-    names = []
-    while (trial := controller.retraining.next(controller.trials, Funds())) is not None:
-        names.append(trial.name)
-    assert names == ["0004", "0002"]
-    assert [event["decision"] for event in events if event["event"] == "retrain"] == ["train", "train"]
-    controller.retraining.complete("0004", status="finished", metrics={"context_accuracy": 0.6}, seconds=1.0)
-    resumed = SweepController(controller.space, seed=1, write=lambda *_, **__: None, past=events)
-    assert [trial.name for trial in resumed.retraining.to_do(resumed.trials)] == ["0002"]
-    assert retrained_of(events)["0004"].metrics == {"context_accuracy": 0.6}
-
-
-@pytest.mark.parametrize(
-    ("limits", "funds", "admitted", "reason"),
-    [
-        ({"limit_usd": 10.0, "reserve": 0.0}, {"spent_usd": 4.0}, ["0004", "0002"], ""),
-        ({"limit_usd": 10.0, "reserve": 0.0}, {"spent_usd": 6.0}, ["0004"], "6.00 usd spent, 5.00 committed"),
-        ({"limit_usd": 10.0, "reserve": 0.0}, {"spent_usd": 8.0}, [], "8.00 usd spent, 2.50 committed"),
-        ({"deadline_s": 300.0, "window_s": 60.0}, {"elapsed_s": 60.0}, ["0004", "0002"], ""),
-        ({"deadline_s": 300.0, "window_s": 60.0}, {"elapsed_s": 100.0}, [], "it would take about 210 s, and the"),
-    ],
-)
-def test_retraining_stays_inside_the_budget_and_says_what_does_not_fit(limits, funds, admitted, reason):
-    """A training of twice the epochs is expected to cost and take twice as much, and a margin; replay agrees."""
-    space, budget = _with_retraining("{retrain: 2, retrain_epochs: 2.0}"), Budget(**limits)
-    _, events = _searched(space, usd=1.0)
-    events.insert(0, {"event": "session", "budget": asdict(budget)})
-    resumed = SweepController(
-        space, seed=1, write=lambda event, **values: events.append({"event": event, **values}), past=events[1:],
-        budget=budget,
-    )  # fmt: skip
-    names = []
-    while (trial := resumed.retraining.next(resumed.trials, Funds(**funds))) is not None:
-        names.append(trial.name)
-    decisions = [event for event in events if event["event"] == "retrain"]
-    assert (names, len(decisions)) == (admitted, 2)
-    assert decisions[-1]["reason"].startswith(reason)
-    for name in admitted:
-        resumed.retraining.complete(name, status="finished", metrics={}, seconds=1.0)
-    assert replay(space, seed=1, events=events).difference == ""
-    decisions[-1]["decision"] = "train" if decisions[-1]["decision"] == "skip" else "skip"
-    assert "'event': 'retrain'" in replay(space, seed=1, events=events).difference
-
-
-def test_journal_with_the_former_ranking_replays_and_is_not_trained_on_again():
-    """An earlier version took a finished trial where a clock had stopped a better one; new events say by what they chose."""
-    controller, events = _searched(_with_retraining("{retrain: 1}"))
-    events.insert(0, {"event": "session"})
-    events[-1]["status"] = "stopped"
-    events.append({"event": "retrain", "trial": "0002", "decision": "train", "reason": ""})
-    assert replay(controller.space, seed=1, events=events).difference == ""
-    ended = {"status": "finished", "metrics": {}, "seconds": 1.0, "usd": 0.0, "error": None}
-    events.append({"event": "retrained", "trial": "0002", **ended})
-    resumed = SweepController(controller.space, seed=1, write=lambda *_, **__: None, past=events[1:])
-    assert not resumed.has_retraining
-    events[-2]["value"] = 0.2
-    assert "'event': 'retrain'" in replay(controller.space, seed=1, events=events).difference
-
-
-def test_retrained_model_replaces_its_trial_if_it_is_at_least_as_good(tmp_path):
-    """A better one is the best of the sweep; one that got worse, or was stopped, is none."""
-    space = _with_retraining("{retrain: 2}")
-    controller, events = _searched(space)
-    trials = tuple(controller.trials.values())
-
-    def recorded(name: str, value: float, status: str = "finished") -> RecordedSweep:
-        ended = {"metrics": {"context_accuracy": value}, "seconds": 1.0, "usd": 0.0, "error": None}
-        event = {"event": "retrained", "trial": name, "status": status, **ended}
-        return RecordedSweep(tmp_path, SweepRecord(space, 1), (*events, event), trials)
-
-    worse, better, stopped = recorded("0004", 0.3), recorded("0004", 0.7), recorded("0004", 0.7, "stopped")
-    found = [(one.best_model, one.model_folder(controller.trials["0004"]).name) for one in (worse, better, stopped)]
-    assert found == [("0004", "0004"), ("0004-retrained", "0004-retrained"), ("0004", "0004")]
-    assert recorded("0002", 0.35).best_model == "0004"
-    assert recorded("0002", 0.35).model_folder(controller.trials["0002"]).name == "0002-retrained"

@@ -334,7 +334,7 @@ def test_best_trial_is_the_better_one_unless_the_scheduler_stopped_it(
     save_record(tmp_path, SweepRecord(_space(), seed=1))
     (tmp_path / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
     sweep = Sweep(tmp_path)
-    assert sweep.recorded.best.name == sweep.trials.index[0] == sweep.recorded.best_model == best
+    assert sweep.recorded.best.name == sweep.trials.index[0] == best
     assert sweep.study().best_trial.user_attrs["trial"] == best
     assert select_members(sweep.space, sweep.recorded.trials)[0].name == best
 

@@ -92,7 +92,7 @@ def sweep(
 
     Trains many runs and stops poor ones early; then evaluates the best trials on tasks, combines them into an
     ensemble, and writes a report. --set takes any name of a run (training.batch_size), of limits, cost and evaluation
-    (limits.concurrent, cost.max_hourly, evaluation.retrain), and: scale=paper for the published settings of the
+    (limits.concurrent, cost.max_hourly) and: scale=paper for the published settings of the
     space's paper; labels=[32,100] for scores with few labels at the end;
     track=[tensorboard:DIR, optuna:sqlite:///study.db] to send trials while they run; keep_cluster=true.
     """
@@ -367,7 +367,6 @@ def _print_plan(plan: SweepPlan) -> None:
         f"validation",
         plan.untrained or ("" if chance is None else f"{space.metric} of chance: {chance:.3g}"),
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
-        f"then the best {values['retrain']} are trained on from their weights" if values["retrain"] else "",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
         f"the same seed would not give the same trials: {values['not_replayable']}" if values["not_replayable"] else "",
@@ -466,7 +465,6 @@ def _values(ended: Sweep) -> dict[str, Any]:
         "best": None if best is None else best.name,
         "fitted": ended.fitted,
         "baseline_accuracies": dict(ended.recorded.record.facts.get("pool", {}).get("baselines", {})),
-        "retrained": [{"name": one.name, **asdict(one)} for one in ended.recorded.retrained.values()],
         "trials": [
             {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
             for trial in ended.recorded.trials
@@ -491,20 +489,9 @@ def _print_leaderboard(ended: Sweep) -> None:
     print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
     if ended.over_untrained:
         results.print(ended.over_untrained, soft_wrap=True)
-    if not ended.retrained.empty:
-        results.print()
-        rows = [
-            (str(name), row["status"], format_value(row["before"]), format_value(row.get(ended.metric)),
-             format_duration(row["seconds"]))
-            for name, row in _rows(ended.retrained)
-        ]  # fmt: skip
-        print_table(["trained on", "status", f"{ended.metric} before", "after", "time"], rows, num_text=2)
     for trial in ended.recorded.trials:
         if trial.error:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
-    for one in ended.recorded.retrained.values():
-        if one.error:
-            messages.print(f"{one.name} {one.status}: {one.error}", style="red", soft_wrap=True)
 
 
 def _rows(frame: pd.DataFrame) -> Iterable[tuple[Any, pd.Series[Any]]]:

@@ -21,13 +21,12 @@ from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE, RETRAINED_SUFFIX
+from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE
 from raysent.sweeps import RecordedSweep, read_ledger, read_sweep, spent_usd, trial_folder
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.journal_replay import not_replayable
 from raysent.sweeps.ranking import median_values
-from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trackers.optuna_storage import study_of
 from raysent.sweeps.trial import trial_name
@@ -95,7 +94,6 @@ class SweepPlan:
             "chance_accuracy": chance_of(self.space.metric, pool),
             "baseline_accuracies": pool.get("baselines", {}),
             "tasks": list(self.tasks),
-            "retrain": self.space.evaluation.retrain,
             "budget_usd": self.space.cost.budget_usd,
             "refused": self.space.cost.too_small or None,
             "estimate": self.estimate.values(),
@@ -265,49 +263,24 @@ class Sweep:
         ]
         return pd.DataFrame(rows).set_index("trial") if rows else pd.DataFrame()
 
-    @cached_property
-    def retrained(self) -> pd.DataFrame:
-        """The trials that were trained on after the search, by the name of the result, which `model` takes.
-
-        Columns: ``trial``, ``status``, the metrics of the last report, ``before`` (the trial's own metric),
-        ``seconds``, ``usd`` and ``error``.
-        """
-        trials = {trial.name: trial for trial in self.recorded.trials}
-        rows = [
-            {
-                "name": one.name,
-                "trial": one.trial,
-                "status": one.status,
-                **one.metrics,
-                "before": trials[one.trial].metrics.get(self.metric),
-                "seconds": one.seconds,
-                "usd": one.usd,
-                "error": one.error,
-            }
-            for one in self.recorded.retrained.values()
-        ]
-        return pd.DataFrame(rows).set_index("name") if rows else pd.DataFrame()
-
     def model(self, trial: str | int) -> SentenceModel:
-        """Return the model of a trial, by its name or number; ``0006-retrained`` is trial 6 after it was trained on.
+        """Return the model of a trial, by its name or number.
 
         Raises:
             ArtifactError: If there is no such trial, or it has no model.
         """
         name = str(trial)
-        number = name.removesuffix(RETRAINED_SUFFIX)
         known = [one.name for one in self.recorded.trials]
-        if not number.isdecimal() or trial_name(int(number)) not in known:
+        if not name.isdecimal() or trial_name(int(name)) not in known:
             raise ArtifactError(
                 f"{address_of(self.folder)}: has no trial '{name}'{did_you_mean(name, known)}; `trials` lists them, "
                 "and `best` is the best model"
             )
-        place = retrained_folder if name.endswith(RETRAINED_SUFFIX) else trial_folder
-        return _sentence_model(place(self.folder, int(number)))
+        return _sentence_model(trial_folder(self.folder, int(name)))
 
     @cached_property
     def best(self) -> SentenceModel:
-        """The best model: of all trials, and of those that were trained on.
+        """The model of the best trial.
 
         Raises:
             ArtifactError: If no trial has reported yet.
@@ -317,7 +290,7 @@ class Sweep:
             raise ArtifactError(
                 f"{address_of(self.folder)}: has no trial that reported {self.metric}; resume the sweep"
             )
-        return self.model(self.recorded.best_model)
+        return self.model(best.name)
 
     @cached_property
     def ensemble(self) -> Ensemble:

@@ -50,7 +50,7 @@ from raysent.pipeline.tracking import read_scores
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ENCODER_FOLDER, ESTIMATE_FILE, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
-from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep
+from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep, trial_folder
 from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
@@ -399,7 +399,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     evaluation = ended.space.evaluation
     data = None if options.get("data") is None else Path(options["data"])
     trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.num_evaluated)
-    members = [ended.recorded.model_folder(trial) for trial in trials]
+    members = [trial_folder(ended.folder, trial.number) for trial in trials]
     result, stopped = None, ""
     if members and options.get("tasks") != []:
         check_divisions(ended.folder, load_divided(options.get("tasks"), data))

@@ -4,7 +4,7 @@ a training   run.json reports.jsonl outcome.json model.json model.safetensors vo
 a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
-             trials/0006-retrained/ ...   (trials that were trained on)
+
              divisions/TASK.json   (which rows test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
@@ -39,7 +39,6 @@ WRITTEN_FILE = "written.json"
 TRIALS_FILE = "trials.csv"
 TRIALS_FOLDER = "trials"
 # After the name of a trial: the folder of its training on, beside it.
-RETRAINED_SUFFIX = "-retrained"
 ESTIMATE_FILE = "estimate.json"
 # Of a student: its score and time to encode beside those of what it was distilled from.
 FRONT_FILE = "front.json"

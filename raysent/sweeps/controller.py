@@ -14,7 +14,6 @@ from typing import Any
 from raysent.cost import Budget, Funds
 from raysent.sweeps.journal import Event, finite
 from raysent.sweeps.ranking import first_number, median_value, result_of
-from raysent.sweeps.retraining import MARGIN, Retraining
 from raysent.sweeps.samplers import Sampler, make_sampler
 from raysent.sweeps.schedulers import Scheduler, make_scheduler
 from raysent.sweeps.space import SearchSpace
@@ -22,6 +21,8 @@ from raysent.sweeps.trial import ENDED, Status, Trial, apply_event, derived_seed
 
 # A trial -> the metrics of the report whose model it has; None without a model.
 MetricsOfModel = Callable[[Trial], Mapping[str, float | None] | None]
+# The way to the next rung may cost more than its pace so far suggests.
+MARGIN = 1.25
 _WITHOUT_MODEL = "the budget ended before its model was saved"
 
 
@@ -104,7 +105,6 @@ class SweepController:
         trials: Every trial by name, in the order in which they were drawn.
         exhausted: Whether the sampler has nothing left to try.
         closed: Why the budget ended the sweep; empty while it has not.
-        retraining: What follows the search: the best trials that are trained on.
     """
 
     def __init__(
@@ -140,7 +140,6 @@ class SweepController:
         self._scheduler: Scheduler = make_scheduler(space, seed=seed)
         self._budget = budget or Budget()
         self._policy = BudgetPolicy(self._budget, self._scheduler)
-        self.retraining = Retraining(space, write=write, budget=self._budget)
         self._running: dict[str, Trial] = {}
         for event in past:
             self._apply(event, is_past=True)
@@ -163,11 +162,6 @@ class SweepController:
         """Whether no trial is left to start or to end."""
         all_drawn = self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials
         return all_drawn and all(trial.status in ENDED for trial in self.trials.values())
-
-    @property
-    def has_retraining(self) -> bool:
-        """Whether the search is complete and a trial is left to train on."""
-        return self.is_complete and bool(self.retraining.to_do(self.trials))
 
     @property
     def num_to_start(self) -> int:
@@ -342,7 +336,6 @@ class SweepController:
     def _apply(self, event: Event, *, is_past: bool = False) -> None:
         """Change the state as an event says; past events also replay what sampler and scheduler did for them."""
         apply_event(self.trials, event)
-        self.retraining.apply(event)
         match event["event"]:
             case "suggested" if is_past and event["attempts"]:
                 self._sampler.replay(event["number"], dict(event["params"]), attempts=event["attempts"])

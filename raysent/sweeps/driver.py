@@ -40,7 +40,7 @@ from raysent.sweeps.fleet import Fleet, MakeFleet, connect, list_of
 from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
-from raysent.sweeps.ray_tune import check_callbacks, retrain_trials, run_trials
+from raysent.sweeps.ray_tune import check_callbacks, run_trials
 from raysent.sweeps.record import (
     SweepRecord,
     change_limits,
@@ -50,7 +50,6 @@ from raysent.sweeps.record import (
     trial_folder,
     write_trials_table,
 )
-from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import Params, SearchSpace
 from raysent.sweeps.trial import Trial
 from raysent.training.checkpoint import drop_checkpoints
@@ -59,8 +58,7 @@ from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes,
 from raysent.training.outcome import load_model_report
 from raysent.training.plan import check_run
 from raysent.training.ray_session import output_to_stderr, ray_session
-from raysent.training.retraining import next_seed, retrained_config
-from raysent.training.run import RunConfig, load_run
+from raysent.training.run import RunConfig
 from raysent.training.validation import BASELINES, Validator, baseline_scores
 
 # More than any machine has; where trials run on machines that are not known yet.
@@ -297,7 +295,7 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
             one_line=journal.one_line,
         )  # fmt: skip
         interrupted = False
-        if not controller.is_complete or controller.has_retraining:
+        if not controller.is_complete:
             prices = Prices(record.space.cost, spot=around.spot)
             interrupted = _Session(record, folder, around, journal, controller, prices).train(workers)
         note_written(folder)
@@ -356,9 +354,6 @@ class _Session:
                 refresh(folder)  # with what other machines trained; they stand there meanwhile
                 if controller.closed and not interrupted:
                     controller.abandon(partial(_metrics_of_model, folder))
-                interrupted = interrupted or self._retrain(cost_tracker)
-                if fleet is not None:
-                    fleet.hand_over()
             # After the last line of the ledger, so that the journal has seen all of it.
             self.journal.write("interrupted" if interrupted else "completed", reason=controller.why_ended)
         return interrupted
@@ -388,8 +383,6 @@ class _Session:
             price=most_expensive.source,
             budget=asdict(self.record.budget),
         )
-        if self.controller.is_complete:  # only trainings on are left
-            return False
         begun_s = time.monotonic() - earlier_s  # time between sessions does not count
         return run_trials(
             self.controller,
@@ -400,42 +393,19 @@ class _Session:
             callbacks=self.around.callbacks,
         )
 
-    def _retrain(self, cost_tracker: CostTracker) -> bool:
-        """Train the best trials on, if the space wants it; return whether the user interrupted."""
-        num_left = len(self.controller.retraining.to_do(self.controller.trials))
-        if not num_left:
-            return False
-        plan = share(self.record.space, num_trials=num_left, prices=self.prices)
-        interrupted = retrain_trials(
-            self.controller, plan, describe=self._describe_retraining, cost_tracker=cost_tracker
-        )
-        refresh(self.folder)
-        return interrupted
-
     def _describe(self, trial: Trial) -> dict[str, Any]:
         space, budget = self.record.space, self.record.budget
+        place = trial_folder(self.folder, trial.number)
         may_halt = budget.limit_usd is not None or budget.deadline_s is not None
         return {
-            **self._job(_trial_config(space, trial), trial_folder(self.folder, trial.number)),
+            "trial": place.name,
+            "run": _trial_config(space, trial).model_dump(mode="json"),
+            "interruptions_per_hour": space.cost.interruptions_per_hour,
+            "folder": to_uri(place),
+            "prepared": _shared_text(self.record, self.folder),
             # Where the money may end between two reports, the model of one has to be there.
             "models_at_reports": "some" if may_halt else "none",
             "memory_bytes": space.limits.memory_bytes,
-        }
-
-    def _describe_retraining(self, trial: Trial) -> dict[str, Any]:
-        config = _retraining_config(self.record.space, self.folder, trial)
-        place = retrained_folder(self.folder, trial.number)
-        if (place / RUN_FILE).exists() and load_run(place).key != config.key:
-            remove_folder(place)  # the sweep was moved since, so that its weights have another name
-        return {**self._job(config, place), "models_at_reports": "none"}
-
-    def _job(self, config: RunConfig, place: Path) -> dict[str, Any]:
-        return {
-            "trial": place.name,
-            "run": config.model_dump(mode="json"),
-            "interruptions_per_hour": self.record.space.cost.interruptions_per_hour,
-            "folder": to_uri(place),
-            "prepared": _shared_text(self.record, self.folder),
         }
 
 
@@ -452,12 +422,3 @@ def _trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
     config = space.config(trial.params)
     names_seed = "seed" in trial.params or "seed" in space.document.values.get("base", {})
     return config if names_seed else config.model_copy(update={"seed": trial.seed})
-
-
-def _retraining_config(space: SearchSpace, folder: Path, trial: Trial) -> RunConfig:
-    epochs = space.evaluation.retrain_epochs
-    overrides = [] if epochs is None else [Override("training.epochs", epochs, "evaluation.retrain_epochs")]
-    config = _trial_config(space, trial)
-    return retrained_config(
-        config, trial_folder(folder, trial.number), overrides=overrides, seed=next_seed(config, from_scratch=False)
-    )

@@ -10,12 +10,11 @@ from typing import Protocol
 
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
 from raysent.errors import ConfigError
-from raysent.sweeps.controller import SweepController
+from raysent.sweeps.controller import MARGIN, SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered
 from raysent.sweeps.journal import Listener
 from raysent.sweeps.machines import Layout, alive_nodes
 from raysent.sweeps.record import SweepRecord
-from raysent.sweeps.retraining import MARGIN
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.ray_session import output_to_stderr, ray_session
 
@@ -112,7 +111,7 @@ def connect(
 
     def update(funds: Funds) -> None:
         trials = controller.trials.values()
-        num_running = sum(trial.status == "running" for trial in trials) + controller.retraining.num_running
+        num_running = sum(trial.status == "running" for trial in trials)
         to_draw = 0 if controller.exhausted or controller.closed else limits.trials - len(trials)
         left_s = None
         if budget.deadline_s is not None:

@@ -25,7 +25,6 @@ from raysent.storage.layout import (
     JOURNAL_FILE,
     LEDGER_FILE,
     REPORTS_FILE,
-    RETRAINED_SUFFIX,
     TRIALS_FOLDER,
     WRITTEN_FILE,
 )
@@ -150,10 +149,9 @@ def missing_by_trials(folder: Path, events: Sequence[Any]) -> str:
             last_reports[event["trial"]] = 0
         elif event["event"] == "report":
             last_reports[event["trial"]] = event["index"]
-    trained_on = {f"{event['trial']}{RETRAINED_SUFFIX}" for event in events if event["event"] == "retrain"}
     ended = {event["trial"] for event in events if event["event"] == "ended"}
     for path in sorted((folder / TRIALS_FOLDER).glob("[0-9]*")):
-        if path.name in ended or path.name in trained_on:
+        if path.name in ended:
             continue
         if path.name not in last_reports:
             return f"missing: trial {path.name} has a folder and no event"

@@ -12,8 +12,6 @@ and the decision on it, are one line: in a bucket, each line is an object.
     ended      a trial is over                       trial, status, metrics, seconds, usd, error
     refused    no money or time for another trial    reason, funds
     halted     no money or time for any training     reason, funds
-    retrain    whether a best trial is trained on    trial, value, decision, reason, funds
-    retrained  a training on is over                 trial, status, metrics, seconds, usd, error
     interrupted  the driver was asked to stop
     completed  every trial has ended                 reason
 """

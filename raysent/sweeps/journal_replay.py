@@ -133,21 +133,6 @@ def _end(controller: SweepController, events: Sequence[Event], at: int) -> None:
     controller.end(event["trial"], usd=event.get("usd", 0.0), metrics=event.get("metrics"), **values)
 
 
-def _retrain(controller: SweepController, events: Sequence[Event], at: int) -> None:
-    left = controller.retraining.to_do(controller.trials)
-    if "value" not in events[at]:
-        # A version that ranked trials which a clock had stopped behind finished ones: its choice counts as it was.
-        left = [controller.trials[events[at]["trial"]]]
-    if left:
-        controller.retraining.decide(left[0], controller.trials, Funds.from_values(events[at].get("funds")))
-
-
-def _retrained(controller: SweepController, events: Sequence[Event], at: int) -> None:
-    event = events[at]
-    values = {key: event[key] for key in ("status", "metrics", "seconds", "usd", "error")}
-    controller.retraining.complete(event["trial"], **values)
-
-
 # The first event that a call writes -> the call.
 _CALLS: dict[str, Callable[[SweepController, Sequence[Event], int], None]] = {
     "suggested": _suggest,
@@ -157,6 +142,4 @@ _CALLS: dict[str, Callable[[SweepController, Sequence[Event], int], None]] = {
     "decision": _report,
     "halted": _halt,
     "ended": _end,
-    "retrain": _retrain,
-    "retrained": _retrained,
 }

@@ -28,10 +28,8 @@ from raysent.platforms import signals_handled
 from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
-from raysent.sweeps.journal import finite
 from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE, Layout
-from raysent.sweeps.retraining import Retraining
-from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train, retrain
+from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train
 from raysent.sweeps.trial import Trial
 
 # What a trial's process needs to know; whether time is over.
@@ -43,9 +41,6 @@ MAX_RESTARTS = 3
 _GIVEN_UP = (
     f"its process died {MAX_RESTARTS + 1} times, perhaps for lack of memory; see limits.memory and limits.concurrent"
 )
-
-# Seconds between two looks at what is trained on.
-_POLL_S = 0.5
 
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -285,79 +280,6 @@ def run_trials(
     if session.ending:
         raise ArtifactError(session.ending)
     return session.is_interrupted
-
-
-def retrain_trials(controller: SweepController, plan: Layout, *, describe: Describe, cost_tracker: CostTracker) -> bool:
-    """Train the best trials on until none is left that the budget admits, or the user interrupts.
-
-    Args:
-        controller: Decides which, and records it.
-        plan: How they share the cluster.
-        describe: Trial -> what the process of its training on needs: the run, its folder.
-        cost_tracker: Knows what has been spent.
-
-    Returns:
-        Whether the user interrupted.
-    """
-    session = Session(controller, cost_tracker, describe)
-    retraining, task = controller.retraining, _retraining_task(plan)
-    cost_tracker.num_slots = plan.concurrent
-    running: dict[Any, Trial] = {}
-    with _signals_caught(session):
-        while not session.is_interrupted:
-            while len(running) < plan.concurrent:
-                trial = retraining.next(controller.trials, cost_tracker.funds())
-                if trial is None:
-                    break
-                running[task.remote({**describe(trial), "num_threads": plan.cpus_per_worker})] = trial
-            if not running:
-                break
-            done, _ = ray.wait(list(running), timeout=_POLL_S)
-            for reference in done:
-                _record_retrained(retraining, running.pop(reference).name, reference, cost_tracker)
-            reason = retraining.budget.refusal(cost_tracker.funds())
-            if reason:
-                _cancel(running)
-                for trial in running.values():
-                    retraining.complete(trial.name, status="stopped", error=reason)
-                running.clear()
-        _cancel(running)
-    return session.is_interrupted
-
-
-def _retraining_task(plan: Layout) -> Any:
-    options: dict[str, Any] = {"num_cpus": plan.cpus_per_worker, "num_gpus": plan.gpus_per_worker}
-    if plan.workers_per_trial > 1:
-        # As for `nested_train`: it reserves nothing that its own workers need.
-        options = {"num_cpus": 0, "resources": _driver_place(ray.cluster_resources())}
-    function = partial(retrain, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
-
-    def run(config: dict[str, Any]) -> dict[str, Any]:
-        return function(config)
-
-    return ray.remote(max_retries=MAX_RESTARTS, **options)(run)
-
-
-def _record_retrained(retraining: Retraining, name: str, reference: Any, cost_tracker: CostTracker) -> None:
-    """Record how the training of a trial ended; one that the disk or its machines broke is repeated on resuming."""
-    try:
-        message = ray.get(reference)
-    except ray.exceptions.RayError as error:
-        line = " ".join(str(error.cause if isinstance(error, ray.exceptions.RayTaskError) else error).split())[:500]
-        retraining.complete(name, status="stopped", error=line)
-        return
-    seconds = float(message.get("seconds") or 0.0)
-    usd = seconds / 3600 * cost_tracker.ledger.usd_per_hour / cost_tracker.num_slots
-    retraining.complete(
-        name, status=message["status"], metrics=finite(message["metrics"]), seconds=round(seconds, 3),
-        usd=round(usd, 6), error=message.get("error") or None,
-    )  # fmt: skip
-
-
-def _cancel(running: Mapping[Any, Trial]) -> None:
-    """Stop trainings at once; their checkpoints stay."""
-    for reference in running:
-        ray.cancel(reference, force=True)
 
 
 def _trainable(plan: Layout, decisions: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from raysent.config import Document, Override
 from raysent.cost import Budget
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.progress import messages
@@ -25,7 +25,6 @@ from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS
 from raysent.sweeps.integrity import ledger_damage
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
-from raysent.sweeps.retraining import Retrained, is_better, retrained_folder, retrained_of
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.trial import Trial, trial_name, trials_of
 
@@ -124,8 +123,8 @@ def load_record(folder: Path) -> SweepRecord:
     values = read_json(path)
     if not isinstance(values, dict) or values.get("kind") != "sweep":
         raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name the folder of a sweep")
+    again = shlex.join(values.get("command") or ["raysent", "sweep"])
     if "judging" in values:
-        again = shlex.join(values.get("command") or ["raysent", "sweep"])
         raise ArtifactError(f"{address_of(path)}: raysent 0.1 wrote it; make the sweep again: {again}")
     try:
         space = parse_space(Document(values["space"], source=str(path)), name=values["name"], is_recorded=True)
@@ -141,6 +140,8 @@ def load_record(folder: Path) -> SweepRecord:
             values["source"],
             values.get("origin", ""),
         )
+    except ConfigError as error:  # such as a setting that this version does not have
+        raise ArtifactError(f"{error}; if another version of raysent wrote it, make the sweep again: {again}") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or start the sweep again"
@@ -232,32 +233,6 @@ class RecordedSweep:
     def best(self) -> Trial | None:
         """The best trial; None where none has a value."""
         return best_trial(self.space, self.trials)
-
-    @cached_property
-    def retrained(self) -> dict[str, Retrained]:
-        """The trials that were trained on, by the name of the trial."""
-        return retrained_of(self.events)
-
-    def model_folder(self, trial: Trial) -> Path:
-        """Return the folder of a trial's best model: of its training on if that is at least as good, else its own."""
-        found = self.retrained.get(trial.name)
-        own = trial.metrics.get(self.space.metric)
-        if found is None or found.status != "finished" or not is_better(self._value(found), own, mode=self.space.mode):
-            return trial_folder(self.folder, trial.number)
-        return retrained_folder(self.folder, trial.number)
-
-    def _value(self, retrained: Retrained) -> float | None:
-        return retrained.metrics.get(self.space.metric)
-
-    @property
-    def best_model(self) -> str:
-        """The name of the best model: of all trials, and of those that were trained on. The best trial must exist."""
-        assert self.best is not None
-        value, name = self.best.metrics.get(self.space.metric), self.best.name
-        for one in self.retrained.values():
-            if one.status == "finished" and is_better(self._value(one), value, mode=self.space.mode):
-                value, name = self._value(one), one.name
-        return name
 
     @property
     def num_reports(self) -> int:

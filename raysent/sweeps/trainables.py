@@ -28,7 +28,7 @@ from raysent.storage import open_folder, write_text
 from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
 from raysent.training.memory import resident_bytes
-from raysent.training.outcome import Outcome, Report, load_outcome
+from raysent.training.outcome import Outcome, Report
 from raysent.training.ray_session import node_name
 from raysent.training.ray_train import make_trainer, training_outcome
 from raysent.training.run import RunConfig
@@ -184,26 +184,6 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
 
 def _interruptions(config: dict[str, Any]) -> Interruptions:
     return Interruptions(per_hour=config["interruptions_per_hour"], models=config["models_at_reports"])
-
-
-def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float) -> Message:
-    """Train a trial on in this process or, with several workers, on Ray Train workers.
-
-    Returns:
-        The message of its end, with the metrics of its last report.
-
-    Raises:
-        ArtifactError: If the disk or the object store fails.
-    """
-    torch.set_num_threads(config["num_threads"])
-    folder, run = open_folder(config["folder"], with_checkpoints=True), RunConfig.model_validate(config["run"])
-    if num_workers == 1:
-        message = train_trial(config, lambda _: True, notice=node_notice())
-    else:
-        trainer = _trainer(config, run, folder, num_workers=num_workers, gpus_per_worker=gpus_per_worker)
-        message = _trained(trainer, run, folder)
-    outcome = load_outcome(folder, key=run.key)
-    return {**message, "metrics": {} if outcome is None else outcome.metrics}
 
 
 def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: Any) -> Any:

@@ -28,7 +28,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     evaluation.against_labels,
     summary.summary,
     trials.leaderboard,
-    trials.trained_on,
     trials.learning_curves,
     evaluation.task_scores,
     ensemble.method_scores,

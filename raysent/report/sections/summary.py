@@ -62,7 +62,7 @@ def _best(run: Run) -> str:
         return f"No trial has reported {run.metric} yet."
     subject = f"The best of {counted(len(run.trials), 'trial')} is {run.title(best.name)}, with"
     text = f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
-    return text + _untrained(run) + _trained_on(run)
+    return text + _untrained(run)
 
 
 def _untrained(run: Run) -> str:
@@ -70,16 +70,6 @@ def _untrained(run: Run) -> str:
     known = run.untrained
     texts = [f"{name} {significant(value, 3)}" for name, value in known.items()]
     return f" Without training: {', '.join(texts)}." if texts else ""
-
-
-def _trained_on(run: Run) -> str:
-    """Return a sentence about the trial that is better than the best one after it was trained on; empty without one."""
-    retrained = {} if run.sweep is None else {one.name: one for one in run.sweep.retrained.values()}
-    found = retrained.get("" if run.sweep is None or run.best is None else run.sweep.best_model)
-    if found is None:
-        return ""
-    value = number(found.metrics.get(run.metric))
-    return f" Trained on, {run.title(found.trial)} reaches {_against_chance(run, value)}."
 
 
 def _against_chance(run: Run, value: float | None) -> str:

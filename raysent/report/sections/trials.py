@@ -64,39 +64,6 @@ def leaderboard(run: Run) -> Section | None:
     return Section("leaderboard", "Leaderboard", lead, [Table(columns, rows)])
 
 
-def trained_on(run: Run) -> Section | None:
-    """Return a table of the trials that were trained on after the search; None if there are none."""
-    if run.sweep is None or not run.sweep.retrained:
-        return None
-    own = {trial.name: trial for trial in run.trials}
-    columns = [
-        Column("trial"),
-        Column("status"),
-        Column(f"{run.metric} before", "number"),
-        Column("after", "number", "on the same validation set"),
-        Column("time", "number", "time spent training on"),
-        Column("cost", "number"),
-    ]
-    rows = []
-    for one in run.sweep.retrained.values():
-        before, after = run.value(own[one.trial]), number(one.metrics.get(run.metric))
-        rows.append(
-            [
-                Cell(one.name, mark="best" if one.name == run.sweep.best_model else ""),
-                Cell(one.status, mark=one.status, title=one.error or ""),
-                Cell(significant(before), before),
-                Cell(significant(after), after),
-                Cell(duration(one.seconds), one.seconds),
-                Cell(dollars(one.usd), one.usd),
-            ]
-        )
-    lead = (
-        "The best configurations, trained on from their weights after the search. One that is at least as good as its "
-        "trial replaces it as a member of the ensemble."
-    )
-    return Section("trained-on", "Trained on", lead, [Table(columns, rows)])
-
-
 def _optional_columns(run: Run) -> list[tuple[Column, Mapping[str, Cell]]]:
     ratios = {trial.name: run.chance_ratio(run.value(trial)) for trial in run.trials}
     losses = {trial.name: number(trial.metrics.get("context_nll")) for trial in run.trials}

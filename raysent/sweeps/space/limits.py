@@ -170,9 +170,6 @@ class EvaluationConfig(StrictModel):
             start, and random word vectors.
         prefer: Of what is within one standard error of the best on a task, take the fastest or the smallest; by default
             the best is taken.
-        retrain: How many of the best configurations are trained on from their weights when the search has ended, inside
-            the budget. A trial that gets better is replaced by the result as a member.
-        retrain_epochs: Passes over the text of these trainings; None for as many as the trial's.
     """
 
     tasks: list[str] | None = None
@@ -181,8 +178,6 @@ class EvaluationConfig(StrictModel):
     stratify_by: str | None = None
     baselines: bool = True
     prefer: Literal["speed", "size"] | None = None
-    retrain: int = pydantic.Field(default=0, ge=0, le=_MAX_TRIALS)
-    retrain_epochs: float | None = pydantic.Field(default=None, gt=0)
 
     @property
     def num_evaluated(self) -> int:

@@ -14,7 +14,6 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
@@ -22,12 +21,11 @@ from typing import Protocol
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, RaysentError
 from raysent.storage import address_of, content_key, refresh, to_uri
-from raysent.storage.layout import RETRAINED_SUFFIX, SWEEP_FILE, TRIALS_FOLDER
+from raysent.storage.layout import SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps.components import TRACKERS as TRACKERS
 from raysent.sweeps.components import build
 from raysent.sweeps.journal import Event, read_events
 from raysent.sweeps.record import load_record
-from raysent.sweeps.retraining import retrained_of
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial, apply_event
 
@@ -171,14 +169,13 @@ class FollowedTrials:
         return to_uri(self._folder / TRIALS_FOLDER / trial)
 
     def suggested(self, trial: str) -> float | None:
-        """Return when a trial was suggested, or chosen to train on, in seconds since 1970; None if it is unknown."""
+        """Return when a trial was suggested, in seconds since 1970; None if it is unknown."""
         return self._suggested.get(trial)
 
     def apply(self, event: Event) -> Trial | None:
         """Return the event's trial as it is after the event; None for an event of no trial.
 
-        For the event `retrained` that is the trial with the outcome of its training on, by the name of its folder. A
-        resumed sweep's tracker receives the events of one session; trials of earlier ones are read from the journal.
+        A resumed sweep's tracker receives the events of one session; trials of earlier ones are read from the journal.
         """
         name = event.get("trial")
         if name is None:
@@ -189,21 +186,12 @@ class FollowedTrials:
             self._trials = {}
             for one in _until(read_events(self._folder), event):
                 self._apply(one)
-        trial = self._trials.get(name)
-        if trial is None or event["event"] != "retrained":
-            return trial
-        outcome = retrained_of([event])[name]
-        return replace(
-            trial, name=outcome.name, status=outcome.status, metrics=outcome.metrics, seconds=outcome.seconds,
-            usd=outcome.usd, error=outcome.error, reports=[],
-        )  # fmt: skip
+        return self._trials.get(name)
 
     def _apply(self, event: Event) -> None:
         apply_event(self._trials, event)
         if event["event"] == "suggested":
             self._suggested[event["trial"]] = event["time"]
-        elif event["event"] == "retrain":
-            self._suggested[event["trial"] + RETRAINED_SUFFIX] = event["time"]
 
 
 def facts_of(event: Event) -> dict[str, str]:
@@ -213,7 +201,7 @@ def facts_of(event: Event) -> dict[str, str]:
 
 
 def known_values(event: Event) -> dict[str, float]:
-    """Return the values of a report, or of the end of a training on, that are numbers, with time and cost so far."""
+    """Return the values of a report that are numbers, with time and cost so far."""
     values = {**event["metrics"], "seconds": event["seconds"], "usd": event.get("usd", 0.0)}
     return {name: float(value) for name, value in values.items() if value is not None}
 

@@ -73,7 +73,7 @@ class MlflowRuns:
             self._client.update_run(self._run_of_sweep(event), status=_SWEEP_STATUS[kind])
         elif kind in _SWEEP_STATUS:
             self._end(self._run_of_sweep(event), _SWEEP_STATUS[kind], event)
-        elif trial is not None and kind in ("suggested", "report", "ended", "retrained"):
+        elif trial is not None and kind in ("suggested", "report", "ended"):
             self._write_trial(trial, event)
 
     def close(self) -> None:
@@ -89,9 +89,9 @@ class MlflowRuns:
         run = self._run_of(trial.name, tags, event, params=trial.params)
         if trial.name in self._ended:
             return
-        if event["event"] in ("report", "retrained"):
+        if event["event"] == "report":
             self._log(run, known_values(event), event, step=trial.index)
-        if event["event"] in ("ended", "retrained"):
+        if event["event"] == "ended":
             for name, value in (("status", trial.status), ("error", trial.error)):
                 if value:
                     self._client.set_tag(run, f"raysent.{name}", value)

@@ -89,8 +89,7 @@ class Settings(StrictModel):
 class OptunaStorage:
     """A study with each trial and its reports; what the study has is not added again.
 
-    The study's user attributes are the run folder and, after the evaluation, the scores of the ensemble. A trial that
-    was trained on keeps its first outcome.
+    The study's user attributes are the run folder and, after the evaluation, the scores of the ensemble.
     """
 
     Config: ClassVar[type[StrictModel]] = Settings

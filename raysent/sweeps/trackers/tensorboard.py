@@ -54,9 +54,9 @@ class TensorBoard:
         kind, trial = event["event"], self._trials.apply(event)
         if kind == EVALUATED:
             self._write_scores(event)
-        elif trial is not None and kind in ("report", "retrained"):
+        elif trial is not None and kind == "report":
             self._write_report(trial, event)
-        if trial is not None and kind in ("ended", "retrained") and trial.name in self._writers:
+        if trial is not None and kind == "ended" and trial.name in self._writers:
             writer = self._writers.pop(trial.name)
             writer.file_writer.add_summary(_end(trial))
             writer.close()

@@ -65,7 +65,7 @@ class WandbRuns:
         kind, trial = event["event"], self._trials.apply(event)
         if kind == EVALUATED:
             self._write_scores(event)
-        elif trial is not None and kind in ("report", "retrained", "ended"):
+        elif trial is not None and kind in ("report", "ended"):
             what = f"{kind} {trial.index} {trial.status}"
             if self._has(trial.name, what):
                 return
