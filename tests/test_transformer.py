@@ -82,11 +82,10 @@ def test_vectors_are_those_of_the_pretrained_model(bert):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_are_those_of_each_kind(kind, tmp_path):
-    """Of texts whose words stand apart; where a tokenizer marks spaces, the first word has one too."""
+    """Of any text, which is read as it is written."""
     folder = write_transformer(tmp_path / kind, kind)
-    texts = ["a cat", "the dog runs to the cat", "", "ab 12 w . cat", "a", " ".join(["a cat w ."] * 40)]
-    apart = [f" {text}" if text and kind in ("roberta", "mpnet") else text for text in texts]
-    expected = load(f"hf:{folder}").encode(apart, normalize_embeddings=True)
+    texts = ["a cat", "the dog's cat  can't", "", "ab 12 w.\n cat", "a", " ".join(["a cat w."] * 40)]
+    expected = load(f"hf:{folder}").encode(texts, normalize_embeddings=True)
     np.testing.assert_allclose(build(folder).encode(texts), expected, atol=3e-6)
     assert np.abs(expected[0] - expected[1]).max() > 1e-3
 
@@ -107,9 +106,8 @@ def test_every_kind_is_trained_and_exported(kind, tmp_path):
         done = export(tmp_path / "moved", tmp_path / target, to=target)
         assert done.check.num_other_ids == 0
         assert done.check.num_sentences == 200
-        assert (tmp_path / target / "words.json").is_file()
     card = (tmp_path / "onnx" / "README.md").read_text()
-    assert "is_pretokenized=True" in card
+    assert "np.full((len(rows), max(map(len, rows))), -1, np.int64)" in card
     np.testing.assert_allclose(load(f"st:{tmp_path / 'sentence-transformers'}").encode(TEXT), model.encode(TEXT))
     assert str(tmp_path) not in (tmp_path / "sentence-transformers" / "raysent.json").read_text()
 
@@ -144,13 +142,17 @@ def test_subwords_are_read_as_they_were_saved(bert, tmp_path):
     for again in (Vocabulary.load(tmp_path / "vocabulary.txt"), pickle.loads(pickle.dumps(vocabulary))):
         np.testing.assert_array_equal(again.ids(TEXT, max_length=9).ids, vocabulary.ids(TEXT, max_length=9).ids)
         assert again.key_values == vocabulary.key_values
-    (tmp_path / "vocabulary.txt").write_text("#tokenizer\n{}\n")
+    old = (tmp_path / "vocabulary.txt").read_text().replace("#tokenizer of sentences", "#tokenizer", 1)
+    (tmp_path / "vocabulary.txt").write_text(old)
+    with pytest.raises(ArtifactError, match=r"read sub-words of words, not of sentences; make it again"):
+        Vocabulary.load(tmp_path / "vocabulary.txt")
+    (tmp_path / "vocabulary.txt").write_text("#tokenizer of sentences\n{}\n")
     with pytest.raises(ArtifactError, match=r"vocabulary\.txt: not a tokenizer: "):
         Vocabulary.load(tmp_path / "vocabulary.txt")
 
 
 def test_corpus_holds_the_ids_of_its_sentences(bert, tmp_path):
-    """Counted from words that are encoded once each; another vocabulary gives another corpus."""
+    """Those of the text as it is written; another vocabulary gives another corpus."""
     config = run_of(tmp_path, bert)
     data = open_training_data(config)
     assert isinstance(data.vocabulary, SubwordVocabulary)

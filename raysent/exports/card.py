@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysent import __version__
-from raysent.data.vocabulary import SubwordVocabulary
 from raysent.ensembles import ENSEMBLE, Ensemble
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.records import read_scores
@@ -80,8 +79,8 @@ def model_card(
 
 def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
     """Return the lines of Python that read the folder."""
-    has_subwords = any(isinstance(model.vocabulary, SubwordVocabulary) for model in models)
-    return str(getattr(target, "USAGE_OF_SUBWORDS", target.USAGE)) if has_subwords else target.USAGE
+    has_padding = all(model.vocabulary.has_padding for model in models)
+    return target.USAGE if has_padding else str(getattr(target, "USAGE_OF_PRETRAINED", target.USAGE))
 
 
 def _metadata(target: Format, license: str | None) -> str:

@@ -23,7 +23,7 @@ from raysent.data.vocabulary import UNK_ID, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
 from raysent.exports.card import check_license, model_card
 from raysent.exports.formats import FORMATS, Encode, trained_models
-from raysent.exports.tokenizer import Tokenizers
+from raysent.exports.tokenizer import finished_ids
 from raysent.models import SentenceModel, load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -186,9 +186,7 @@ def other_ids(model: SentenceModel, sentences: list[str]) -> npt.NDArray[np.bool
     """Return whether each sentence has other ids by the exported tokenizer, bool [sentences]."""
     expected = model.vocabulary.ids(sentences, max_length=model.max_length)
     rows = np.split(expected.ids, np.cumsum(expected.lengths)[:-1])
-    tokenizers = Tokenizers.build(model.vocabulary, max_length=model.max_length)
-    unknown = model.vocabulary.unknown_id
-    given = tokenizers.finished_ids(sentences, max_length=model.max_length, unknown_id=unknown)
+    given = finished_ids(model.vocabulary, sentences, max_length=model.max_length)
     return np.array([row.tolist() != ids for row, ids in zip(rows, given, strict=True)], dtype=bool)
 
 

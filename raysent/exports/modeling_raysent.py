@@ -5,7 +5,6 @@ The folder holds, besides this file:
 raysent.json            the parts of each member; a model that is no ensemble has one member
 model.safetensors       the parameters, named NUMBER.NAME after the member's number
 tokenizer.json          text -> word ids, one file for each member: tokenizer.json, tokenizer1.json, ...
-words.json              text -> words, for members that read sub-words of words; tokenizer.json then reads the words
 vocabulary.txt          the words by id, with which raysent reads the folder; one file for each member
 
 `SentenceTransformer(folder, trust_remote_code=True)` returns the vectors of raysent's `encode`: each member's towers
@@ -457,7 +456,6 @@ class RaysentModule(InputModule):
     Attributes:
         members: The models.
         tokenizers: The members' tokenizers.
-        dividers: What divides text into words for them; None for those that read text.
         vocabularies: The members' files of words.
     """
 
@@ -469,12 +467,11 @@ class RaysentModule(InputModule):
         config: dict[str, Any],
         tokenizers: list[Tokenizer],
         vocabularies: list[str],
-        dividers: list[Tokenizer | None],
     ) -> None:
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(Member(about) for about in config["members"])
-        self.tokenizers, self.vocabularies, self.dividers = tokenizers, vocabularies, dividers
+        self.tokenizers, self.vocabularies = tokenizers, vocabularies
         self.eval()
 
     @property
@@ -512,14 +509,12 @@ class RaysentModule(InputModule):
 
     def ids(self, number: int, texts: list[str], about: dict[str, Any]) -> list[list[int]]:
         """Return the ids that a member reads of each text."""
-        tokenizer, divider, longest = self.tokenizers[number], self.dividers[number], about["max_length"]
-        if divider is None:
-            rows = [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
-            return [row[:longest] if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows]
-        divided = [divider.pre_tokenizer.pre_tokenize_str(divider.normalizer.normalize_str(text)) for text in texts]
-        tokenizer.enable_truncation(longest)
-        encoded = tokenizer.encode_batch([[word for word, _ in row] for row in divided], is_pretokenized=True)
-        return [one.ids or [about["unknown_id"]] for one in encoded]
+        tokenizer, longest = self.tokenizers[number], about["max_length"]
+        if not about["has_padding"]:
+            tokenizer.enable_truncation(longest)
+            return [encoded.ids or [about["unknown_id"]] for encoded in tokenizer.encode_batch(texts)]
+        rows = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
+        return [row[:longest] if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows]
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
         """Add `sentence_embedding` [batch, dim]."""
@@ -548,9 +543,6 @@ class RaysentModule(InputModule):
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         for number, (tokenizer, words) in enumerate(zip(self.tokenizers, self.vocabularies, strict=True)):
             tokenizer.save(str(folder / f"tokenizer{number or ''}.json"))
-            divider = self.dividers[number]
-            if divider is not None:
-                divider.save(str(folder / f"words{number or ''}.json"))
             (folder / f"vocabulary{number or ''}.txt").write_bytes(words.encode())
 
     @classmethod
@@ -569,10 +561,6 @@ class RaysentModule(InputModule):
             config,
             [Tokenizer.from_file(str(path_of(f"tokenizer{number}.json"))) for number in numbers],
             [path_of(f"vocabulary{number}.txt").read_bytes().decode() for number in numbers],
-            [
-                Tokenizer.from_file(str(path_of(f"words{number}.json"))) if about.get("has_subwords") else None
-                for number, about in zip(numbers, config["members"], strict=True)
-            ],
         )
         tensors = load_file(path_of("model.safetensors"))
         own = dict(module.members.named_parameters())

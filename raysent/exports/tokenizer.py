@@ -10,15 +10,13 @@ private characters first, in the text as in the words.
 Differs: of a lowercase vocabulary, an abbreviation after a number or a period (`1,000Jr.`, `No.ISN'T`), rare sigmas and
 combining marks, and texts that hold the private characters themselves may give other ids.
 
-A vocabulary of sub-words needs two files: `words.json` divides text into words, and `tokenizer.json` reads them,
-between special tokens and truncated; it is the pretrained model's own.
+Of a vocabulary of sub-words it is the vocabulary's own tokenizer, truncated.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
@@ -30,65 +28,27 @@ _PERIOD, _APOSTROPHE, _OTHER = "\ue000", "\ue001", "\uf8ff"
 _NAMES = ABBREVIATIONS.split("|")
 _ABBREVIATED = {f"{name.lower()}." for name in _NAMES}
 _LEAST_NEGATION = len("xn't")
-MAIN_FILE, WORDS_FILE = "tokenizer.json", "words.json"
-# Any id of sub-words may occur in a sentence, that of padding too.
-PAD_OF_SUBWORDS = -1
+TOKENIZER_FILE = "tokenizer.json"
+# Where any id may occur in a sentence, that of padding too.
+_PAD_OF_PRETRAINED = -1
 
 
-class Tokenizers:
-    """The exported files of a vocabulary, which turn text into ids.
+def pad_id(vocabulary: Vocabulary) -> int:
+    """Return what follows the ids of shorter sentences in a graph."""
+    return PAD_ID if vocabulary.has_padding else _PAD_OF_PRETRAINED
 
-    Attributes:
-        main: `tokenizer.json`.
-        words: `words.json`, which divides text for sub-words; None for words.
-        pad_id: What follows the ids of shorter sentences in a graph.
-    """
 
-    def __init__(self, main: Tokenizer, words: Tokenizer | None) -> None:
-        self.main, self.words = main, words
+def exported_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each text as the file gives them."""
+    return [one.ids for one in tokenizer.encode_batch_fast(list(texts))]
 
-    @classmethod
-    def build(cls, vocabulary: Vocabulary, *, max_length: int) -> Tokenizers:
-        """Make the files of a vocabulary; those of words do not truncate."""
-        if not isinstance(vocabulary, SubwordVocabulary):
-            return cls(build_tokenizer(vocabulary), None)
-        main = vocabulary.tokenizer
-        main.enable_truncation(max_length)
-        return cls(main, _divider())
 
-    @classmethod
-    def read(cls, folder: Path, *, number: int = 0) -> Tokenizers:
-        """Read the files of the member of a number."""
-        words = folder / numbered(WORDS_FILE, number)
-        main = Tokenizer.from_file(str(folder / numbered(MAIN_FILE, number)))
-        return cls(main, Tokenizer.from_file(str(words)) if words.is_file() else None)
-
-    def save(self, folder: Path, *, number: int = 0) -> None:
-        """Write the files of the member of a number."""
-        self.main.save(str(folder / numbered(MAIN_FILE, number)))
-        if self.words is not None:
-            self.words.save(str(folder / numbered(WORDS_FILE, number)))
-
-    @property
-    def pad_id(self) -> int:
-        """What follows the ids of shorter sentences in a graph."""
-        return PAD_ID if self.words is None else PAD_OF_SUBWORDS
-
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text as the files give them."""
-        if self.words is None:
-            return [one.ids for one in self.main.encode_batch(list(texts), add_special_tokens=False)]
-        rows = [
-            [word for word, _ in self.words.pre_tokenizer.pre_tokenize_str(self.words.normalizer.normalize_str(text))]
-            for text in texts
-        ]
-        return [one.ids for one in self.main.encode_batch(rows, is_pretokenized=True)]
-
-    def finished_ids(self, texts: Sequence[str], *, max_length: int, unknown_id: int) -> list[list[int]]:
-        """Return the ids that a model reads: truncated, or one unknown word where none is known."""
-        if self.words is not None:
-            return [row or [unknown_id] for row in self.ids(texts)]
-        return [row[:max_length] if any(word != UNK_ID for word in row) else [UNK_ID] for row in self.ids(texts)]
+def finished_ids(vocabulary: Vocabulary, texts: Sequence[str], *, max_length: int) -> list[list[int]]:
+    """Return the ids that a model reads by its exported file: truncated, or one unknown word where none is known."""
+    rows = exported_ids(build_tokenizer(vocabulary, max_length=max_length), texts)
+    if not vocabulary.has_padding:
+        return [row or [vocabulary.unknown_id] for row in rows]
+    return [row[:max_length] if any(word != UNK_ID for word in row) else [UNK_ID] for row in rows]
 
 
 def numbered(name: str, number: int) -> str:
@@ -96,21 +56,17 @@ def numbered(name: str, number: int) -> str:
     return name.replace(".", f"{number}.", 1) if number else name
 
 
-def _divider() -> Tokenizer:
-    """Return a tokenizer whose first steps divide text into words, and keep their case."""
-    tokenizer = Tokenizer(WordLevel({UNK_WORD: 0}, unk_token=UNK_WORD))
-    tokenizer.normalizer = normalizers.Sequence([_spaces(), *_replacements()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(PATTERN.removeprefix(r"\n|")), "removed", invert=True)
-    return tokenizer
-
-
 def _spaces() -> normalizers.Normalizer:
     """Return the step for white space of `str.split` that the pattern's class of white space lacks."""
     return normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")
 
 
-def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """Return the tokenizer of a vocabulary; truncation and padding are off."""
+def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
+    """Return the tokenizer of a vocabulary; that of words is not truncated, as no word may be known before the cut."""
+    if isinstance(vocabulary, SubwordVocabulary):
+        own = vocabulary.tokenizer
+        own.enable_truncation(max_length)
+        return own
     words, pattern = vocabulary.words, PATTERN.removeprefix(r"\n|")
     steps: list[normalizers.Normalizer] = [_spaces()]
     if vocabulary.lowercase:

@@ -8,6 +8,7 @@ documents.py     lines and rows of tables -> documents -> sentences
 preparation.py   sentences -> ids of all distinct words -> splits, and ids of a vocabulary
 store.py         the prepared corpus
 embedded.py      the embedded corpus `docs`
+written.py       the sentences of a text as they are written
 distinct.py      the distinct sentences of a text
 word_vectors.py  word vectors computed from a corpus
 cache.py         folders of the cache

@@ -11,7 +11,6 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from raysent import storage
 from raysent.data.corpus.cache import build_once
 from raysent.data.corpus.documents import Passage, describe_reading, map_passages, read_passage
 from raysent.data.corpus.sources import CorpusConfig, corpus_sources
+from raysent.data.corpus.written import StoredSentences
 from raysent.data.sentences import SPLITTING_VERSION
 from raysent.errors import DataError
 from raysent.parallel import Progress
@@ -31,35 +31,8 @@ _FORMAT_VERSION = 1
 _DIGEST_BYTES = 16  # the probability of a collision among 10⁹ sentences is 10⁻²¹
 
 
-class DistinctSentences:
-    """The sentences of a text, each once.
-
-    Attributes:
-        key: Hash of the sentences and their order.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.key = folder.name
-        self._folder = folder
-
-    def __len__(self) -> int:
-        """Return the number of sentences."""
-        return len(self._offsets) - 1
-
-    def texts(self, rows: Iterable[int]) -> list[str]:
-        """Return the sentences with the given indices."""
-        text, offsets = self._text, self._offsets
-        return [text[offsets[row] : offsets[row + 1]].tobytes().decode("utf-8") for row in rows]
-
-    @cached_property
-    def _text(self) -> np.ndarray:
-        """Bytes of all sentences, uint8, memory-mapped."""
-        return np.asarray(np.memmap(self._folder / "text.bin", dtype=np.uint8, mode="r"))
-
-    @cached_property
-    def _offsets(self) -> np.ndarray:
-        """First byte of each sentence and the end of the last, int64 [sentences + 1], memory-mapped."""
-        return np.asarray(np.memmap(self._folder / "offsets.bin", dtype=np.int64, mode="r"))
+class DistinctSentences(StoredSentences):
+    """The sentences of a text, each once."""
 
 
 def normalize_whitespace(sentence: str) -> str:

@@ -7,6 +7,8 @@ sentence of each document, then the number of sentences). Only white space is lo
 Each has a `_PassageReader`, whose passages have ids of their own; `_write_text` numbers words in order of their first
 appearance in the text, so the files do not depend on the number of processes.
 
+For sub-words, stage 1 is the text as it is written (`written`).
+
 Stage 2 (`store`) adds the vocabulary and the splits, so that another vocabulary needs a pass over ids and not over
 text. A file lock lets one process build while the others of the machine wait. Memory holds a few passages of the text
 and, in each process, the distinct words.
@@ -28,18 +30,20 @@ from raysent.data.corpus.cache import build_once
 from raysent.data.corpus.documents import Passage, describe_reading, map_passages, read_passage, table_notes
 from raysent.data.corpus.sources import CorpusConfig, corpus_sources, find_sources
 from raysent.data.corpus.store import Corpus
+from raysent.data.corpus.written import StoredSentences, read_written, write_written
 from raysent.data.sentences import SPLITTING_VERSION
 from raysent.data.vocabulary import (
     TOKENIZER_VERSION,
     ChunkTable,
     Numbering,
     Sentences,
+    SubwordVocabulary,
     Vocabulary,
     VocabularyConfig,
+    as_rows,
     build_vocabulary,
 )
 from raysent.errors import DataError
-from raysent.kernels.ragged import ragged_indices, ragged_sums
 from raysent.parallel import Progress
 from raysent.storage import cache_folder
 
@@ -69,17 +73,18 @@ def prepare(
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    text_key, open_text = _find_text(config, progress)
+    text = _Text(config, progress)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
-    if words is not None and words.words == _choose_words(open_text(), vocabulary).words:
+    reads_sentences = isinstance(words, SubwordVocabulary)
+    if words is not None and not reads_sentences and words.words == _choose_words(text.words(), vocabulary).words:
         words = None  # the corpus that was prepared for the model is used again
     named = vocabulary.model_dump() if words is None else words.key_values
-    key = storage.content_key(FORMAT_VERSION, text_key, named, settings)
+    key = storage.content_key(FORMAT_VERSION, text.key, named, settings)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
-        text = open_text()
-        keys = {"key": key, "text_key": text_key}
-        return keys | _build_corpus(folder, text, config, words or _choose_words(text, vocabulary), text_key, progress)
+        read = text.written() if reads_sentences else text.words()
+        chosen = words or _choose_words(text.words(), vocabulary)
+        return {"key": key, "text_key": text.key} | _build_corpus(folder, read, config, chosen, text.key, progress)
 
     return Corpus(build_once(cache_folder(config.cache_dir), f"corpora/{key}", build_corpus))
 
@@ -112,8 +117,7 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    _, open_text = _find_text(config, progress)
-    text = open_text()
+    text = _Text(config, progress).words()
     splits = _splits(text, config)
     bounds = np.concatenate([splits.train.bounds, splits.validation.bounds])
     ranges = [np.arange(start, stop, dtype=np.int64) for start, stop in bounds]
@@ -147,8 +151,7 @@ def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> Tex
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    _, open_text = _find_text(config, progress)
-    text = open_text()
+    text = _Text(config, progress).words()
     return TextCounts(len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes)
 
 
@@ -161,26 +164,47 @@ def corpus_notes(config: CorpusConfig) -> list[str]:
     return [] if config.path == "docs" else table_notes(find_sources(config.path), config)
 
 
-def _find_text(config: CorpusConfig, progress: Progress | None) -> tuple[str, Callable[[], TextStore]]:
-    """Return the key of a text, and a function that opens it in the cache, where it is built if necessary.
+class _Text:
+    """A text, by its content and how it is read, in the cache, where it is built when it is opened.
 
-    The key is a hash of the files' content, independent of their paths, and of how they are read.
+    Attributes:
+        key: A hash of the files' content, independent of their paths, and of how they are read.
     """
-    sources = corpus_sources(config, progress)
-    versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
-    key = storage.content_key(versions, *describe_reading(sources, config))
 
-    def build(folder: Path) -> dict[str, Any]:
-        with closing(map_passages(_PassageReader(), sources, config)) as groups:
-            files = _write_text(folder, groups, max_sentences=config.max_sentences, progress=progress)
-        if files.num_sentences == 0:
-            raise DataError(f"corpus.path: {config.name}: must hold sentences; given none")
-        return {"num_sentences": files.num_sentences, "num_tokens": files.num_tokens}
+    def __init__(self, config: CorpusConfig, progress: Progress | None) -> None:
+        self._config, self._progress = config, progress
+        self._sources = corpus_sources(config, progress)
+        versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
+        self.key = storage.content_key(versions, *describe_reading(self._sources, config))
 
-    return key, lambda: TextStore(build_once(cache_folder(config.cache_dir), f"text/{key}", build))
+    def words(self) -> TextStore:
+        """Return the text as ids of its words."""
+
+        def build(folder: Path) -> dict[str, Any]:
+            with closing(map_passages(_PassageReader(), self._sources, self._config)) as groups:
+                files = _write_text(folder, groups, max_sentences=self._config.max_sentences, progress=self._progress)
+            return {"num_sentences": self._checked(files.num_sentences), "num_tokens": files.num_tokens}
+
+        return TextStore(build_once(cache_folder(self._config.cache_dir), f"text/{self.key}", build))
+
+    def written(self) -> StoredSentences:
+        """Return the text as it is written."""
+
+        def build(folder: Path) -> dict[str, Any]:
+            with closing(map_passages(read_written, self._sources, self._config)) as groups:
+                limit = self._config.max_sentences
+                found = write_written(folder, groups, max_sentences=limit, progress=self._progress)
+            return {"num_sentences": self._checked(found)}
+
+        return StoredSentences(build_once(cache_folder(self._config.cache_dir), f"written/{self.key}", build))
+
+    def _checked(self, num_sentences: int) -> int:
+        if num_sentences == 0:
+            raise DataError(f"corpus.path: {self._config.name}: must hold sentences; given none")
+        return num_sentences
 
 
-def _splits(text: TextStore, config: CorpusConfig) -> Splits:
+def _splits(text: TextStore | StoredSentences, config: CorpusConfig) -> Splits:
     return choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=config.name)
 
 
@@ -395,7 +419,7 @@ def _split(starts: np.ndarray, mask: np.ndarray) -> Split:
 
 def _build_corpus(
     folder: Path,
-    text: TextStore,
+    text: TextStore | StoredSentences,
     config: CorpusConfig,
     vocabulary: Vocabulary,
     text_key: str,
@@ -437,16 +461,16 @@ def _describe_split(text_key: str, split: Split, first: int) -> dict[str, Any]:
     return {"first": first, "num_sentences": split.num_sentences, "text_hash": text_hash}
 
 
-def _encoder_of(text: TextStore, vocabulary: Vocabulary, *, max_length: int) -> Callable[[int, int], Sentences]:
+def _encoder_of(
+    text: TextStore | StoredSentences, vocabulary: Vocabulary, *, max_length: int
+) -> Callable[[int, int], Sentences]:
     """Return a function of a range of sentences, which returns their ids of a vocabulary."""
-    ids, counts = vocabulary.word_rows(text.words)
-    firsts, is_by_word = np.cumsum(counts) - counts, bool((counts == 1).all())
+    if isinstance(text, StoredSentences):
+        return lambda start, stop: vocabulary.ids(text.read(start, stop), max_length=max_length)
+    ids = np.fromiter(map(vocabulary.id, text.words), dtype=np.int32, count=len(text.words))
 
     def encode(start: int, stop: int) -> Sentences:
         words, lengths = text.sentences(start, stop)
-        if is_by_word:
-            return vocabulary.finished(Sentences(ids[words], lengths), max_length=max_length)
-        found = ids[ragged_indices(firsts[words], counts[words])]
-        return vocabulary.finished(Sentences(found, ragged_sums(counts[words], lengths)), max_length=max_length)
+        return as_rows(Sentences(ids[words], lengths), max_length=max_length)
 
     return encode

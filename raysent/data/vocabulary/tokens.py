@@ -78,7 +78,7 @@ PATTERN = "|".join(
         r"[^\s\w]",
     )
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 # The pattern's engine keeps a stack while it reads a word, and gives up after 10 million characters.
 _MAX_PIECE = 1 << 16
 # Text that is tokenized at once; bounds memory.
@@ -312,7 +312,7 @@ def _plain_text(chunks: Sequence[str]) -> str:
     text = "".join(f"{chunk}\n" for chunk in chunks)
     for typographic, plain in REPLACEMENTS:
         text = text.replace(typographic, plain)
-    return _SURROGATE.sub("\ufffd", text)
+    return SURROGATE.sub("\ufffd", text)
 
 
 def _matched_tokens(text: str) -> Iterator[list[str]]:

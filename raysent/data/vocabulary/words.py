@@ -1,11 +1,10 @@
 """The vocabulary: tokens <-> ids.
 
-`Vocabulary` has an id for each word, `SubwordVocabulary` the sub-words of a pretrained tokenizer.
+`Vocabulary` has an id for each word, `SubwordVocabulary` the sub-words of a tokenizer, which reads whole sentences.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,18 +18,17 @@ from tokenizers import Tokenizer
 
 from raysent import storage
 from raysent.config import StrictModel
-from raysent.data.vocabulary.tokens import PAD_WORD, UNK_ID, UNK_WORD, ChunkTable, as_rows, tokenize
+from raysent.data.vocabulary.tokens import PAD_WORD, SURROGATE, UNK_ID, UNK_WORD, ChunkTable, as_rows, tokenize
 from raysent.errors import ArtifactError, ConfigError
-from raysent.kernels.ragged import Sentences, ragged_indices
-from raysent.reading import parse_json, read_text
+from raysent.kernels.ragged import Sentences
+from raysent.reading import read_text
 
 # Far more than 20 million words; the list of words takes several times the size of the file.
 _MAX_FILE_BYTES = 1 << 28
 # The first line of a file of sub-words; the second is the content of `tokenizer.json`.
-_SUBWORDS_HEAD = "#tokenizer"
+_SUBWORDS_HEAD = "#tokenizer of sentences"
+_OLD_SUBWORDS_HEAD = "#tokenizer"
 _TOKENIZER_FILE = "tokenizer.json"
-# Words whose sub-words are kept.
-_MAX_KEPT_WORDS = 1 << 20
 
 
 class VocabularyConfig(StrictModel):
@@ -58,9 +56,11 @@ class Vocabulary:
         words: The words; ``words[id]`` is the word of an id.
         lowercase: Whether tokens are lowercased before look-up.
         unknown_id: The id of a token that has none of its own.
+        has_padding: Whether the first two ids are the padding and the unknown word, and occur in no known word.
     """
 
     unknown_id: int = UNK_ID
+    has_padding: bool = True
 
     def __init__(self, words: Sequence[str], *, lowercase: bool = False) -> None:
         self.words = list(words)
@@ -101,15 +101,6 @@ class Vocabulary:
         # Lowercase only here: the tokenizer recognizes abbreviations by their case.
         return self._index.get(token.lower() if self.lowercase else token, UNK_ID)
 
-    def word_rows(self, words: Sequence[str]) -> Sentences:
-        """Return the ids of each token: one, or those of its sub-words."""
-        ids = np.fromiter(map(self.id, words), dtype=np.int32, count=len(words))
-        return Sentences(ids, np.ones(len(words), dtype=np.int64))
-
-    def finished(self, encoded: Sentences, *, max_length: int) -> Sentences:
-        """Return ids of whole sentences as rows for an encoder; see `ids`."""
-        return as_rows(encoded, max_length=max_length)
-
     @property
     def key_values(self) -> dict[str, Any]:
         """What the ids of a text depend on, as plain values for a key."""
@@ -130,6 +121,10 @@ class Vocabulary:
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if head == _SUBWORDS_HEAD and len(words) == 1 and not end:
             return SubwordVocabulary(words[0], source=path)
+        if head == _OLD_SUBWORDS_HEAD:
+            raise ArtifactError(
+                f"{path}: its model read sub-words of words, not of sentences; make it again by 'raysent train'"
+            )
         if end or head not in ("#lowercase=true", "#lowercase=false") or words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
         # A file of word vectors may have vectors for these two.
@@ -141,11 +136,10 @@ class Vocabulary:
 
 
 class SubwordVocabulary(Vocabulary):
-    """The sub-words of a pretrained tokenizer.
+    """The sub-words of a tokenizer of the `tokenizers` library, which reads whole sentences.
 
-    Text is divided into words by `tokenize`, as everywhere, and each word into sub-words; where the tokenizer marks
-    sub-words that follow a space, the first of each word is marked so. A sentence begins and ends with the tokenizer's
-    special tokens; a longer one is truncated before the last of them.
+    A sentence is read as its text is written, and begins and ends with the tokenizer's special tokens, if it has any; a
+    longer one is truncated before the last of them.
 
     Args:
         tokenizer: The content of `tokenizer.json`.
@@ -155,7 +149,7 @@ class SubwordVocabulary(Vocabulary):
     def __init__(self, tokenizer: str, *, source: Path | str = _TOKENIZER_FILE) -> None:
         # Not super().__init__: the first ids are the tokenizer's, and no table of words is needed.
         try:
-            self._tokenizer = Tokenizer.from_str(_after_spaces(tokenizer))
+            self._tokenizer = Tokenizer.from_str(tokenizer)
         except Exception as error:  # the library raises Exception itself
             raise ArtifactError(f"{source}: not a tokenizer: {' '.join(str(error).split())}") from None
         self._tokenizer.no_truncation()
@@ -168,9 +162,11 @@ class SubwordVocabulary(Vocabulary):
         first = next((place for place, special in enumerate(is_special) if not special), 0)
         last = len(is_special) - next((place for place, special in enumerate(is_special[::-1]) if not special), 0)
         self._start, self._end = encoded.ids[:first], encoded.ids[last:]
-        unknown = next((word for word in ("[UNK]", "<unk>") if word in self._index), None)
+        # Where a text can name the padding, as an added token, it is none.
+        is_own = not self._tokenizer.get_added_tokens_decoder() and not self.num_special
+        self.has_padding = is_own and self.words[:2] == [PAD_WORD, UNK_WORD]
+        unknown = next((word for word in ("[UNK]", UNK_WORD) if word in self._index), None)
         self.unknown_id = 0 if unknown is None else self._index[unknown]
-        self._parts: dict[str, list[int]] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
         return SubwordVocabulary, (self._tokenizer.to_str(),)
@@ -189,9 +185,14 @@ class SubwordVocabulary(Vocabulary):
             )
         return cls(read_text(path, max_bytes=_MAX_FILE_BYTES), source=path)
 
+    @property
+    def num_special(self) -> int:
+        """Special tokens that the tokenizer adds to each sentence."""
+        return len(self._start) + len(self._end)
+
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the sub-words of each sentence, without special tokens."""
-        return [[self.words[part] for word in tokenize(one) for part in self._parts_of(word)] for one in sentences]
+        return [[self.words[part] for part in row] for row in self._rows(sentences)]
 
     def ids(self, sentences: Sequence[str], *, max_length: int) -> Sentences:
         """Return the ids of sentences; any number of threads may call this at the same time.
@@ -201,44 +202,32 @@ class SubwordVocabulary(Vocabulary):
             max_length: Maximum number of sub-words of a sentence, special ones included; longer ones are truncated.
 
         Returns:
-            Rows of at least one id; a sentence without a word has the special ones, or a single unknown one.
+            Rows of at least one id; a sentence without a sub-word has the special ones, or a single unknown one.
+
+        Raises:
+            ConfigError: If `max_length` has no room beside the special ones.
         """
-        rows = [list(chain.from_iterable(map(self._parts_of, tokenize(sentence)))) for sentence in sentences]
+        room = max_length - self.num_special
+        if room < 1:
+            raise ConfigError(
+                f"max_length: must be more than the {self.num_special} special sub-words; given {max_length}"
+            )
+        rows = [self._start + row[:room] + self._end or [self.unknown_id] for row in self._rows(sentences)]
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-        return self.finished(Sentences(ids, lengths), max_length=max_length)
+        return Sentences(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
+
+    def _rows(self, sentences: Sequence[str]) -> list[list[int]]:
+        # A lone surrogate is no text for the tokenizer.
+        texts = [sentence if sentence.isascii() else SURROGATE.sub("\ufffd", sentence) for sentence in sentences]
+        return [one.ids for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def id(self, token: str) -> int:
         """Return the id of a sub-word, or `unknown_id`."""
         return self._index.get(token, self.unknown_id)
 
-    def word_rows(self, words: Sequence[str]) -> Sentences:
-        """Return the ids of the sub-words of each word."""
-        rows = [one.ids for one in self._tokenizer.encode_batch(list(words), add_special_tokens=False)]
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        return Sentences(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
-
-    def finished(self, encoded: Sentences, *, max_length: int) -> Sentences:
-        """Return ids of whole sentences between the special tokens; see `ids`."""
-        start, end = np.array(self._start, dtype=np.int32), np.array(self._end, dtype=np.int32)
-        num_special = len(start) + len(end)
-        if max_length <= num_special:
-            raise ConfigError(f"max_length: must be more than the {num_special} special sub-words; given {max_length}")
-        firsts = np.cumsum(encoded.lengths) - encoded.lengths
-        kept = np.minimum(encoded.lengths, max_length - num_special)
-        lengths = np.maximum(kept + num_special, 1)
-        ids = np.full(int(lengths.sum()), self.unknown_id, dtype=np.int32)
-        starts = np.cumsum(lengths) - lengths
-        ids[(starts[:, None] + np.arange(len(start))).ravel()] = np.tile(start, len(lengths))
-        ids[ragged_indices(starts + len(start), kept)] = encoded.ids[ragged_indices(firsts, kept)]
-        ids[(starts[:, None] + (lengths - len(end))[:, None] + np.arange(len(end))).ravel()] = np.tile(
-            end, len(lengths)
-        )
-        return Sentences(ids, lengths)
-
     @property
     def tokenizer(self) -> Tokenizer:
-        """A copy of the tokenizer of words."""
+        """A copy of the tokenizer."""
         return Tokenizer.from_str(self._tokenizer.to_str())
 
     @property
@@ -249,25 +238,6 @@ class SubwordVocabulary(Vocabulary):
     def save(self, path: Path) -> None:
         """Write a first line that names the kind, and the tokenizer in one line."""
         storage.write_text(path, f"{_SUBWORDS_HEAD}\n{self._tokenizer.to_str()}\n")
-
-    def _parts_of(self, word: str) -> list[int]:
-        found = self._parts.get(word)
-        if found is None:
-            found = self._tokenizer.encode(word, add_special_tokens=False).ids
-            if len(self._parts) >= _MAX_KEPT_WORDS:
-                self._parts = {}
-            self._parts[word] = found
-        return found
-
-
-def _after_spaces(tokenizer: str) -> str:
-    """Return a `tokenizer.json` that reads each word as if it followed a space, also the first."""
-    values = parse_json(tokenizer)
-    before = values.get("pre_tokenizer") or {}
-    for step in (before, *before.get("pretokenizers", ())):
-        if step.get("type") == "ByteLevel":
-            step["add_prefix_space"] = True
-    return json.dumps(values, ensure_ascii=False)
 
 
 def _num_ids(tokenizer: Tokenizer) -> int:

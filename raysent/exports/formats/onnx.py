@@ -4,7 +4,7 @@ model.onnx       ids, int64 [batch, time], 0 after a sentence's end -> sentence_
 tokenizer.json   text -> ids; add 0 at the end of shorter sentences
 vocabulary.txt   the words by id
 
-Of a model with sub-words, `words.json` divides text into words, `tokenizer.json` reads these, and -1 follows the ids.
+Of a model with the sub-words of a pretrained one, -1 follows the ids.
 
 Lengths, truncation and the rule that a sentence without a known word is one unknown word are in the graph. torch's
 exporter traces the module of `modeling_raysent.py`, the same that sentence-transformers runs.
@@ -22,16 +22,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from raysent.data.vocabulary import PAD_ID, UNK_ID, SubwordVocabulary
+from raysent.data.vocabulary import PAD_ID, UNK_ID, Vocabulary
 from raysent.errors import ConfigError
 from raysent.exports.formats import Encode
 from raysent.exports.formats.sentence_transformers import check_model as check_parts
 from raysent.exports.formats.sentence_transformers import exported_code, plain_member, write_words
-from raysent.exports.tokenizer import PAD_OF_SUBWORDS, Tokenizers
+from raysent.exports.tokenizer import TOKENIZER_FILE, exported_ids, pad_id
 from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import Float32
+from raysent.storage.layout import VOCABULARY_FILE
 
 TARGET = "onnx"
 EXTRA = "onnx"
@@ -42,28 +44,15 @@ from tokenizers import Tokenizer
 
 session = onnxruntime.InferenceSession("FOLDER/model.onnx")
 tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")
-rows = [encoded.ids for encoded in tokenizer.encode_batch(["A sentence.", "Another one."], add_special_tokens=False)]
+rows = [encoded.ids for encoded in tokenizer.encode_batch(["A sentence.", "Another one."])]
 ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
 for row, given in zip(ids, rows):
     row[: len(given)] = given
 vectors = session.run(None, {"ids": ids})[0]"""
-# For models with sub-words, instead.
-USAGE_OF_SUBWORDS = """import numpy as np
-import onnxruntime
-from tokenizers import Tokenizer
-
-session = onnxruntime.InferenceSession("FOLDER/model.onnx")
-words, tokenizer = (Tokenizer.from_file(f"FOLDER/{name}.json") for name in ("words", "tokenizer"))
-
-def divide(text):
-    return [word for word, _ in words.pre_tokenizer.pre_tokenize_str(words.normalizer.normalize_str(text))]
-
-texts = ["A sentence.", "Another one."]
-rows = [encoded.ids for encoded in tokenizer.encode_batch([divide(text) for text in texts], is_pretokenized=True)]
-ids = np.full((len(rows), max(map(len, rows))), -1, np.int64)
-for row, given in zip(ids, rows):
-    row[: len(given)] = given
-vectors = session.run(None, {"ids": ids})[0]"""
+# For models with the sub-words of a pretrained one, instead.
+USAGE_OF_PRETRAINED = USAGE.replace(
+    "np.zeros((len(rows), max(map(len, rows))),", "np.full((len(rows), max(map(len, rows))), -1,"
+)
 DIFFERS_ON: tuple[str, ...] = ()
 
 GRAPH_FILE = "model.onnx"
@@ -111,26 +100,27 @@ def open(folder: Path) -> Encode:
     """Return a function that encodes with onnxruntime, in blocks of similar lengths."""
     library = import_module("onnxruntime")
     session = library.InferenceSession(str(folder / GRAPH_FILE), providers=["CPUExecutionProvider"])
-    tokenizers = Tokenizers.read(folder)
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    padding = pad_id(Vocabulary.load(folder / VOCABULARY_FILE))
 
     def encode(sentences: list[str]) -> Float32:
-        return encode_ids(session, tokenizers.ids(sentences), pad_id=tokenizers.pad_id)
+        return encode_ids(session, exported_ids(tokenizer, sentences), padding=padding)
 
     return encode
 
 
-def encode_ids(session: Any, rows: Sequence[Sequence[int]], *, pad_id: int = PAD_ID) -> Float32:
+def encode_ids(session: Any, rows: Sequence[Sequence[int]], *, padding: int = PAD_ID) -> Float32:
     """Return the vectors [rows, dim] of rows of ids, encoded in blocks of similar lengths."""
     order = np.argsort([len(row) for row in rows], kind="stable")
     blocks = [order[first : first + _BATCH_SIZE] for first in range(0, len(order), _BATCH_SIZE)]
-    found = [session.run(None, {"ids": _padded([rows[row] for row in block], pad_id)})[0] for block in blocks]
+    found = [session.run(None, {"ids": _padded([rows[row] for row in block], padding)})[0] for block in blocks]
     out = np.empty((len(rows), found[0].shape[1] if found else 0), dtype=np.float32)
     out[order] = np.concatenate(found) if found else out
     return out
 
 
-def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> npt.NDArray[np.int64]:
-    ids = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
+def _padded(rows: Sequence[Sequence[int]], padding: int) -> npt.NDArray[np.int64]:
+    ids = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
     for row, given in zip(ids, rows, strict=True):
         row[: len(given)] = given
     return ids
@@ -142,16 +132,15 @@ class _Graph(nn.Module):
     def __init__(self, model: SentenceModel) -> None:
         super().__init__()
         self._member, self._max_length = plain_member(model), model.max_length
-        self._has_subwords = isinstance(model.vocabulary, SubwordVocabulary)
+        self._padding = pad_id(model.vocabulary)
         self._batch: Any = exported_code().Batch
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
-        pad_id = PAD_OF_SUBWORDS if self._has_subwords else PAD_ID
         # One place more: a batch of nothing but empty texts has no ids, and they are one unknown word.
-        ids = nn.functional.pad(ids, (0, 1), value=pad_id)
-        lengths = (ids != pad_id).sum(dim=1)
-        if self._has_subwords:
+        ids = nn.functional.pad(ids, (0, 1), value=self._padding)
+        lengths = (ids != self._padding).sum(dim=1)
+        if self._padding != PAD_ID:
             ids = ids.clamp(min=0)
         else:
             has_known = ((ids != PAD_ID) & (ids != UNK_ID)).any(dim=1)

@@ -14,10 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ConfigError
 from raysent.exports.formats import Encode
-from raysent.exports.tokenizer import Tokenizers, numbered
+from raysent.exports.tokenizer import TOKENIZER_FILE, build_tokenizer, numbered
 from raysent.models import SentenceModel
 from raysent.models.encoders import ENCODERS
 from raysent.models.schemes.st import KIND
@@ -104,7 +103,8 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
 
 def write_words(model: SentenceModel, folder: Path, *, number: int = 0) -> None:
     """Write the tokenizer and the vocabulary of the member of a number."""
-    Tokenizers.build(model.vocabulary, max_length=model.max_length).save(folder, number=number)
+    tokenizer = build_tokenizer(model.vocabulary, max_length=model.max_length)
+    tokenizer.save(str(folder / numbered(TOKENIZER_FILE, number)))
     model.vocabulary.save(folder / numbered(VOCABULARY_FILE, number))
 
 
@@ -140,7 +140,7 @@ def _about(model: SentenceModel) -> dict[str, Any]:
         **record.model_dump(mode="json"),
         "config": _without_folders(record.config.model_dump(mode="json")),
         "unknown_id": model.vocabulary.unknown_id,
-        "has_subwords": isinstance(model.vocabulary, SubwordVocabulary),
+        "has_padding": model.vocabulary.has_padding,
         "num_towers": len(model.towers),
         "num_bits": model.num_bits,
         "shared": shared,

@@ -48,7 +48,7 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     model = models[0]
     library = import_module("sentence_transformers")
     modules = import_module("sentence_transformers.sentence_transformer.modules")
-    tokenizer = build_tokenizer(model.vocabulary)
+    tokenizer = build_tokenizer(model.vocabulary, max_length=model.max_length)
     tokenizer.enable_truncation(model.max_length)
     weight = model.tables[0].weight.detach().clone()
     static = modules.StaticEmbedding(tokenizer, embedding_weights=weight)

@@ -9,8 +9,7 @@ it has raysent's own words and random initial values.
 
 Source: Vaswani et al., 2017; Devlin et al., 2019 (BERT); Raffel et al., 2020, and Song et al., 2020 (the bias of
 attention by distance).
-Differs: there is no dropout inside the layers. Text is divided into raysent's words before it is divided into
-sub-words, so the clitic of `don't` is `n't`. The segment's vector, one for all words, is added to the positions.
+Differs: there is no dropout inside the layers. The segment's vector, one for all words, is added to the positions.
 """
 
 from __future__ import annotations

@@ -1,0 +1,113 @@
+"""The sentences of a text as they are written, memory-mapped; sub-words read them.
+
+A folder ``written/<text key>/`` of the cache contains ``text.bin`` (UTF-8, no separators), ``offsets.bin`` (int64
+[sentences + 1], in bytes) and ``documents.npy`` (int64 [documents + 1], first sentence of each document, then the
+number of sentences). Memory holds a few passages of the text.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from raysent.data.corpus.documents import Passage, read_passage
+from raysent.parallel import Progress
+
+
+class StoredSentences:
+    """The sentences of a folder.
+
+    Attributes:
+        key: The name of the folder, a hash of the sentences and their order.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.key = folder.name
+        self._folder = folder
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(self._offsets) - 1
+
+    def texts(self, rows: Iterable[int]) -> list[str]:
+        """Return the sentences with the given indices."""
+        text, offsets = self._text, self._offsets
+        return [text[offsets[row] : offsets[row + 1]].tobytes().decode("utf-8") for row in rows]
+
+    def read(self, start: int, stop: int) -> list[str]:
+        """Return the sentences `start` to `stop` (exclusive).
+
+        They are read, as pages of a mapping that is read from one end to the other stay in memory.
+        """
+        offsets = np.fromfile(self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start)
+        first = int(offsets[0])
+        with (self._folder / "text.bin").open("rb") as stream:
+            stream.seek(first)
+            data = stream.read(int(offsets[-1]) - first)
+        bounds = (offsets - first).tolist()
+        return [data[begin:end].decode("utf-8") for begin, end in pairwise(bounds)]
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        """First sentence of each document, then the number of sentences, int64 [documents + 1]."""
+        return np.asarray(np.load(self._folder / "documents.npy"))
+
+    @cached_property
+    def _text(self) -> np.ndarray:
+        """Bytes of all sentences, uint8, memory-mapped."""
+        return np.asarray(np.memmap(self._folder / "text.bin", dtype=np.uint8, mode="r"))
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        """First byte of each sentence and the end of the last, int64 [sentences + 1], memory-mapped."""
+        return np.asarray(np.memmap(self._folder / "offsets.bin", dtype=np.int64, mode="r"))
+
+
+class WrittenPassages(NamedTuple):
+    """The sentences of passages in UTF-8, and the number of sentences before each end of a document."""
+
+    sentences: list[bytes]
+    ends: list[int]
+
+
+def read_written(passages: Sequence[Passage]) -> WrittenPassages:
+    """Return the sentences of passages, with single blanks for their white space."""
+    sentences: list[bytes] = []
+    ends: list[int] = []
+    for passage in passages:
+        for piece in read_passage(passage):
+            sentences += [" ".join(sentence.split()).encode("utf-8", "replace") for sentence in piece.sentences]
+            if piece.ends_document:
+                ends.append(len(sentences))
+    return WrittenPassages(sentences, ends)
+
+
+def write_written(
+    folder: Path, groups: Iterable[WrittenPassages], *, max_sentences: int | None, progress: Progress | None
+) -> int:
+    """Write the sentences of all groups, up to the maximum number, and return how many these are."""
+    num_sentences = num_bytes = 0
+    starts = array("q", [0])  # 8 bytes a document
+    with (folder / "text.bin").open("wb") as text, (folder / "offsets.bin").open("wb") as offsets:
+        offsets.write(np.zeros(1, dtype=np.int64).data)
+        for group in groups:
+            starts.extend(num_sentences + end for end in group.ends)
+            kept = group.sentences[: None if max_sentences is None else max_sentences - num_sentences]
+            text.write(b"".join(kept))
+            lengths = np.fromiter(map(len, kept), dtype=np.int64, count=len(kept))
+            offsets.write((num_bytes + np.cumsum(lengths)).data)
+            num_bytes += int(lengths.sum())
+            num_sentences += len(kept)
+            if progress:
+                progress("reading", num_sentences, max_sentences)
+            if num_sentences == max_sentences:
+                break
+    inner = np.unique(np.frombuffer(starts, dtype=np.int64))
+    np.save(folder / "documents.npy", np.append(inner[inner < num_sentences], num_sentences))
+    return num_sentences
