@@ -67,7 +67,7 @@ TINY = {
     "base": {
         "corpus": {"path": "books/", "validation_fraction": 0.1},
         "vocabulary": {"size": 200},
-        "encoder": {"type": "gru", "hidden_size": 130, "embedding": {"dim": 8}},
+        "encoder": {"type": "gru", "hidden_size": 130, "embedding": {"dim": 64}},
         "objective": {"type": "context_prediction"},
         "training": {"batch_size": 100, "epochs": 0.5, "num_reports": 2, "learning_rate": 0.005},
         "validation": {"num_candidates": 20, "num_sentences": 60},
