@@ -19,7 +19,6 @@ from raysent.config import Document, StrictModel, validate
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
-from raysent.kernels import gru_cells as cells
 from raysent.kernels import packed_gru as recurrence
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
@@ -372,8 +371,9 @@ def test_packed_gru_is_the_same_without_gradients(implementation):
 
 def test_packed_gru_of_a_wide_state_has_torchs_gradients(monkeypatch):
     """A wide state computes the weight's gradient by another product."""
+    need_kernel("gru")
     monkeypatch.setattr(recurrence, "_WIDE", 1)
-    ours, expected = (gradients_of(one, random_rows(60, 20))["gru.weight_hh_l0"] for one in ("packed", "torch"))
+    ours, expected = (gradients_of(one, random_rows(60, 20))["gru.weight_hh_l0"] for one in ("compiled", "torch"))
     assert ours.is_contiguous()
     assert (ours - expected).norm() <= 1e-5 * expected.norm()
 
@@ -435,7 +435,10 @@ def test_packed_gru_accepts_huge_inputs(implementation):
 
 def test_packed_gru_reuses_its_buffers():
     """Steps reuse one workspace for each direction; a copy and a pickle have none."""
-    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="packed"), tables())
+    need_kernel("gru")
+    encoder = build_encoder(
+        Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="compiled"), tables()
+    )
     for rows in (random_rows(), random_rows(60, 20), random_rows()):
         encoder(pack(batch_of(*rows))).sum().backward()
     assert len(encoder._workspaces._free) == 2
@@ -444,7 +447,8 @@ def test_packed_gru_reuses_its_buffers():
 
 def test_packed_gru_frees_buffers_without_a_backward():
     """A forward whose result is discarded frees its buffers at once."""
-    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="packed"), tables())
+    need_kernel("gru")
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
     made = []
     acquire = encoder._workspaces.acquire
     encoder._workspaces.acquire = lambda shape: made.append(weakref.ref(workspace := acquire(shape))) or workspace
@@ -457,7 +461,7 @@ def test_gru_compiled_raises_without_a_compiler(monkeypatch):
     monkeypatch.setattr(
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
-    monkeypatch.setattr(cells, "try_load", lambda name: None)
+    monkeypatch.setattr(recurrence, "try_load", lambda name: None)
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
     assert torch.isfinite(build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))).all()

@@ -1,16 +1,15 @@
-"""The operations of a GRU between two products, for one time step of all sentences: in torch's operations, or compiled.
+"""The operations of a GRU between two products, for one time step of all sentences, by a compiled kernel on a CPU.
 
     r, z = sigmoid(P + U h),  c = tanh(P_c + r * (U_c h + b')),  h = c + z * (h - c)
 
-Both cells compute the same; the compiled one reads and writes every value once. The buffers of one direction are kept
-between training steps: allocating new pages costs as much as the computation.
+The kernel reads and writes every value once. The buffers of one direction are kept between training steps: allocating
+new pages costs as much as the computation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from raysent.kernels.compiled import Arguments, load, try_load
+from raysent.kernels.compiled import Arguments, load
 
 ROW_MULTIPLE = 16  # the number of rows of a product is a multiple of this
 TOKEN_MULTIPLE = 256  # the number of tokens summed in one weight gradient is a multiple of this
@@ -132,8 +130,6 @@ class Inputs:
         tokens: Word of each token, time-major [tokens].
         batch: Number of sentences.
         needs_backward: Whether a backward follows.
-        groups: Returns the tokens ordered by word, and the first token of each word; None if each of the last tokens is
-            a word of its own, and the tokens before them are never read.
     """
 
     projected: Tensor
@@ -141,7 +137,6 @@ class Inputs:
     tokens: Tensor
     batch: int
     needs_backward: bool
-    groups: Callable[[], tuple[Tensor, Tensor]] | None
 
 
 @dataclass(frozen=True)
@@ -159,124 +154,6 @@ class TimeStep:
     next_batch: int
 
 
-class Cell(ABC):
-    """One direction: `forward` for each time step in order, then `start_backward`, `backward` in reverse, `gradients`.
-
-    Attributes:
-        last: State after the last token of each sentence, float32 [batch, hidden].
-    """
-
-    last: Tensor
-
-    def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
-        """Start with states of zero."""
-        self._workspace, self._inputs = workspace, inputs
-        self._is_low = workspace.shape.dtype != torch.float32
-
-    @abstractmethod
-    def forward(self, step: TimeStep) -> None:
-        """Compute the states of the next time step, or `last`, from `recurrent`, which the first step does not read."""
-
-    @abstractmethod
-    def start_backward(self, d_last: Tensor) -> None:
-        """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
-
-    @abstractmethod
-    def backward(self, step: TimeStep) -> None:
-        """Compute `d_products` from `d_recurrent` of the next time step."""
-
-    @abstractmethod
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """Return the gradients of `projected` and of the candidate's bias."""
-
-
-class TorchCell(Cell):
-    """In torch's operations."""
-
-    def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
-        super().__init__(workspace, inputs)
-        self._scratch = torch.empty(3, inputs.batch, workspace.shape.hidden, device=workspace.shape.device)
-        states = workspace.states[: inputs.batch]
-        states.zero_()
-        self.last = torch.empty_like(states) if inputs.needs_backward else states
-
-    def forward(self, step: TimeStep) -> None:
-        """Compute one time step."""
-        workspace, inputs, hidden = self._workspace, self._inputs, self._workspace.shape.hidden
-        rows, next_rows = self._rows(step)
-        gates, product, before = workspace.gates[rows], workspace.products[rows], workspace.states[rows]
-        torch.index_select(inputs.projected, 0, inputs.tokens[step.first : step.first + step.batch], out=gates)
-        reset_update, candidate = gates[:, : 2 * hidden], gates[:, 2 * hidden :]
-        if step.first == 0:
-            product.copy_(inputs.bias.expand_as(product))
-        else:
-            recurrent = workspace.recurrent[: step.batch]
-            reset_update += recurrent[:, : 2 * hidden]
-            torch.add(recurrent[:, 2 * hidden :], inputs.bias, out=product)
-        reset_update.sigmoid_()
-        candidate.addcmul_(reset_update[:, :hidden], product).tanh_()
-        kept = torch.sub(before, candidate, out=self._scratch[0, : step.batch]).mul_(reset_update[:, hidden:])
-        self._write_states(next_rows, kept, candidate, step)
-
-    def _rows(self, step: TimeStep) -> tuple[slice, slice]:
-        if not self._inputs.needs_backward:
-            return slice(0, step.batch), slice(0, step.next_batch)
-        end = step.first + step.batch
-        return slice(step.first, end), slice(end, end + step.next_batch)
-
-    def _write_states(self, next_rows: slice, kept: Tensor, candidate: Tensor, step: TimeStep) -> None:
-        """Add z (h - c) and c, for the sentences that continue and for those that end."""
-        workspace, continuing, ended = self._workspace, slice(0, step.next_batch), slice(step.next_batch, step.batch)
-        torch.add(kept[continuing], candidate[continuing], out=workspace.states[next_rows])
-        torch.add(kept[ended], candidate[ended], out=self.last[ended])
-        if self._is_low:
-            workspace.low_states[next_rows] = workspace.states[next_rows]
-
-    def start_backward(self, d_last: Tensor) -> None:
-        """Start with the gradient of `last`."""
-        self._d_state = d_last
-        size = 3 * self._workspace.shape.hidden
-        self._d_inputs = torch.empty(len(self._inputs.tokens), size, device=d_last.device)
-
-    def backward(self, step: TimeStep) -> None:
-        """Compute the gradients of one time step."""
-        workspace, hidden, batch = self._workspace, self._workspace.shape.hidden, step.batch
-        rows = slice(step.first, step.first + batch)
-        gates, d_inputs, d_products = workspace.gates[rows], self._d_inputs[rows], workspace.d_products[rows]
-        reset, update, candidate = gates[:, :hidden], gates[:, hidden : 2 * hidden], gates[:, 2 * hidden :]
-        one, two, d_kept = (part[:batch] for part in self._scratch)
-        d_state, d_candidate = self._d_state[:batch], d_inputs[:, 2 * hidden :]
-        d_state[: step.next_batch] += workspace.d_recurrent[: step.next_batch]
-        torch.mul(d_state, update, out=d_kept)  # z d
-        torch.sub(d_state, d_kept, out=one)  # (1 - z) d
-        torch.mul(candidate, candidate, out=two)
-        torch.addcmul(one, one, two, value=-1, out=d_candidate)  # (1 - z)(1 - c^2) d
-        torch.sub(workspace.states[rows], candidate, out=one).mul_(d_kept)  # (h - c) z d
-        torch.addcmul(one, one, update, value=-1, out=d_inputs[:, hidden : 2 * hidden])
-        torch.mul(d_candidate, reset, out=one)  # r d_c, which is also the gradient of U_c h
-        torch.mul(one, workspace.products[rows], out=two)
-        torch.addcmul(two, two, reset, value=-1, out=d_inputs[:, :hidden])
-        # In float32 this overwrites the gates, which are no longer needed.
-        d_products[:, 2 * hidden :] = one
-        d_products[:, : 2 * hidden] = d_inputs[:, : 2 * hidden]
-        d_state.copy_(d_kept)
-
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """Return the gradients of `projected` and of the candidate's bias."""
-        d_candidate = self._workspace.d_products[: len(self._inputs.tokens), 2 * self._workspace.shape.hidden :]
-        return self._d_projected(), d_candidate.sum(dim=0, dtype=torch.float32)
-
-    def _d_projected(self) -> Tensor:
-        """Return the summed gradient of each word's tokens [distinct, 3 * hidden]."""
-        inputs = self._inputs
-        if inputs.groups is None:
-            return self._d_inputs[len(inputs.tokens) - len(inputs.projected) :]
-        order, starts = inputs.groups()
-        # Twice as fast as index_add_.
-        sums = functional.embedding_bag(order, self._d_inputs, starts, mode="sum")
-        return functional.pad(sums, (0, 0, 0, len(inputs.projected) - len(sums)))
-
-
 class _Direction(Arguments):
     """The arguments shared by all time steps; `Direction` in compiled/gru.cpp has the same fields in the same order."""
 
@@ -292,32 +169,38 @@ class _Direction(Arguments):
     )
 
 
-class CompiledCell(Cell):
-    """One pass of a compiled kernel per time step, on a CPU.
+class Cell:
+    """One direction: `forward` for each time step in order, then `start_backward`, `backward` in reverse, `gradients`.
+
+    Attributes:
+        last: State after the last token of each sentence, float32 [batch, hidden].
 
     Raises:
         CompilerError: If there is no compiler.
     """
 
+    last: Tensor
+
     def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
-        super().__init__(workspace, inputs)
+        """Start with states of zero."""
+        self._workspace, self._inputs = workspace, inputs
         library, kind = load("gru"), str(workspace.shape.dtype).removeprefix("torch.")
         self._forward, self._backward = library[f"gru_forward_{kind}"], library[f"gru_backward_{kind}"]
         states = workspace.states[: inputs.batch]
         self.last = torch.empty_like(states) if inputs.needs_backward else states
         self._arguments = _Direction(hidden=workspace.shape.hidden)
         self._arguments.set(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
-        low_states = workspace.low_states if self._is_low else None
+        low_states = None if workspace.shape.dtype == torch.float32 else workspace.low_states
         self._arguments.set(states=workspace.states, recurrent=workspace.recurrent, low_states=low_states)
         if inputs.needs_backward:
             self._arguments.set(gates=workspace.gates, products=workspace.products)
 
     def forward(self, step: TimeStep) -> None:
-        """Compute one time step."""
+        """Compute the states of the next time step, or `last`, from `recurrent`, which the first step does not read."""
         self._forward(ctypes.byref(self._arguments), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
 
     def start_backward(self, d_last: Tensor) -> None:
-        """Start with the gradient of `last`."""
+        """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
         self._d_state = d_last
         self._d_projected, self._d_bias = torch.zeros_like(self._inputs.projected), torch.zeros_like(self._inputs.bias)
         self._arguments.set(
@@ -326,16 +209,9 @@ class CompiledCell(Cell):
         self._arguments.set(d_projected=self._d_projected, d_bias=self._d_bias)
 
     def backward(self, step: TimeStep) -> None:
-        """Compute the gradients of one time step."""
+        """Compute `d_products` from `d_recurrent` of the next time step."""
         self._backward(ctypes.byref(self._arguments), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""
         return self._d_projected, self._d_bias
-
-
-def choose_cell(implementation: str, device: torch.device) -> type[Cell]:
-    """Return the cell of an `implementation`; `auto` is compiled on a CPU with a compiler."""
-    if implementation == "auto":
-        implementation = "compiled" if device.type == "cpu" and try_load("gru") is not None else "packed"
-    return CompiledCell if implementation == "compiled" else TorchCell

@@ -9,7 +9,7 @@ one input per token and returns all states, as a decoder needs. The sums are tho
 - the gradient of the recurrent weight is one product over all tokens;
 - row counts are rounded up, so that the matrix library sees few shapes (it compiles a kernel for each);
 - buffers are kept between training steps;
-- all operations between two products are one pass of a compiled kernel, if there is a compiler.
+- all operations between two products are one pass of a compiled kernel.
 
 Under autocast the products use its type; everything else is float32.
 
@@ -18,13 +18,14 @@ sentences of the batch unless the inner sizes of the products (word dimension, `
 of 32: oneDNN (3.12, in torch 2.13) reads the end of a row together with the start of the next row, and multiplies the
 latter by zero. Finite values are not affected.
 
-Here are the products and the order of all operations, and TensorFlow's cell, by autograd; `gru_cells` has the
-operations between two products.
+Here are the products and the order of all operations; `gru_cells` has the operations between two products. Without
+buffers for them, as on a GPU or without a compiler, states are computed by the plain formulas and autograd. So is
+TensorFlow's cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -34,6 +35,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from raysent.kernels.compiled import try_load
 from raysent.kernels.gru_cells import (
     ROW_MULTIPLE,
     TOKEN_MULTIPLE,
@@ -41,7 +43,6 @@ from raysent.kernels.gru_cells import (
     Inputs,
     Shape,
     TimeStep,
-    TorchCell,
     Workspace,
     Workspaces,
 )
@@ -51,6 +52,13 @@ WORD_MULTIPLE = 64  # the number of distinct words of a projection should be a m
 _WIDE = 1024
 
 
+def runs_compiled(kernel: str, implementation: str, device: torch.device) -> bool:
+    """Return whether an `implementation` is the compiled one; `auto` is, on a CPU with a compiler."""
+    if implementation == "auto":
+        return device.type == "cpu" and try_load(kernel) is not None
+    return implementation == "compiled"
+
+
 def packed_gru(
     projected: Tensor,
     weight: Tensor,
@@ -58,7 +66,6 @@ def packed_gru(
     packed: Packed,
     *,
     backwards: bool = False,
-    cell: type[Cell] = TorchCell,
     workspaces: Workspaces | None = None,
 ) -> Tensor:
     """Return the last states of one direction.
@@ -70,17 +77,19 @@ def packed_gru(
         bias: b_hh of the candidate [hidden].
         packed: The sentences.
         backwards: Whether to read each sentence from its last token.
-        cell: The operations between two products.
-        workspaces: Buffers kept from other steps; None allocates new ones.
+        workspaces: Buffers of the compiled kernel, kept from other steps; None computes by the plain formulas.
 
     Returns:
-        Last states in the sorted order of `packed`, float32 [batch, hidden]; one backward can follow.
+        Last states in the sorted order of `packed`, float32 [batch, hidden]; after the kernel, one backward can follow.
 
     Raises:
-        CompilerError: If the cell is the compiled one and there is no compiler.
+        CompilerError: If the kernel is wanted and there is no compiler.
     """
     order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
-    recurrence = _Recurrence(order, cell, workspaces or Workspaces(), dtype, has_states=False)
+    if workspaces is None:
+        states = _states_plainly(projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes)
+        return states.index_select(0, last_rows(packed))
+    recurrence = _Recurrence(order, workspaces, dtype, has_states=False)
     return _run(recurrence, projected, weight, bias)
 
 
@@ -92,7 +101,6 @@ def packed_gru_all_states(
     packed: Packed,
     *,
     backwards: bool = False,
-    cell: type[Cell] = TorchCell,
     workspaces: Workspaces | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return all states of one direction, without gradients; the arguments are those of `packed_gru`.
@@ -102,8 +110,11 @@ def packed_gru_all_states(
         order of `packed`, float32 [batch, hidden].
     """
     order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
+    if workspaces is None:
+        states = _states_plainly(projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes)
+        return states, states.index_select(0, last_rows(packed))
     with torch.autocast(projected.device.type, enabled=False):
-        recurrence = _Recurrence(order, cell, workspaces or Workspaces(), dtype, has_states=True)
+        recurrence = _Recurrence(order, workspaces, dtype, has_states=True)
         return recurrence.forward(projected, weight, bias, needs_backward=False)
 
 
@@ -113,7 +124,6 @@ def packed_gru_over_inputs(
     batch_sizes: Sequence[int],
     *,
     initial: Tensor | None = None,
-    cell: type[Cell] = TorchCell,
     workspaces: Workspaces | None = None,
 ) -> Tensor:
     """Return all states of a GRU with one input per token, whose candidate has no recurrent bias.
@@ -123,18 +133,20 @@ def packed_gru_over_inputs(
         weight: U, blocks r, z, c [3 * hidden, hidden].
         batch_sizes: Number of sentences that reach time step t, decreasing [time].
         initial: State of each sentence before its first token [batch, hidden]; None is zero.
-        cell: The operations between two products.
-        workspaces: Buffers kept from other steps; None allocates new ones.
+        workspaces: Buffers of the compiled kernel, kept from other steps; None computes by the plain formulas.
 
     Returns:
-        State after each token, float32 [tokens, hidden]; one backward can follow.
+        State after each token, float32 [tokens, hidden]; after the kernel, one backward can follow.
 
     Raises:
-        CompilerError: If the cell is the compiled one and there is no compiler.
+        CompilerError: If the kernel is wanted and there is no compiler.
     """
+    bias = inputs.new_zeros(weight.shape[1])
+    if workspaces is None:
+        return _states_plainly(inputs, weight, bias, batch_sizes, initial=initial)
     order = _order_of_tokens(inputs, batch_sizes, has_initial=initial is not None)
-    recurrence = _Recurrence(order, cell, workspaces or Workspaces(), product_dtype(inputs.device), has_states=True)
-    return _run(recurrence, inputs, weight, inputs.new_zeros(weight.shape[1]), initial)
+    recurrence = _Recurrence(order, workspaces, product_dtype(inputs.device), has_states=True)
+    return _run(recurrence, inputs, weight, bias, initial)
 
 
 def _run(
@@ -147,6 +159,37 @@ def _run(
             return found
         states, last = recurrence.forward(projected, weight, bias, initial, needs_backward=False)
         return states if recurrence.has_states else last
+
+
+def _states_plainly(
+    inputs: Tensor, weight: Tensor, bias: Tensor, batch_sizes: Sequence[int], *, initial: Tensor | None = None
+) -> Tensor:
+    """Return all states [tokens, hidden] by the plain formulas and autograd; the products in autocast's type."""
+    hidden, dtype = weight.shape[1], product_dtype(inputs.device)
+    with torch.autocast(inputs.device.type, enabled=False):
+        inputs, bias = inputs.float(), bias.float()
+        state = inputs.new_zeros(batch_sizes[0], hidden) if initial is None else initial.float()
+        states = []
+        for step in torch.split(inputs, list(batch_sizes)):
+            state = state[: len(step)]
+            # The weight is converted in each step, so that its gradients are added up in float32.
+            recurrent = functional.linear(state.to(dtype), weight.to(dtype)).float()
+            gates = torch.sigmoid(step[:, : 2 * hidden] + recurrent[:, : 2 * hidden])
+            candidate = torch.tanh(step[:, 2 * hidden :] + gates[:, :hidden] * (recurrent[:, 2 * hidden :] + bias))
+            state = candidate + gates[:, hidden:] * (state - candidate)
+            states.append(state)
+        return torch.cat(states)
+
+
+def last_rows(packed: Packed) -> Tensor:
+    """Return the row of each sentence's last state, in the sorted order of `packed` [batch]."""
+    firsts = list(accumulate(packed.batch_sizes, initial=0))
+    ends = [
+        torch.arange(first + next_batch, first + batch)
+        for first, batch, next_batch in zip(firsts, packed.batch_sizes, (*packed.batch_sizes[1:], 0), strict=False)
+    ]
+    # The sentences that end first are the last rows.
+    return torch.cat(ends[::-1]).to(packed.order.device)
 
 
 def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Packed, *, backwards: bool) -> Tensor:
@@ -185,14 +228,12 @@ class _Order:
     Attributes:
         tokens: Word of each token [tokens].
         batch_sizes: Number of sentences that reach time step t, decreasing [time].
-        groups: See `Inputs`.
         has_initial: Whether initial states are given. If so, `batch` tokens that are never read precede those of the
             first time step, in the rows of the initial states.
     """
 
     tokens: Tensor
     batch_sizes: Sequence[int]
-    groups: Callable[[], tuple[Tensor, Tensor]] | None
     has_initial: bool = False
 
     @property
@@ -216,14 +257,14 @@ class _Order:
 def order_of_words(packed: Packed, *, backwards: bool) -> _Order:
     """Return the tokens of packed sentences in one direction."""
     if backwards:
-        return _Order(packed.backward_tokens, packed.batch_sizes, lambda: packed.backward_groups)
-    return _Order(packed.forward_tokens, packed.batch_sizes, lambda: packed.forward_groups)
+        return _Order(packed.backward_tokens, packed.batch_sizes)
+    return _Order(packed.forward_tokens, packed.batch_sizes)
 
 
 def _order_of_tokens(inputs: Tensor, batch_sizes: Sequence[int], *, has_initial: bool) -> _Order:
     num_before = batch_sizes[0] if has_initial else 0
     tokens = torch.arange(-num_before, len(inputs), device=inputs.device)
-    return _Order(tokens, batch_sizes, groups=None, has_initial=has_initial)
+    return _Order(tokens, batch_sizes, has_initial=has_initial)
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
@@ -242,17 +283,14 @@ class _Recurrence:
 
     Args:
         order: The tokens.
-        cell: The operations between two products.
         workspaces: Source of the buffers.
         dtype: Type of the products.
         has_states: Whether all states are wanted rather than the last ones.
     """
 
-    def __init__(
-        self, order: _Order, cell: type[Cell], workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool
-    ) -> None:
+    def __init__(self, order: _Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool) -> None:
         self._order, self._dtype, self.has_states = order, dtype, has_states
-        self._cell_type, self._workspaces = cell, workspaces
+        self._workspaces = workspaces
         self._steps = order.steps
 
     def forward(
@@ -312,9 +350,8 @@ class _Recurrence:
             tokens=order.tokens,
             batch=order.batch,
             needs_backward=needs_backward,
-            groups=order.groups,
         )
-        return workspace, self._cell_type(workspace, inputs)
+        return workspace, Cell(workspace, inputs)
 
     def _forward_steps(
         self, workspace: Workspace, cell: Cell, weight: Tensor, *, needs_backward: bool

@@ -10,7 +10,6 @@ NaN and infinity spread as in `packed_gru`.
 from __future__ import annotations
 
 import ctypes
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,17 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.kernels.compiled import Arguments, load, try_load
+from raysent.kernels.compiled import Arguments, load
 from raysent.kernels.gru_cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, TimeStep, Workspaces
 from raysent.kernels.packed_gru import order_of_words, product_dtype, rounded
 from raysent.kernels.packing import Packed
-
-
-def runs_compiled(implementation: str, device: torch.device) -> bool:
-    """Return whether an `implementation` is the compiled one; `auto` is, on a CPU with a compiler."""
-    if implementation == "auto":
-        return device.type == "cpu" and try_load("lstm") is not None
-    return implementation == "compiled"
 
 
 def packed_lstm(
@@ -64,17 +56,6 @@ def packed_lstm(
             compiled: Tensor = _CompiledLstm.apply(projected, weight, direction)  # type: ignore[no-untyped-call]
             return compiled
         return _states_plainly(projected, weight, packed, dtype, backwards=backwards)
-
-
-def last_rows(packed: Packed) -> Tensor:
-    """Return the row of each sentence's last state, in the sorted order of `packed` [batch]."""
-    firsts = list(accumulate(packed.batch_sizes, initial=0))
-    ends = [
-        torch.arange(first + next_batch, first + batch)
-        for first, batch, next_batch in zip(firsts, packed.batch_sizes, (*packed.batch_sizes[1:], 0), strict=False)
-    ]
-    # The sentences that end first are the last rows.
-    return torch.cat(ends[::-1]).to(packed.order.device)
 
 
 def _states_plainly(

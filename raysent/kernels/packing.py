@@ -96,16 +96,6 @@ class Packed:
         """The words of each sentence."""
         return Bags(self.sentence_tokens, self.sentence_starts, len(self.words))
 
-    @cached_property
-    def forward_groups(self) -> tuple[Tensor, Tensor]:
-        """`forward_tokens` grouped by word, see `groups`."""
-        return groups(self.forward_tokens, len(self.words))
-
-    @cached_property
-    def backward_groups(self) -> tuple[Tensor, Tensor]:
-        """`backward_tokens` grouped by word, see `groups`."""
-        return groups(self.backward_tokens, len(self.words))
-
 
 def groups(tokens: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     """Group tokens by word, for sums over all tokens of a word.

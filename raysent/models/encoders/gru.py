@@ -23,8 +23,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from raysent.config import ByVariant
 from raysent.kernels.compiled import load
-from raysent.kernels.gru_cells import Cell, Workspaces, choose_cell
-from raysent.kernels.packed_gru import WORD_MULTIPLE, packed_gru, packed_gru_all_states, reset_before_gru
+from raysent.kernels.gru_cells import Workspaces
+from raysent.kernels.packed_gru import WORD_MULTIPLE, packed_gru, packed_gru_all_states, reset_before_gru, runs_compiled
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
@@ -47,10 +47,10 @@ class Config(WordEncoderConfig):
         encode_pooling: Poolings of `encode`, concatenated; None is `pooling`.
         reset: Where the reset gate acts, see the module. None follows `variant`: `after` for paper, `before` for
             authors.
-        implementation: `packed` is raysent's recurrence over packed sentences; `compiled` is the same with the code
-            between two products compiled for this machine; `torch` is torch's. All give the same vectors. On a CPU and
-            for one layer, `auto` is `compiled` with a compiler and `packed` without; otherwise it is `torch`. With
-            `reset: before`, which torch does not support, all are one plain loop.
+        implementation: `packed` is raysent's recurrence over packed sentences by the plain formulas; `compiled` is the
+            same with the code between two products compiled for this machine; `torch` is torch's. All give the same
+            vectors. On a CPU and for one layer, `auto` is `compiled` with a compiler and `packed` without; otherwise it
+            is `torch`. With `reset: before`, which torch does not support, all are one plain loop.
     """
 
     type: Literal["gru"] = "gru"
@@ -153,8 +153,9 @@ class Encoder(Tower):
         return self._config.implementation == "torch"
 
     @property
-    def _cell(self) -> type[Cell]:
-        return choose_cell(self._config.implementation, next(self.gru.parameters()).device)
+    def _kept_buffers(self) -> Workspaces | None:
+        device = next(self.gru.parameters()).device
+        return self._workspaces if runs_compiled("gru", self._config.implementation, device) else None
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
@@ -175,7 +176,7 @@ class Encoder(Tower):
         if self._config.resolved_reset == "before":
             last = self._run(reset_before_gru, packed, projected)
         else:
-            last = self._run(packed_gru, packed, projected, cell=self._cell, workspaces=self._workspaces)
+            last = self._run(packed_gru, packed, projected, workspaces=self._kept_buffers)
         return torch.cat(last, dim=1).index_select(0, packed.rank)
 
     def _run(self, run: Callable[..., Any], packed: Packed, projected: list[Tensor], **options: Any) -> list[Any]:
@@ -197,8 +198,8 @@ class Encoder(Tower):
 
     def _states(self, packed: Packed, projected: list[Tensor]) -> States:
         """Return all states of raysent's recurrence; of two directions a row holds two words of its sentence."""
-        options = {"cell": self._cell, "workspaces": self._workspaces}
-        states, last = zip(*self._run(packed_gru_all_states, packed, projected, **options), strict=True)
+        runs = self._run(packed_gru_all_states, packed, projected, workspaces=self._kept_buffers)
+        states, last = zip(*runs, strict=True)
         return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1).index_select(0, packed.rank))
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:

@@ -15,7 +15,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.kernels.compiled import load
-from raysent.kernels.packed_lstm import last_rows, lstm_workspaces, packed_lstm, runs_compiled
+from raysent.kernels.packed_gru import last_rows, runs_compiled
+from raysent.kernels.packed_lstm import lstm_workspaces, packed_lstm
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
@@ -86,7 +87,7 @@ class Encoder(Tower):
     @property
     def _is_torch(self) -> bool:
         if self._config.implementation == "auto":
-            return not runs_compiled("auto", next(self.lstm.parameters()).device)
+            return not runs_compiled("lstm", "auto", next(self.lstm.parameters()).device)
         return self._config.implementation == "torch"
 
     def project(self, words: Tensor) -> list[Tensor]:
@@ -109,7 +110,7 @@ class Encoder(Tower):
     def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return all states and the last states; the two directions of a row may be of different words."""
         directions = zip(projected, self.lstm.all_weights, strict=True)
-        is_compiled = runs_compiled(self._config.implementation, projected[0].device)
+        is_compiled = runs_compiled("lstm", self._config.implementation, projected[0].device)
         workspaces = self._workspaces if is_compiled else None
         states = torch.cat(
             [

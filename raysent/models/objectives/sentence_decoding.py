@@ -31,8 +31,8 @@ from raysent.errors import ConfigError
 from raysent.kernels.compiled import load
 from raysent.kernels.devices import to_device
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
-from raysent.kernels.gru_cells import Workspaces, choose_cell
-from raysent.kernels.packed_gru import packed_gru_over_inputs
+from raysent.kernels.gru_cells import Workspaces
+from raysent.kernels.packed_gru import packed_gru_over_inputs, runs_compiled
 from raysent.models.embeddings import WordTable
 from raysent.models.layers import without_values
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TripletBatches
@@ -152,15 +152,13 @@ class Objective(BaseObjective):
     def _states(self, decoder: Decoder, vectors: Tensor, layout: Layout) -> Tensor:
         """Return the state of every step of one decoder [steps, hidden]."""
         inputs, first = decoder(self.words(layout.words), vectors, layout)
-        if self._implementation == "torch":
-            return run_plainly(inputs, decoder.weight_hh, layout.batch_sizes, first=first)
+        is_compiled = runs_compiled("gru", self._implementation, inputs.device)
         return packed_gru_over_inputs(
             inputs,
             decoder.weight_hh,
             layout.batch_sizes,
             initial=first,
-            cell=choose_cell(self._implementation, inputs.device),
-            workspaces=self._workspaces,
+            workspaces=self._workspaces if is_compiled else None,
         )
 
     def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
@@ -250,22 +248,6 @@ class Decoder(nn.Module):
         if self.weight_vh is None:
             return inputs, vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
         return inputs + functional.linear(vectors, self.weight_vh).index_select(0, layout.rows), None
-
-
-def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first: Tensor | None) -> Tensor:
-    """Return the states of `packed_gru_over_inputs`, step by step by the plain formulas."""
-    hidden = weight.shape[1]
-    state = inputs.new_zeros(batch_sizes[0], hidden) if first is None else first
-    states = []
-    for step in torch.split(inputs, batch_sizes):
-        state = state[: len(step)]
-        recurrent = functional.linear(state, weight)
-        gates = torch.sigmoid(step[:, : 2 * hidden] + recurrent[:, : 2 * hidden])
-        reset, keep = gates[:, :hidden], gates[:, hidden:]
-        candidate = torch.tanh(step[:, 2 * hidden :] + reset * recurrent[:, 2 * hidden :])
-        state = candidate + keep * (state - candidate)
-        states.append(state)
-    return torch.cat(states)
 
 
 def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:
