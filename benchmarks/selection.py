@@ -165,9 +165,10 @@ def choices(
     yield f"--top {TOP} --select greedy", greedy["validation"].tested.value, greedy["validation"].tested.interval
     if has_curves:
         curve = label_curve(data, list(six), [Member("tfidf", "tfidf", "tfidf", load_model("tfidf"))], sizes=SIZES)
-        for one in curve.comparisons:
-            point = curve.curves[one.model].points[curve.sizes.index(one.size)]
-            yield f"label curve, {one.size} labels", point.value, point.interval
+        models = [one for one in curve.curves.values() if one.kind != "baseline"]
+        for place, size in enumerate(curve.sizes):
+            point = max(models, key=lambda one: one.validation[place]).points[place]
+            yield f"label curve, {size} labels", point.value, point.interval
 
 
 def main() -> None:

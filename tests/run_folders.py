@@ -12,7 +12,6 @@ from typing import Any
 from raysent.analysis.neighbours import Comparison, ModelNeighbours, Neighbour, save_comparison
 from raysent.config import parse_yaml
 from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
-from raysent.ensembles.label_curves import Comparison as Gain
 from raysent.ensembles.label_curves import Curve, LabelCurve, write_curves
 from raysent.ensembles.measures import CalibrationBin, Diversity, MeanScores, TaskScores
 from raysent.ensembles.result import MeanOverTasks, write_result
@@ -231,12 +230,6 @@ def write_labels(folder: Path, members: Sequence[str]) -> None:
         )
         for name, level in levels.items()
     }
-    comparisons = tuple(
-        Gain(
-            size=size, model="ensemble", baseline="tfidf", difference=_point(value, 1.5), over_chance=_point(30.0, 1.5)
-        )
-        for size, value in zip(sizes, (0.5, 4.5, -2.5), strict=True)
-    )
     sentence = "TREC: best by an interval is ensemble + tfidf from 32 labels on"
     curve = LabelCurve(
         task="TREC",
@@ -246,7 +239,6 @@ def write_labels(folder: Path, members: Sequence[str]) -> None:
         num_test=500,
         chance=22.0,
         curves=curves,
-        comparisons=comparisons,
         sentence=sentence,
     )
     write_curves(folder, [curve])

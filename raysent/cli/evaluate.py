@@ -395,12 +395,16 @@ def ensemble_values(result: EnsembleResult, folder: Path) -> dict[str, Any]:
     }
 
 
-def print_ensemble(result: EnsembleResult) -> None:
-    """Print test scores of members, other methods and the ensemble, and the ensemble's gain over the best member."""
+def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
+    """Print test scores of members, other methods and the ensemble, and the ensemble's gain over the best member.
+
+    Where it is short, only the best member and the ensemble have a row.
+    """
     from raysent.ensembles import ENSEMBLE
 
     others = [name for name in result.mean.scores if name not in (ENSEMBLE, *result.members)]
-    rows = [(_title(name, result), *_test_scores(name, result)) for name in (*result.members, *others, ENSEMBLE)]
+    names = [result.best_member, ENSEMBLE] if is_short else [*result.members, *others, ENSEMBLE]
+    rows = [(_title(name, result), *_test_scores(name, result)) for name in names]
     print_table([f"test, protocol {result.protocol}", *result.tasks, "mean"], rows)
     gain = result.mean.difference
     results.print(
@@ -408,8 +412,6 @@ def print_ensemble(result: EnsembleResult) -> None:
         f"test score, 95 % interval [{gain.interval[0]:+.2f}, {gain.interval[1]:+.2f}]",
         soft_wrap=True,
     )
-    if result.mean.over_baseline is not None:
-        results.print(result.mean.over_baseline.sentence(), soft_wrap=True)
     for remark in result.remarks():
         messages.print(remark, soft_wrap=True)
     for name, points in result.below_start().items():

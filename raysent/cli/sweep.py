@@ -442,7 +442,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
         else:
             results.print()
-            print_ensemble(evaluation.result)
+            print_ensemble(evaluation.result, is_short=bool(ended.answers))
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
         results.print()
         for line in answer_lines(ended.answers):

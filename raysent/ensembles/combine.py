@@ -13,9 +13,9 @@ import numpy as np
 
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.measures import TaskScores, mean_scores
-from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method, lexical_method, name_with_lexical
+from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method
 from raysent.ensembles.representations import score_joined_vectors
-from raysent.ensembles.result import EnsembleResult, MeanOverTasks, OverBaseline, write_result
+from raysent.ensembles.result import EnsembleResult, MeanOverTasks, write_result
 from raysent.ensembles.selection import (
     CostLimits,
     GreedySelection,
@@ -28,14 +28,13 @@ from raysent.ensembles.selection import (
 from raysent.ensembles.task_ensemble import (
     BASELINES,
     check_compatible,
-    num_fitted,
     score_methods,
     score_model,
     task_ensemble,
     validation_predictions,
 )
 from raysent.errors import ConfigError
-from raysent.evaluation.baselines import LEXICAL, baselines_of, is_baseline
+from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.evaluate import Evaluator, Load, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
@@ -43,7 +42,6 @@ from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
-from raysent.models.schemes import is_scheme_name
 from raysent.parallel import Progress
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, SWEEP_FILE, TRIALS_FOLDER
@@ -213,22 +211,6 @@ def _mean_validation(records: Sequence[Record]) -> float:
     return float(np.mean([record.validation for record in records]))
 
 
-def _with_lexical(members: Members, baselines: Members) -> tuple[str, list[TaskScores]] | None:
-    """Return the lexical baseline of the best mean validation score, and scores on each task of the members with it.
-
-    None if there is none, or a member is one.
-    """
-    found = [one for one in baselines if one.name in LEXICAL]
-    if not found or any(member.name in LEXICAL for member in members):
-        return None
-    best = max(found, key=lambda one: _mean_validation(baselines[one]))
-    scores = []
-    for of_task, one in zip(_by_task(members), baselines[best], strict=True):
-        method = lexical_method(num_fitted(of_task))
-        scores.append(score_methods([*of_task, one], [method])[method])
-    return best.name, scores
-
-
 def _by_task(members: Members) -> list[list[Record]]:
     """Return the members' records [tasks][members]."""
     return [list(of_task) for of_task in zip(*members.values(), strict=True)]
@@ -294,23 +276,17 @@ def ensemble_result(
     names, by_task = [member.name for member in members], _by_task(members)
     others, joined, scores = others or {}, joined or {}, scores or [{} for _ in by_task]
     baselines = {one.name: [score_model(record) for record in found] for one, found in others.items()}
-    with_lexical = _with_lexical(members, others)
-    beside = dict(baselines)
-    if with_lexical is not None:
-        beside[name_with_lexical(names, with_lexical[0])] = with_lexical[1]
     tasks = {
         of_task[0].task: task_ensemble(
             of_task,
             method=method,
             names=names,
             scores={**scores[place], **{name: found[place] for name, found in joined.items()}},
-            others={name: found[place] for name, found in beside.items()},
+            others={name: found[place] for name, found in baselines.items()},
         )
         for place, of_task in enumerate(by_task)
     }
     of_all = {name: [task.scores[name] for task in tasks.values()] for name in next(iter(tasks.values())).scores}
-    methods = [lexical_method(num_fitted(of_task)) for of_task in by_task]
-    over = _over_baseline(of_all, list(members), baselines, with_lexical, methods) if baselines else None
     return EnsembleResult(
         paths={member.name: saved_path(member.path, folder) for member in members},
         keys={member.name: member.key for member in members},
@@ -326,7 +302,6 @@ def ensemble_result(
         mean=MeanOverTasks(
             scores={name: mean_scores(found) for name, found in of_all.items()},
             difference=_difference(of_all[ENSEMBLE], of_all[names[0]]),
-            over_baseline=over,
         ),
     )
 
@@ -334,26 +309,3 @@ def ensemble_result(
 def _difference(one: Sequence[TaskScores], other: Sequence[TaskScores]) -> BootstrapEstimate:
     """Return the mean over tasks by which test scores differ; paired."""
     return mean_estimate([first.tested.minus(second.tested) for first, second in zip(one, other, strict=True)])
-
-
-def _over_baseline(
-    scores: Mapping[str, Sequence[TaskScores]],
-    members: Sequence[Member],
-    others: Mapping[str, Sequence[TaskScores]],
-    with_lexical: tuple[str, Sequence[TaskScores]] | None,
-    methods: Sequence[str],
-) -> OverBaseline:
-    baselines = {**{one.name: scores[one.name] for one in members if is_baseline(one.path)}, **others}
-    name = max(baselines, key=lambda name: float(np.mean([one.validation for one in baselines[name]])))
-    best = baselines[name]
-    model = next((one for one in members if not is_baseline(one.path)), None)
-    return OverBaseline(
-        baseline=name,
-        model=None if model is None else model.name,
-        is_trained=model is not None and not is_scheme_name(model.path),
-        best_model=None if model is None else _difference(scores[model.name], best),
-        ensemble=_difference(scores[ENSEMBLE], best),
-        lexical=None if with_lexical is None else with_lexical[0],
-        lexical_method=" or ".join(dict.fromkeys(methods)),
-        with_lexical=None if with_lexical is None else _difference(with_lexical[1], best),
-    )

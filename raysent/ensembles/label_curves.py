@@ -11,7 +11,7 @@ paired.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -70,29 +70,6 @@ class Curve(StrictModel):
     validation: tuple[float, ...]
 
 
-class Comparison(StrictModel):
-    """The best model of one size against the best baseline, both chosen by validation.
-
-    Attributes:
-        size: The number of labels.
-        model: The member or ensemble of the best validation score at this size.
-        baseline: The baseline of the best validation score, the mean over sizes; `chance` is one.
-        difference: The model's test score minus the baseline's, in points; paired.
-        over_chance: The model's test score minus that of `chance`; paired.
-    """
-
-    size: int
-    model: str
-    baseline: str
-    difference: BootstrapEstimate
-    over_chance: BootstrapEstimate
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether the model beats the baseline, and chance, by an interval."""
-        return self.difference.interval[0] > 0 and self.over_chance.interval[0] > 0
-
-
 class LabelCurve(StrictModel):
     """Scores of models on a task against the number of labels.
 
@@ -104,8 +81,7 @@ class LabelCurve(StrictModel):
         num_test: The number of test rows.
         chance: The score of always predicting the most frequent class of the test rows, in percent.
         curves: Name -> the model's scores.
-        comparisons: For each size; empty without a member.
-        sentence: At how many labels a model is better than all others, and which beat the best baseline.
+        sentence: At how many labels a model is better than all others by an interval.
     """
 
     task: str
@@ -115,7 +91,6 @@ class LabelCurve(StrictModel):
     num_test: int = pydantic.Field(ge=1)
     chance: float
     curves: dict[str, Curve]
-    comparisons: tuple[Comparison, ...]
     sentence: str
 
 
@@ -192,7 +167,10 @@ def read_curves(folder: Path) -> list[LabelCurve]:
     found = []
     for path in sorted((folder / LABELS_FOLDER).glob("*.json")):
         try:
-            found.append(LabelCurve.model_validate(read_json(path), strict=False))
+            values = read_json(path)
+            if isinstance(values, dict):
+                values.pop("comparisons", None)  # of earlier versions
+            found.append(LabelCurve.model_validate(values, strict=False))
         except pydantic.ValidationError:
             raise ArtifactError(
                 f"{path}: not scores against the number of labels; remove it, or evaluate again"
@@ -468,7 +446,6 @@ class LabelScores:
             )
             for name in names
         }
-        comparisons = self._comparisons(curves)
         return LabelCurve(
             task=self._data.task,
             metric=self._data.metric,
@@ -477,8 +454,7 @@ class LabelScores:
             num_test=len(self._test),
             chance=100 * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
             curves=curves,
-            comparisons=comparisons,
-            sentence=f"{self._data.task}: {self._leaders(names)}{_verdict(comparisons)}",
+            sentence=f"{self._data.task}: {self._leaders(names)}",
         )
 
     def _most_frequent(self, draw: np.ndarray) -> _Fitted:
@@ -489,23 +465,6 @@ class LabelScores:
         found = np.full((num_rows, len(self._data.label_names)), -np.inf, dtype=np.float32)
         found[:, label] = 0.0
         return found
-
-    def _comparisons(self, curves: Mapping[str, Curve]) -> tuple[Comparison, ...]:
-        models = [name for name, curve in curves.items() if curve.kind != "baseline"]
-        if not models:
-            return ()
-        baseline = max(
-            (name for name, curve in curves.items() if curve.kind == "baseline"),
-            key=lambda name: mean(curves[name].validation),
-        )
-        found = []
-        for place, size in enumerate(self.draws):
-            model = max(models, key=lambda name: curves[name].validation[place])
-            ahead, over_chance = (self.difference(model, other, size) for other in (baseline, CHANCE))
-            found.append(
-                Comparison(size=size, model=model, baseline=baseline, difference=ahead, over_chance=over_chance)
-            )
-        return tuple(found)
 
     def _leaders(self, names: Sequence[str]) -> str:
         sizes = list(self.draws)
@@ -536,13 +495,3 @@ def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
 
 def _point(means: Float64) -> BootstrapEstimate:
     return BootstrapEstimate.of(float(means[0]), means[1:])
-
-
-def _verdict(comparisons: Sequence[Comparison]) -> str:
-    if not comparisons:
-        return ""
-    ahead = [f"{one.size:,}" for one in comparisons if one.is_ahead]
-    behind = [f"{one.size:,}" for one in comparisons if one.difference.interval[1] < 0]
-    text = f"; the models chosen by validation beat {comparisons[0].baseline}, the baseline of the best validation, "
-    text += f"at {', '.join(ahead)} labels" if ahead else "at no size"
-    return text + (f" and lose to it at {', '.join(behind)}" if behind else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,62 +25,16 @@ KIND: Final = "raysent ensemble"
 
 
 @dataclass(frozen=True)
-class OverBaseline:
-    """What training and combining gain over the baseline that is best on validation, in points of test score; paired.
-
-    Attributes:
-        baseline: Its name; a member may be one.
-        model: The best member that is no baseline; None if all are.
-        is_trained: Whether raysent trained it.
-        best_model: Its score minus the baseline's.
-        ensemble: The ensemble's score minus the baseline's.
-        lexical: The lexical baseline that is best on validation; None if there is none, or a member is one.
-        lexical_method: How the members are weighted with it; see `lexical_method`.
-        with_lexical: Their score minus the baseline's.
-    """
-
-    baseline: str
-    model: str | None
-    is_trained: bool
-    best_model: BootstrapEstimate | None
-    ensemble: BootstrapEstimate
-    lexical: str | None = None
-    lexical_method: str = ""
-    with_lexical: BootstrapEstimate | None = None
-
-    def sentence(self, title: Callable[[str], str] = str) -> str:
-        """Return what is gained in words; `title` returns how a model's name is shown."""
-        gains = [f"combining {_gain(self.ensemble)}"]
-        if self.model is not None and self.best_model is not None:
-            name = title(self.model)
-            gains.insert(0, f"{f'training ({name})' if self.is_trained else name} {_gain(self.best_model)}")
-        if self.with_lexical is not None:
-            gains.append(f"combining with {self.lexical} too (method {self.lexical_method}) {_gain(self.with_lexical)}")
-        return f"Against {title(self.baseline)}, the best baseline on validation: {', '.join(gains)}"
-
-
-def _gain(estimate: BootstrapEstimate) -> str:
-    """Return a difference in words; a loss has no sign, as the word says it."""
-    low, high = estimate.interval
-    if high < 0:
-        return f"loses {-estimate.value:.2f} points [{-high:.2f}, {-low:.2f}]"
-    verb = "gains" if low > 0 else "buys nothing that the interval shows,"
-    return f"{verb} {estimate.value:+.2f} points [{low:+.2f}, {high:+.2f}]"
-
-
-@dataclass(frozen=True)
 class MeanOverTasks:
     """The ensemble over all tasks.
 
     Attributes:
         scores: As those of each task.
         difference: The ensemble's test score minus that of the best member, in points; paired.
-        over_baseline: Gains over the best baseline; None if no baseline was evaluated.
     """
 
     scores: Mapping[str, MeanScores]
     difference: BootstrapEstimate
-    over_baseline: OverBaseline | None = None
 
 
 class EnsembleResult(StrictModel):

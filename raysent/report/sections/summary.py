@@ -97,12 +97,10 @@ def _ensemble(run: Run) -> str:
         return ""
     gain = run.ensemble.mean.difference
     low, high = gain.interval
-    over = run.ensemble.mean.over_baseline
-    baseline = "" if over is None else f" {over.sentence(run.title)}."
     return (
         f"The ensemble of {len(run.ensemble.members)} is {_verdict(gain.interval)} its best single member "
         f"({run.title(run.ensemble.best_member)}) in the mean over tasks: {fixed(gain.value, sign=True)} points "
-        f"(95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)}).{baseline}"
+        f"(95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)})."
     )
 
 
