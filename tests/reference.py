@@ -370,3 +370,31 @@ def distillation(student, targets, probabilities=(), *, weights=(), lambda_simil
 def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return how many bits differ of packed codes, uint8 [rows, bytes] and [columns, bytes]: [rows, columns]."""
     return np.unpackbits(first[:, None] ^ second[None], axis=2).sum(axis=2, dtype=np.int64)
+
+
+def contrast(anchors, candidates, is_positive, anchor_texts, candidate_texts, *, temperature, itself=False):
+    """Return the contrastive loss of vectors, anchor by anchor and candidate by candidate.
+
+    Args:
+        anchors: Vectors [anchors, dim].
+        candidates: Vectors [candidates, dim].
+        is_positive: Function of an anchor's and a candidate's number.
+        anchor_texts: The text of each anchor.
+        candidate_texts: The text of each candidate.
+        temperature: Divides the cosines.
+        itself: Whether candidate i is anchor i.
+    """
+    losses = []
+    for i, anchor in enumerate(anchors):
+        places = [j for j in range(len(candidates)) if not (itself and i == j)]
+        positives = [j for j in places if is_positive(i, j)]
+        known = {anchor_texts[i], *(candidate_texts[j] for j in positives)}
+        scores = {}
+        for j in places:
+            if j in positives or candidate_texts[j] not in known:
+                cosine = anchor @ candidates[j] / np.linalg.norm(anchor) / np.linalg.norm(candidates[j])
+                scores[j] = cosine / temperature
+        if positives:
+            total = np.log(sum(np.exp(score) for score in scores.values()))
+            losses.append(np.mean([total - scores[j] for j in positives]))
+    return np.mean(losses)

@@ -309,6 +309,17 @@ _RUNS: dict[str, dict[str, Any]] = {
     "local": {"training__max_steps": 2, "training__gather_candidates": False},
     "ragged": {"training__max_steps": 5, "training__batch_size": 25},
     "self": {"training__max_steps": 5, "objective": {"type": "self_agreement", "context_size": 1}},
+    "contrast": {
+        "training__max_steps": 5,
+        "objective": {"type": "contrast", "context_size": 2, "cached": True, "micro_batch": 5},
+    },
+    # Workers draw their own dropout, so that it has to be nearly none.
+    "readings": {
+        "training__max_steps": 5,
+        "objective": {"type": "contrast", "positives": "self"},
+        "encoder": {"type": "gru", "hidden_size": 8, "dropout": 1e-9, "embedding": {"dim": 6}},
+    },
+    "partners": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "pairs", "symmetric": True}},
     "disturbed": {"training__max_steps": 2},
 }
 _BY_THREE = ("ragged", "skip", "margin")
@@ -317,7 +328,7 @@ _BY_THREE = ("ragged", "skip", "margin")
 def named_run(folder: Path, name: str) -> RunConfig:
     """Return one of the runs; that on pairs reads a file of its own."""
     changes = {"training__num_reports": 1, **_RUNS[name]}
-    if changes.get("objective", {}).get("type") == "paraphrase_margin":
+    if name in ("margin", "partners"):
         path = folder / "pairs.tsv"
         generator = np.random.default_rng(0)
         rows = [[" ".join(f"w{n}" for n in generator.integers(0, 40, 4)) for _ in range(2)] for _ in range(120)]
@@ -345,7 +356,11 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("size", "name"),
     [
-        *((2, name) for name in ("gru", "bi", "bag", "concat", "skip", "views", "margin", "self")),
+        *(
+            (2, name)
+            for name in ("gru", "bi", "bag", "concat", "skip", "views", "margin", "self", "contrast", "readings")
+        ),
+        (2, "partners"),
         *((3, name) for name in _BY_THREE),
     ],
 )

@@ -2,7 +2,7 @@
 
 - `BatchStream` yields `Batch`: windows of a corpus, in text order, from random places or grouped by similarity
 - `TripletStream` yields `Triplets`: a sentence with its predecessor and its successor
-- `PairStream` yields `Pairs`: two columns of sentences with an optional label or score
+- `PairStream` yields `Pairs`: two or more columns of sentences with an optional label or score
 - `TargetStream` yields `TargetBatch`: sentences of a corpus with what a teacher returned for each
 
 A batch is divided among the workers: the blocks of all ranks, concatenated, are the batch that one worker would read.
@@ -20,7 +20,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 
 from raysent.data.corpus import CorpusSplit
-from raysent.data.pairs import Pairs
+from raysent.data.pairs import Pairs, number_texts
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
@@ -43,12 +43,14 @@ class Batch:
             are the sentences, or those of all workers where `rows` is given.
         documents: Document of each candidate, int64 [candidates]; all 0 if windows may cross documents.
         rows: The sentences' rows among the candidates; None where they are the same.
+        texts: `number_texts` of the candidates, where `rows` is given.
     """
 
     sentences: Sentences
     positions: np.ndarray
     documents: np.ndarray
     rows: slice | None = field(default=None, kw_only=True)
+    texts: tuple[np.ndarray, ...] | None = field(default=None, kw_only=True)
 
     @property
     def parts(self) -> tuple[Sentences, ...]:
@@ -148,7 +150,9 @@ class BatchStream(_Stream[Batch]):
     def _at(self, rows: np.ndarray, own: slice) -> Batch:
         split, candidates = self._split, rows if self._gathers else rows[own]
         places = split.first + candidates, split.documents_at(candidates)
-        return Batch(self._sentences(rows[own]), *places, rows=own if self._gathers else None)
+        if not self._gathers:
+            return Batch(self._sentences(rows[own]), *places)
+        return Batch(self._sentences(rows[own]), *places, rows=own, texts=number_texts(self._sentences(rows)))
 
     def _sentences(self, positions: np.ndarray) -> Sentences:
         if not isinstance(self._order, _Contiguous):
@@ -445,7 +449,10 @@ class PairStream(_Stream[Pairs]):
         return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
 
     def _at(self, rows: np.ndarray, own: slice) -> Pairs:
-        return replace(self._pairs.select(rows[own]), rows=own if self._gathers else None)
+        pairs = self._pairs.select(rows[own])
+        if not self._gathers:
+            return pairs
+        return replace(pairs, rows=own, texts=number_texts(*self._pairs.select(rows).parts))
 
     def _make_order(self, epoch: int) -> np.ndarray:
         """Return the pairs in the order of an epoch, int64 [pairs]."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pydantic
@@ -38,6 +38,8 @@ class PairsConfig(StrictModel):
         first: Column of the first sentence: index from 0, or name in the header line or JSON key. With an index for
             each column, a file of lines has no header.
         second: Column of the second sentence. For PPDB, the defaults of `first` and `second` are 1 and 2.
+        positives: Columns of further partners of the first sentence, for objective `contrast`; a cell may be empty.
+        negatives: Columns of sentences that are close to the first one and no partners, for the same; as `positives`.
         label: Column of the class of a pair, or None.
         score: Column of the similarity score of a pair, or None.
         classes: Names of the classes in order; None uses the classes that occur, in alphabetical order.
@@ -52,6 +54,8 @@ class PairsConfig(StrictModel):
     format: Literal["auto", "tsv", "ppdb", "jsonl"] = "auto"
     first: Column = 0
     second: Column = 1
+    positives: list[Column] = pydantic.Field(default=[])
+    negatives: list[Column] = pydantic.Field(default=[])
     label: Column | None = None
     score: Column | None = None
     classes: list[str] | None = None
@@ -73,6 +77,9 @@ class Pairs:
         scores: Similarity of each pair, float64 [pairs], or None if the file has no scores.
         rows: The pairs' rows among those of all workers, where a loss compares them with these; None where the pairs
             are all there are.
+        positives: Columns of further partners of the first sentences; a row without one repeats its second sentence.
+        negatives: Columns of sentences that are no partners; a row without one repeats its second sentence.
+        texts: `number_texts` of all workers' pairs, where `rows` is given.
     """
 
     first: Sentences
@@ -80,11 +87,14 @@ class Pairs:
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
     rows: slice | None = None
+    positives: tuple[Sentences, ...] = ()
+    negatives: tuple[Sentences, ...] = ()
+    texts: tuple[np.ndarray, ...] | None = None
 
     @property
     def parts(self) -> tuple[Sentences, ...]:
-        """All sentences."""
-        return (self.first, self.second)
+        """All sentences, a column after another."""
+        return (self.first, self.second, *self.positives, *self.negatives)
 
     def __len__(self) -> int:
         return len(self.first.lengths)
@@ -96,6 +106,8 @@ class Pairs:
             select_rows(self.second, indices),
             None if self.labels is None else self.labels[indices],
             None if self.scores is None else self.scores[indices],
+            positives=tuple(select_rows(column, indices) for column in self.positives),
+            negatives=tuple(select_rows(column, indices) for column in self.negatives),
         )
 
 
@@ -109,6 +121,8 @@ class PairTexts:
         labels: Class of each pair, int64 [pairs], or None.
         scores: Similarity of each pair, float64 [pairs], or None.
         classes: Names of the classes.
+        positives: Columns of further partners of the first sentences.
+        negatives: Columns of sentences that are no partners.
     """
 
     first: list[str]
@@ -116,6 +130,8 @@ class PairTexts:
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
     classes: tuple[str, ...] = ()
+    positives: tuple[list[str], ...] = ()
+    negatives: tuple[list[str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.first)
@@ -124,7 +140,13 @@ class PairTexts:
     def key(self) -> str:
         """Hash of the content, 16 hexadecimal digits."""
         targets = [None if values is None else values.tolist() for values in (self.labels, self.scores)]
-        return content_key(self.first, self.second, *targets, self.classes)
+        further = [self.positives, self.negatives] if self.positives or self.negatives else []
+        return content_key(self.first, self.second, *targets, self.classes, *further)
+
+    @property
+    def columns(self) -> tuple[list[str], ...]:
+        """All sentences, a column after another."""
+        return (self.first, self.second, *self.positives, *self.negatives)
 
     def select(self, indices: np.ndarray) -> PairTexts:
         """Return the pairs with the given indices, int64 [selected]."""
@@ -134,12 +156,15 @@ class PairTexts:
             None if self.labels is None else self.labels[indices],
             None if self.scores is None else self.scores[indices],
             self.classes,
+            tuple([column[index] for index in indices] for column in self.positives),
+            tuple([column[index] for index in indices] for column in self.negatives),
         )
 
     def encode(self, vocabulary: Vocabulary, *, max_length: int) -> Pairs:
         """Return the pairs as ids; sentences are truncated to `max_length` tokens."""
-        first, second = (vocabulary.ids(side, max_length=max_length) for side in (self.first, self.second))
-        return Pairs(first, second, self.labels, self.scores)
+        first, second, *further = (vocabulary.ids(column, max_length=max_length) for column in self.columns)
+        positives, negatives = tuple(further[: len(self.positives)]), tuple(further[len(self.positives) :])
+        return Pairs(first, second, self.labels, self.scores, positives=positives, negatives=negatives)
 
 
 def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
@@ -149,9 +174,26 @@ def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
     return Sentences(sentences.ids[ragged_indices(starts[rows], lengths)], lengths)
 
 
+def number_texts(*columns: Sentences) -> tuple[np.ndarray, ...]:
+    """Return a number for each sentence, int64 [rows] a column; equal sentences of all columns have equal numbers."""
+    known: dict[bytes, int] = {}
+    numbers = []
+    for column in columns:
+        ids, ends = np.ascontiguousarray(column.ids), np.cumsum(column.lengths).tolist()
+        rows = (ids[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False))
+        numbers.append(np.array([known.setdefault(row, len(known)) for row in rows], dtype=np.int64))
+    return tuple(numbers)
+
+
 # SNLI's label of a pair whose annotators did not agree.
 _NO_LABEL = "-"
-_KINDS: dict[str, tuple[type, ...]] = {"first": (str,), "second": (str,), "label": (str, int, float, type(None))}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "first": (str,),
+    "second": (str,),
+    "label": (str, int, float, type(None)),
+    "positives": (str, type(None)),
+    "negatives": (str, type(None)),
+}
 _MIN_PAIRS = 4  # two for training, two for validation
 
 
@@ -175,7 +217,8 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
         raise DataError(
             f"{name}.{path_name}: {', '.join(paths)}: must contain at least {_MIN_PAIRS} pairs; given {len(kept)}"
         )
-    first, second, names, scores = (list(column) for column in zip(*kept, strict=True))
+    first, second, names, scores, further = (list(column) for column in zip(*kept, strict=True))
+    columns = tuple(list(column) for column in zip(*further, strict=True))
     classes = tuple(config.classes or sorted(set(filter(None, names))))
     return PairTexts(
         first,
@@ -183,6 +226,8 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
         None if config.label is None else _class_numbers(names, classes, name=name),
         None if config.score is None else np.array(scores, dtype=np.float64),
         classes if config.label is not None else (),
+        columns[: len(config.positives)],
+        columns[len(config.positives) :],
     )
 
 
@@ -197,32 +242,40 @@ def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, nam
     return np.array([index[label] for label in names if label is not None], dtype=np.int64)
 
 
-def _read_file(path: str, config: PairsConfig) -> Iterator[tuple[str, str, str | None, float | None]]:
-    """Yield the pairs of one file that have two sentences and, if required, a label."""
+_Row: TypeAlias = tuple[str, str, str | None, float | None, tuple[str, ...]]
+
+
+def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
+    """Yield the pairs of one file that have two sentences and, if required, a label; then further columns' cells."""
     table, columns = _open(path, config)
     positions = [_position(table, column) for column in columns.values()]
     label_names = None if config.label is None else table.class_names.get(table.names[positions[2]])
     num_rows = 0
     for block in table.read(positions):
         values = dict(zip(columns, block, strict=True))
-        for name, kinds in _KINDS.items():
-            if name in values:
-                check_texts(values[name], source=path, column=f"'{columns[name]}'", first_row=num_rows + 1, kinds=kinds)
+        for name, column in columns.items():
+            if kinds := _KINDS.get(name.split(".")[0]):
+                check_texts(values[name], source=path, column=f"'{column}'", first_row=num_rows + 1, kinds=kinds)
         missing = [None] * len(block[0])
         labels = as_labels(values.get("label", missing), label_names)
-        rows = zip(values["first"], values["second"], labels, values.get("score", missing), strict=True)
-        for row, (first, second, label, score) in enumerate(rows, start=num_rows + 1):
+        further = zip(*(values[name] for name in columns if "." in name), strict=True)
+        cells = further if any("." in name for name in columns) else ((),) * len(missing)
+        rows = zip(values["first"], values["second"], labels, values.get("score", missing), cells, strict=True)
+        for row, (first, second, label, score, others) in enumerate(rows, start=num_rows + 1):
             if first.strip() and second.strip() and not ("label" in values and label in (None, _NO_LABEL)):
                 number = None if "score" not in values else _number(f"{path}: row {row}", score)
-                yield first.strip(), second.strip(), label, number
+                filled = tuple((other or "").strip() or second.strip() for other in others)
+                yield first.strip(), second.strip(), label, number, filled
         num_rows += len(missing)
 
 
 def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column]]:
     """Open a file; return it, and the columns by what they hold."""
     columns: dict[str, Column] = {
-        name: column for name in (*_KINDS, "score") if (column := getattr(config, name)) is not None
+        name: column for name in ("first", "second", "label", "score") if (column := getattr(config, name)) is not None
     }
+    for name in ("positives", "negatives"):
+        columns |= {f"{name}.{number}": column for number, column in enumerate(getattr(config, name))}
     has_header = any(isinstance(column, str) for column in columns.values())
     name, kind = path.removesuffix(".gz").lower(), config.format
     if kind == "jsonl" or (kind == "auto" and name.endswith((".jsonl", ".json"))):
@@ -326,7 +379,7 @@ class PairCorpus:
         """Return the vocabulary of the training pairs."""
         tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
         counts: dict[str, int] = {}
-        for side in (self.train.first, self.train.second):
+        for side in self.train.columns:
             for row in tokens.tokenize(side):
                 for word in row:
                     counts[word] = counts.get(word, 0) + 1

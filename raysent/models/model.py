@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
@@ -90,6 +91,47 @@ class StepReader:
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
                 self._known[key] = (sentences, self._encode(sentences, is_training))
         return tuple(torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1])
+
+
+class _Recomputed(torch.autograd.Function):
+    """Vectors whose states are not kept: backward encodes a few sentences at a time again, with the same dropout.
+
+    The first argument is a scalar with a gradient, so that backward is called.
+
+    Source: Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup".
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        start: Tensor,
+        model: SentenceModel,
+        sentences: Sentences,
+        size: int,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, ...]:
+        del start
+        generator = generator or torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        ctx.model, ctx.chunks, ctx.states, vectors = model, list(sentences.split(size)), [], []
+        for chunk in ctx.chunks:
+            ctx.states.append(generator.get_state())
+            vectors.append(model.vectors(chunk, generator=generator))
+        device = model.device.type
+        ctx.autocast = {"dtype": torch.get_autocast_dtype(device), "enabled": torch.is_autocast_enabled(device)}
+        return tuple(torch.cat(tower) for tower in zip(*vectors, strict=True))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        sizes = [len(chunk.lengths) for chunk in ctx.chunks]
+        parts = zip(*(torch.split(gradient, sizes) for gradient in gradients), strict=True)
+        for chunk, state, part in zip(ctx.chunks, ctx.states, parts, strict=True):
+            generator = torch.Generator()
+            generator.set_state(state)
+            with torch.enable_grad(), torch.autocast(ctx.model.device.type, **ctx.autocast):
+                vectors = ctx.model.vectors(chunk, generator=generator)
+            torch.autograd.backward(vectors, part)
+        return (None,) * 5
 
 
 class SentenceModel(nn.Module, SentenceEncoder):
@@ -369,9 +411,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
             gather: Each tower's vectors [batch, dim] -> those of all workers' sentences [candidates, dim]; None where
                 there are no others.
         """
+        size = self.config.objective.encoded_at_once
 
         def encode(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
-            if is_training or not self.training:
+            if is_training and size is not None and torch.is_grad_enabled():
+                start = torch.zeros((), requires_grad=True)
+                vectors = _Recomputed.apply(start, self, sentences, size, generator)  # type: ignore[no-untyped-call]
+            elif is_training or not self.training:
                 vectors = self.vectors(sentences, generator=generator)
             else:
                 self.eval()

@@ -127,12 +127,14 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source)
         vocabulary = pairs.vocabulary(config.vocabulary)
-        sides = (pairs.train.first, pairs.train.second)
+        sides = pairs.train.columns
         counts = np.bincount(
             np.concatenate([vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]),
             minlength=len(vocabulary),
         )
-        return TextSize(len(pairs.train), 2 * len(pairs.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64))
+        return TextSize(
+            len(pairs.train), len(sides) * len(pairs.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64)
+        )
     text = count_text(config.corpus, progress=progress)
     return TextSize(
         int(text.train_documents.sum()), text.num_sentences, int(text.words.sum()), text.words, text.train_documents

@@ -93,5 +93,5 @@ def _guess_step_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
     of_few, of_more = (sum(count_parameters(configs, words)) for words in (2, 3))
     num_computed = max(1, of_few - 2 * (of_more - of_few))
     words = facts.get("num_tokens", 0) / max(1, facts.get("num_sentences", 0)) or _WORDS
-    tokens = config.training.batch_size * config.objective.batches.num_encoded * words
+    tokens = config.training.batch_size * config.num_encoded * words
     return _STEP_S + 6.0 * num_computed * tokens / _OPERATIONS_PER_S

@@ -68,9 +68,10 @@ def estimate_bytes(config: RunConfig) -> int:
         num_words=config.vocabulary.size,
         dim=config.encoder.dim,
         num_bits=0 if config.code is None else config.code.num_bits(sum(encoded_dims(configs))),
+        num_encoded=config.num_encoded,
     )
     trained, fixed = count_parameters(configs, shape.num_words)
-    num_tokens = shape.batch_size * config.objective.batches.num_encoded * shape.max_length
+    num_tokens = (config.objective.encoded_at_once or shape.batch_size * config.num_encoded) * shape.max_length
     states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
     numbers = _COPIES * trained + fixed + states + config.objective.num_step_values(shape)
     return _FLOAT_BYTES * numbers

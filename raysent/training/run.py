@@ -31,6 +31,7 @@ from raysent.storage.layout import RUN_FILE
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
+    "pairs": ("positives", "negatives"),
     "training": ("optimizer", "epoch_decay", "drop_decay", "encode_once"),
     "corpus": ("document_field",),
     "postprocessing": ("whitening",),
@@ -143,6 +144,12 @@ class RunConfig(StrictModel):
                 raise ValueError(
                     f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences"
                 )
+            further = [name for name in ("positives", "negatives") if getattr(self.pairs, name)]
+            if further and not objective.batches.reads_further:
+                raise ValueError(
+                    f"pairs.{further[0]} must be left out with objective {objective.type}, which reads two columns; "
+                    "objective contrast reads more"
+                )
             if objective.batches.needs_scores and self.pairs.score is None:
                 raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
         if isinstance(objective.batches, TargetBatches) and objective.batches.teacher is None:
@@ -162,6 +169,13 @@ class RunConfig(StrictModel):
             assert self.pairs is not None  # checked when the configuration was made
             return self.pairs
         return self.corpus
+
+    @property
+    def num_encoded(self) -> int:
+        """Sentences that are encoded for one example of a step."""
+        pairs = self.pairs if self.source is self.pairs else None
+        further = 0 if pairs is None else len(pairs.positives) + len(pairs.negatives)
+        return self.objective.batches.num_encoded + further
 
     @property
     def tokenizer(self) -> str | None:
@@ -196,7 +210,7 @@ class RunConfig(StrictModel):
         # Settings that were added or renamed since leave the key of a run as it was.
         for part, names in _ADDED.items():
             for name in names:
-                if values[part][name] == type(getattr(self, part)).model_fields[name].default:
+                if values[part] and values[part][name] == type(getattr(self, part)).model_fields[name].default:
                     del values[part][name]
         objective = values["objective"]
         if objective["type"] == "relatedness":

@@ -116,13 +116,21 @@ class Exchange:
     order: buckets start in a fixed order, and only after the gradients of the gathered vectors.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], tables: Sequence[nn.Parameter], *, workers: Workers) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        tables: Sequence[nn.Parameter],
+        *,
+        workers: Workers,
+        overlaps: bool = True,
+    ) -> None:
         """Divide the parameters into buckets, in about the order in which backward finishes them.
 
         Args:
             parameters: All trained parameters, in the same order on every rank.
             tables: Those of them whose gradients hold only the rows of the step's words.
             workers: This process's rank; there is more than one.
+            overlaps: Whether sums start in backward; False where backward adds to a gradient several times.
         """
         self._workers = workers
         self._tables = {id(table) for table in tables}
@@ -134,7 +142,7 @@ class Exchange:
         # The nodes exist as long as they are referred to. Their hooks run once a backward, when a gradient is complete,
         # also that of a table, which is not assigned by autograd.
         self._nodes = [[get_gradient_edge(parameter).node for parameter in bucket] for bucket in self._buckets]
-        for number, nodes in enumerate(self._nodes):
+        for number, nodes in enumerate(self._nodes if overlaps else ()):
             for node in nodes:
                 node.register_hook(partial(_mark_complete, weakref.ref(self), number))
 
@@ -336,7 +344,8 @@ class SharedLoss:
         self._workers, self._device = workers, device
         self._exchange: Exchange | None = None
         if workers.world_size > 1:
-            self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers)
+            overlaps = config.objective.encoded_at_once is None
+            self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers, overlaps=overlaps)
 
     def __call__(self, step: int, *, generator: torch.Generator) -> Tensor:
         """Return this worker's part of the loss of a step, a scalar with gradient.
@@ -352,7 +361,8 @@ class SharedLoss:
 
     def _of_one(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
         reader = self._model.step_reader(generator)
-        if isinstance(batch, Batch) and not self._model.config.objective.trains_code:
+        objective = self._model.config.objective
+        if isinstance(batch, Batch) and not objective.trains_code and objective.encoded_at_once is None:
             packed = self._model.pack(batch.sentences)
             self._optimizer.catch_up(packed.words)
             reader.add(batch.sentences, self._model.vectors(packed, generator=generator))

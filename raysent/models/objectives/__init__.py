@@ -43,11 +43,12 @@ class ContextBatches:
     Attributes:
         context_size: Sentences on each side that count as neighbours.
         candidates: Which sentences form a batch: `contiguous` ones, `random` blocks, or each block's `nearest` ones.
+        num_encoded: How often each sentence is encoded.
     """
 
     context_size: int = 1
     candidates: Candidates = "contiguous"
-    num_encoded: ClassVar[int] = 1
+    num_encoded: int = 1
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,11 @@ class PairBatches:
 
     Attributes:
         needs_scores: Whether the pairs must have scores.
+        reads_further: Whether the columns `pairs.positives` and `pairs.negatives` are read.
     """
 
     needs_scores: bool = False
+    reads_further: bool = False
     num_encoded: ClassVar[int] = 2
 
 
@@ -110,6 +113,7 @@ class StepShape:
         num_words: Rows of the vocabulary.
         dim: Size of one tower's vector.
         num_bits: Bits of a code; 0 without one.
+        num_encoded: Sentences that are encoded for one example, further columns of pairs included.
     """
 
     batch_size: int
@@ -117,6 +121,7 @@ class StepShape:
     num_words: int
     dim: int
     num_bits: int = 0
+    num_encoded: int = 2
 
 
 class ObjectiveConfig(StrictModel):
@@ -177,6 +182,11 @@ class ObjectiveConfig(StrictModel):
     def learns_from_neighbours(self) -> bool:
         """Whether a sentence without a neighbour in its document teaches nothing."""
         return isinstance(self.batches, ContextBatches | TripletBatches) and not self.trains_code
+
+    @property
+    def encoded_at_once(self) -> int | None:
+        """Sentences whose states are kept for the gradient at a time; None for those of the whole step."""
+        return None
 
     def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
         """Refuse encoders that the objective cannot train.

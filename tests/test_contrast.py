@@ -1,0 +1,338 @@
+"""Contrast: each kind of positives against a slow restatement and sentence-transformers' losses, cached, resumed."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from reference import contrast as reference
+from tiny_run import check_resumed, tiny_run
+from toy_batches import sentences
+
+from raysent.config import Document, validate
+from raysent.data.batches import Batch, PairStream
+from raysent.data.pairs import Pairs, PairsConfig, number_texts, read_pairs
+from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
+from raysent.errors import ConfigError
+from raysent.models import SentenceModel
+from raysent.models.objectives.contrast import Config, Objective
+from raysent.training.data import open_training_data
+from raysent.training.loop import fit
+from raysent.training.memory import estimate_bytes
+from raysent.training.plan import build_model, open_stream
+from raysent.training.run import RunConfig
+from raysent.training.workers import Workers, dropout_generator
+
+SIZE = 9
+
+
+class Given:
+    """Reads sentences into given vectors with a gradient, others at each reading."""
+
+    def __init__(self, num_columns=4, size=SIZE, dim=6):
+        generator = torch.Generator().manual_seed(0)
+        self.vectors = [torch.randn(size, dim, generator=generator).requires_grad_() for _ in range(num_columns)]
+        self.num_read = 0
+
+    def __call__(self, sentences, *, is_training=True):
+        """The next column."""
+        self.num_read += 1
+        return (self.vectors[self.num_read - 1],)
+
+
+def some_texts(repeated, seed=0):
+    """Sentences of which some repeat others."""
+    all_of_them = sentences(np.full(SIZE, 3), seed)
+    ids = all_of_them.ids.reshape(SIZE, 3)
+    for place, original in repeated.items():
+        ids[place] = ids[original]
+    return Sentences(ids.reshape(-1), all_of_them.lengths)
+
+
+def texts_of(column):
+    """The words of each sentence, as text."""
+    return [" ".join(map(str, one.ids)) for one in column.split(1)]
+
+
+def batch_of(positives):
+    """A batch with repeated sentences, documents, and further columns."""
+    column = some_texts({4: 1, 7: 2})
+    if positives == "pairs":
+        second, third, fourth = (some_texts({}, seed) for seed in (5, 6, 7))
+        repeating = Sentences(np.concatenate([second.ids[:9], third.ids[9:]]), third.lengths)
+        return Pairs(column, second, positives=(repeating,), negatives=(fourth,))
+    return Batch(column, np.arange(SIZE), np.array([0] * 4 + [1] * 3 + [2] * 2))
+
+
+def restated(positives, batch, vectors, *, symmetric=False, temperature=0.3):
+    """The loss of `batch_of` by loops."""
+    texts = [texts_of(part) for part in batch.parts]
+    options = {"temperature": temperature}
+    if positives == "context":
+
+        def near(i, j):
+            return abs(i - j) == 1 and batch.documents[i] == batch.documents[j]
+
+        return reference(vectors[0], vectors[0], near, texts[0], texts[0], itself=True, **options)
+
+    def same(i, j):
+        return texts[0][i] == texts[0][j % SIZE]
+
+    if positives == "self":
+        forward = reference(vectors[0], vectors[1], same, texts[0], texts[0], **options)
+        return (
+            (forward + reference(vectors[1], vectors[0], same, texts[0], texts[0], **options)) / 2
+            if symmetric
+            else forward
+        )
+
+    def partner(i, j):
+        column, row = divmod(j, SIZE)
+        return same(i, row) and (column == 0 or (column == 1 and texts[2][row] != texts[1][row]))
+
+    others = texts[1] + texts[2] + texts[3]
+    return reference(vectors[0], np.concatenate(vectors[1:4]), partner, texts[0], others, **options)
+
+
+@pytest.mark.parametrize(
+    ("positives", "symmetric"), [("self", False), ("self", True), ("context", False), ("pairs", False)]
+)
+def test_loss_and_gradient_equal_their_restatement(positives, symmetric):
+    """Loops over anchors and candidates; the gradient by finite differences of them."""
+    batch, read = batch_of(positives), Given()
+    loss = Objective(Config(positives=positives, temperature=0.3, symmetric=symmetric))(read, batch)
+    loss.backward()
+    values = [vector.detach().double().numpy() for vector in read.vectors]
+    assert loss.item() == pytest.approx(restated(positives, batch, values, symmetric=symmetric), rel=1e-5)
+    for column, row, place in ((0, 1, 2), (0, 4, 0), (min(1, read.num_read - 1), 7, 3)):
+        ends = []
+        for step in (1e-5, -1e-5):
+            moved = [value.copy() for value in values]
+            moved[column][row, place] += step
+            ends.append(restated(positives, batch, moved, symmetric=symmetric))
+        expected = (ends[0] - ends[1]) / 2e-5
+        assert read.vectors[column].grad[row, place].item() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("positives", ["self", "context", "pairs"])
+def test_rows_of_workers_add_up_to_the_whole(positives):
+    """Each worker has the loss of its own rows, and knows the texts of all."""
+    batch, objective = batch_of(positives), Objective(Config(positives=positives))
+    whole = objective(Given(), batch)
+    texts = number_texts(*batch.parts)
+    parts = [
+        objective(Given(), dataclasses.replace(batch, rows=rows, texts=texts)) for rows in (slice(0, 5), slice(5, SIZE))
+    ]
+    torch.testing.assert_close(torch.stack(parts).sum(), whole)
+
+
+def test_sentence_without_a_positive_has_no_gradient():
+    """Nor is the loss NaN where no sentence has one."""
+    batch = Batch(sentences(np.full(SIZE, 3)), np.arange(SIZE), np.arange(SIZE))
+    read = Given()
+    loss = Objective(Config())(read, batch)
+    loss.backward()
+    assert loss.item() == 0
+    assert not read.vectors[0].grad.any()
+
+
+def _their_loss(name, columns, **settings):
+    """The loss of sentence-transformers on given vectors."""
+    from sentence_transformers.sentence_transformer import losses
+
+    features = [{"sentence_embedding": column} for column in columns]
+    model = torch.nn.Module()
+    model.forward = lambda one: one
+    return getattr(losses, name)(model, **settings)(features, torch.zeros(len(columns[0]), dtype=torch.long))
+
+
+@pytest.mark.parametrize("num_negatives", [0, 1, 2])
+def test_pairs_equal_multiple_negatives_ranking(num_negatives):
+    """Hard negatives of all rows are candidates of each anchor; so is SimCSE, whose columns are two readings."""
+    columns = [sentences(np.full(SIZE, 4), seed) for seed in range(4)]
+    read = Given()
+    batch = Pairs(columns[0], columns[1], negatives=tuple(columns[2 : 2 + num_negatives]))
+    loss = Objective(Config(positives="pairs"))(read, batch)
+    theirs = _their_loss("MultipleNegativesRankingLoss", Given().vectors[: 2 + num_negatives], scale=20.0)
+    torch.testing.assert_close(loss, theirs, atol=1e-5, rtol=0)
+    if not num_negatives:
+        unsupervised = Objective(Config(positives="self"))(Given(), batch_without_repeats())
+        torch.testing.assert_close(unsupervised, theirs, atol=1e-5, rtol=0)
+        both = Objective(Config(positives="pairs", symmetric=True))(Given(), batch)
+        directions = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+        theirs = _their_loss("MultipleNegativesRankingLoss", Given().vectors[:2], scale=20.0, **directions)
+        torch.testing.assert_close(both, theirs, atol=1e-5, rtol=0)
+
+
+def batch_without_repeats():
+    """Different sentences."""
+    return Batch(sentences(np.full(SIZE, 4)), np.arange(SIZE), np.zeros(SIZE, dtype=np.int64))
+
+
+_ENCODERS = {
+    "bag": {"type": "bag", "embedding": {"dim": 6}},
+    "gru": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
+    "cnn": {"type": "cnn", "num_filters": 4, "embedding": {"dim": 6}},
+    "lstm": {"type": "lstm", "hidden_size": 8, "embedding": {"dim": 6}},
+    "concat": {
+        "type": "concat",
+        "members": {
+            "one": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
+            "two": {"type": "bag", "embedding": {"dim": 5}},
+        },
+    },
+}
+
+
+def gradients_of(config, *, is_dense=True):
+    """The gradients of a run's first step by name, and its loss."""
+    data = open_training_data(config)
+    model, stream = build_model(config, data), open_stream(config, data, Workers())
+    model.use_sparse_gradients(not is_dense)
+    generator = dropout_generator(0, 0, 0)
+    loss = model.loss(stream.batch(0), generator=generator, reader=model.step_reader(generator))
+    loss.backward()
+    grads = {
+        name: parameter.grad.to_dense() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
+    return grads, loss.item()
+
+
+@pytest.mark.parametrize("encoder", _ENCODERS)
+def test_cached_gradient_equals_that_of_the_whole_batch(tmp_path, encoder):
+    """Micro-batches that do not divide the batch; tables with dense and with sparse gradients."""
+    found = []
+    for cached in (False, True):
+        objective = {"type": "contrast", "cached": cached, "micro_batch": 7}
+        config = tiny_run(tmp_path, encoder=_ENCODERS[encoder], objective=objective)
+        found.append([gradients_of(config), gradients_of(config, is_dense=False)])
+    for (whole, loss), (cached_whole, cached_loss) in zip(*found, strict=True):
+        assert cached_loss == pytest.approx(loss, rel=1e-6)
+        assert whole.keys() == cached_whole.keys()
+        for name, gradient in whole.items():
+            torch.testing.assert_close(cached_whole[name], gradient, atol=1e-5, rtol=1e-5)
+
+
+def test_cached_reading_has_the_same_dropout_twice(tmp_path):
+    """The gradient belongs to the loss: a small step against it lowers the same loss."""
+    encoder = {**_ENCODERS["bag"], "dropout": 0.3}
+    objective = {"type": "contrast", "positives": "self", "cached": True, "micro_batch": 24}
+    whole = tiny_run(tmp_path, encoder=encoder, objective={"type": "contrast", "positives": "self"})
+    cached = tiny_run(tmp_path, encoder=encoder, objective=objective)
+    for one, other in zip(gradients_of(whole)[0].values(), gradients_of(cached)[0].values(), strict=True):
+        torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-5)
+
+
+def test_cached_run_needs_the_memory_of_a_micro_batch(tmp_path):
+    """The estimate counts the states of `micro_batch` sentences."""
+    base = {"encoder": {**_ENCODERS["gru"], "hidden_size": 600}, "training__batch_size": 2000}
+    whole, cached = (
+        estimate_bytes(tiny_run(tmp_path, objective={"type": "contrast", "cached": cached}, **base))
+        for cached in (False, True)
+    )
+    assert cached < whole / 2
+
+
+def test_two_readings_differ_and_a_resumed_run_draws_the_same(tmp_path):
+    """Dropout of word vectors and of the sentence's vector; the same bits after a stop."""
+    encoder = {"type": "gru", "hidden_size": 8, "dropout": 0.2, "embedding": {"dim": 6, "dropout": 0.2}}
+    config = tiny_run(tmp_path, encoder=encoder, objective={"type": "contrast", "positives": "self"})
+    data = open_training_data(config)
+    model, batch = build_model(config, data), open_stream(config, data, Workers()).batch(0)
+    read = model.step_reader(dropout_generator(0, 0, 0)).block(0)
+    one, other, again = (read(part)[0] for part in (batch.sentences, Sentences(*batch.sentences), batch.sentences))
+    assert not torch.equal(one, other)
+    assert one is again or torch.equal(one, again)
+    check_resumed(config, tmp_path)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_run_learns_from_neighbours_and_resumes(tmp_path, cached):
+    """The loss falls, and a resumed run has the same bits."""
+    config = tiny_run(
+        tmp_path, objective={"type": "contrast", "cached": cached, "micro_batch": 10}, training__epochs=6.0
+    )
+    losses = []
+    fit(config, tmp_path / "run", report=lambda report: losses.append(report.metrics["loss"]) or True)
+    assert losses[-1] < 0.8 * losses[0]
+    check_resumed(config, tmp_path)
+
+
+def write_pairs(folder, num_rows=60):
+    """Questions, answers, and answers that are wrong; some cells are empty."""
+    rows = ["question,answer,another,wrong"]
+    for number in range(num_rows):
+        word = f"w{number % 40}"
+        wrong = "" if number % 3 == 0 else f"w{(number + 7) % 40} no"
+        rows.append(f"{word} what,{word} yes {number},{word} also,{wrong}")
+    path = folder / "pairs.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return {
+        "path": str(path),
+        "first": "question",
+        "second": "answer",
+        "positives": ["another"],
+        "negatives": ["wrong"],
+    }
+
+
+def test_pairs_have_further_columns_and_empty_cells_repeat_the_second(tmp_path):
+    """Read, divided, encoded and shared by workers."""
+    pairs = read_pairs(PairsConfig(**write_pairs(tmp_path)))
+    assert pairs.negatives[0][:2] == ["w0 yes 0", "w8 no"]
+    assert pairs.positives[0][1] == "w1 also"
+    words = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{n}" for n in range(40)), "what", "yes", "also", "no"])
+    encoded = pairs.encode(words, max_length=5)
+    assert len(encoded.parts) == 4
+    streams = [
+        PairStream(encoded, batch_size=10, seed=0, rank=rank, world_size=2, gathers=True).batch(0) for rank in (0, 1)
+    ]
+    whole = PairStream(encoded, batch_size=10, seed=0).batch(0)
+    for column in range(4):
+        both = [stream.parts[column].ids for stream in streams]
+        np.testing.assert_array_equal(np.concatenate(both), whole.parts[column].ids)
+    np.testing.assert_array_equal(streams[1].texts, number_texts(*whole.parts))
+
+
+def test_run_on_pairs_with_hard_negatives_learns(tmp_path):
+    """The most similar held-out sentence is a partner more often than at random."""
+    config = tiny_run(
+        tmp_path,
+        pairs=write_pairs(tmp_path, 200),
+        encoder=_ENCODERS["bag"],
+        objective={"type": "contrast", "positives": "pairs"},
+        training={"batch_size": 16, "epochs": 8.0, "num_reports": 4, "learning_rate": 0.01},
+    )
+    assert config.num_encoded == 4
+    assert config.metrics == ("accuracy",)
+    outcome = fit(config, tmp_path / "run")
+    assert outcome.metrics["accuracy"] > 0.5
+    check_resumed(config, tmp_path)
+
+
+def test_key_of_a_run_on_pairs_is_that_without_further_columns(tmp_path):
+    """Runs of pairs that were trained before have their key."""
+    given = {name: value for name, value in write_pairs(tmp_path).items() if name not in ("positives", "negatives")}
+    objective = {"type": "paraphrase_margin"}
+    plain = tiny_run(tmp_path, pairs=given, objective=objective)
+    values = plain.model_dump()
+    assert values["pairs"].pop("negatives") == []
+    assert RunConfig.model_validate(values).key == plain.key
+    with pytest.raises(ValueError, match=r"pairs\.negatives must be left out with objective paraphrase_margin"):
+        tiny_run(tmp_path, pairs={**given, "negatives": ["wrong"]}, objective=objective)
+
+
+def test_settings_that_do_not_fit_raise_one_clear_error(tmp_path):
+    """`self` without dropout, and two directions where there is one."""
+    with pytest.raises(ValueError, match=r"encoder\.dropout or encoder\.embedding\.dropout must be above 0"):
+        tiny_run(tmp_path, objective={"type": "contrast", "positives": "self"})
+    with pytest.raises(ConfigError, match="symmetric must be false with positives: context"):
+        validate(Config, Document({"symmetric": True}))
+
+
+def test_saved_model_has_one_encoder_and_trains_on(tmp_path):
+    """Nothing of the objective is saved."""
+    fit(tiny_run(tmp_path, objective={"type": "contrast"}, training__max_steps=2), tmp_path / "run")
+    model = SentenceModel.load(tmp_path / "run")
+    assert model.encode(["w1 w2"]).shape == (1, 8)
+    assert not [name for name in model.tensors() if name.startswith(("g.", "objectives."))]
