@@ -66,11 +66,10 @@ class FakeCluster:
         num_left: Jobs that end before a worker is lost for good.
         done: The jobs that have ended.
         gpus: GPUs of each job.
-        most_running: The most jobs that were started and not ended.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, has_gpus: bool = False) -> None:
-        self.has_gpus, self.num_left, self.most_running = has_gpus, 100, 0
+        self.has_gpus, self.num_left = has_gpus, 100
         self.done: list[object] = []
         self.gpus: set[float] = set()
         monkeypatch.setattr(module, "map_on_ray", self.map)
@@ -85,7 +84,6 @@ class FakeCluster:
         jobs = iter(jobs)
         running = list(islice(jobs, max_running))
         while running:
-            self.most_running = max(self.most_running, len(running))
             on_wait()
             if not self.num_left:
                 raise WorkerError("--address: a job has ended 4 processes")
@@ -215,48 +213,6 @@ def test_encode_corpus_on_a_cluster_writes_the_same_bits(texts, model, tmp_path,
     cluster = FakeCluster(monkeypatch)
     found = encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=2)
     assert (found.num_files, found.num_rows, cluster.gpus) == (4, 177, {0.0})
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
-
-
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_encode_corpus_on_a_cluster_encodes_a_large_file_in_pieces(
-    texts, model, tmp_path, monkeypatch, workers
-) -> None:
-    """Several workers encode one file; a call that stops keeps its pieces, and the bytes are those of one process."""
-    encode_corpus(model, texts, tmp_path / "here")
-    cluster = FakeCluster(monkeypatch)
-    monkeypatch.setattr(module, "_WHOLE_BYTES", 500)
-    monkeypatch.setattr(module, "_PIECE_BLOCKS", 1)
-    cluster.num_left = 3
-    with pytest.raises(WorkerError):
-        encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=workers)
-    assert 0 < len(list((tmp_path / "there").rglob("*.parquet"))) < 4
-    before = sum(isinstance(job, module._Piece) for job in cluster.done)
-    cluster.num_left = 100
-    found = encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=workers)
-    pieces = [job for job in cluster.done if isinstance(job, module._Piece)]
-    assert before > 0
-    assert sorted((one.file.name, one.index, len(one.blocks)) for one in pieces) == [
-        (name, index, 1) for name, count in (("a.txt", 3), ("b.txt", 1)) for index in range(count)
-    ]
-    assert cluster.most_running <= workers
-    assert (found.num_files + found.num_skipped, found.num_left) == (4, 0)
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
-    assert list((tmp_path / "there").rglob(".pieces")) == []
-
-
-def test_encode_corpus_encodes_pieces_of_other_text_again(texts, model, tmp_path, monkeypatch) -> None:
-    """A file that changed between two calls has no piece of its former text."""
-    cluster = FakeCluster(monkeypatch)
-    monkeypatch.setattr(module, "_WHOLE_BYTES", 0)
-    monkeypatch.setattr(module, "_PIECE_BLOCKS", 1)
-    cluster.num_left = 2
-    with pytest.raises(WorkerError):
-        encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=1)
-    (texts / "a.txt").write_text("good film\n" * 60)
-    cluster.num_left = 100
-    encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=1)
-    encode_corpus(model, texts, tmp_path / "here")
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
 
 

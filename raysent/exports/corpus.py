@@ -3,10 +3,9 @@
     files of text -> those that are not encoded yet -> blocks of sentences -> a Parquet file for each, whole or absent
 
 On this machine, processes encode blocks, and this process reads and writes. On a cluster, each file is one task of one
-core, or of one GPU, which is run again if its machine or process is lost. A large file is read here and sent in pieces
-of several blocks, each one task that writes a file of its own; another task joins them. Each process computes with one
-thread, and the blocks are the same everywhere, so the files are bit-identical whatever the number of processes. Another
-call continues with the files and pieces that are missing or damaged, or whose text has changed since.
+core, or of one GPU, which is run again if its machine or process is lost. Each process computes with one thread, and
+the blocks are the same everywhere, so the files are bit-identical whatever the number of processes. Another call
+continues with the files that are missing or damaged, or whose text has changed since.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
-from raysent.storage import Lease, content_key, is_remote, open_folder
+from raysent.storage import Lease, is_remote, open_folder
 from raysent.storage.layout import COST_FOLDER
 from raysent.sweeps.cost_tracker import metered
 from raysent.sweeps.machines import alive_nodes, workers_to_come
@@ -51,13 +50,8 @@ PROCESS_BYTES = 2 << 30
 _LEAST_BYTES = 4 << 20
 # A file that ends this many processes is refused.
 _MAX_LOSSES = 3
-# On a cluster, a file of more bytes is encoded in pieces of so many blocks.
-_WHOLE_BYTES = 16 << 20
-_PIECE_BLOCKS = 16
-# Jobs that are sent for each worker, so that none waits while this process reads; the texts of pieces are in memory.
+# Jobs that are sent to a cluster for each worker, so that none waits for the next.
 _JOBS_AHEAD = 2
-# Folder of pieces, hidden among the files of vectors.
-_PIECES = ".pieces"
 
 
 @dataclass(frozen=True)
@@ -161,35 +155,6 @@ class _File:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Some blocks of a large file, the one at `index`, which one task of a cluster encodes."""
-
-    file: _File
-    index: int
-    blocks: list[list[str]]
-
-    @property
-    def as_file(self) -> _File:
-        """The piece as a file: its version also changes with the size of pieces."""
-        name, version = (
-            f"{_pieces_of(self.file)}/{self.index:06}",
-            f"{self.file.version} {_PIECE_BLOCKS} x {BLOCK_SENTENCES}",
-        )
-        return replace(self.file, name=name, version=version)
-
-
-@dataclass(frozen=True)
-class _Join:
-    """A file of which all pieces, by name, have been encoded."""
-
-    file: _File
-    pieces: list[str]
-
-
-_Job = _File | _Piece | _Join
-
-
-@dataclass(frozen=True)
 class _Target:
     """Where vectors go, and how they are computed.
 
@@ -214,38 +179,16 @@ class _Target:
         found = VectorFolder(self.folder).find_file(file.name)
         return found is not None and (found.source, found.format) == (file.version, self.format.key)
 
-    def run(self, job: _Job) -> tuple[_Job, int]:
-        """Encode a file or a piece, or join a file's pieces, in a process of a cluster; returns the rows too."""
-        if isinstance(job, _Join):
-            return job, self._join(job)
-        if isinstance(job, _Piece):
-            return replace(job, blocks=[]), self._encode(job.as_file, job.blocks)
-        return job, self._encode(job, (texts for texts, _ in job.blocks()))
-
-    def _encode(self, file: _File, blocks: Iterable[list[str]]) -> int:
-        """Write the vectors of blocks of texts, and return their rows."""
+    def run(self, file: _File) -> int:
+        """Encode a file in a process of a cluster, and return its rows."""
         torch.set_num_threads(1)
         set_matmul_precision()
         _, encoder = load_shared(self.model, self.format.model_key)
         encoder.use_device(torch.device(self.encoding.device or "cpu"))
         with self.writing(file) as writer:
-            for texts in blocks:
+            for texts, _ in file.blocks():
                 writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)
         return writer.num_rows
-
-    def _join(self, job: _Join) -> int:
-        """Write a file of its pieces, remove those, and return the rows."""
-        folder, file = VectorFolder(self.folder), job.file
-        # A process that was lost may have joined them.
-        done = folder.find_file(file.name) if self.has(file) else None
-        num_rows = done.num_rows if done else folder.join(file.name, job.pieces, self.format, version=file.version)
-        folder.discard(_pieces_of(file))
-        return num_rows
-
-
-def _pieces_of(file: _File) -> str:
-    """Return the folder of a file's pieces; a name of one part, so that none is inside another's."""
-    return f"{_PIECES}/{content_key(file.name)[:16]}"
 
 
 def encode_corpus(  # noqa: PLR0913 - the options of the command
@@ -408,69 +351,18 @@ def _encode_on_ray(
 ) -> Generator[int]:
     """Encode files on a cluster, in any order; yields the rows of each."""
     gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
-    jobs = _ClusterJobs(target, todo)
-    # What is joined last becomes ready when everything else has ended.
-    for sent in (jobs.of_files(), jobs.of_joins()):
-        results = map_on_ray(
-            target.run,
-            sent,
-            address=address,
-            max_running=workers or _num_at_once(gpus_each),
-            gpus_each=gpus_each,
-            on_wait=note,
-        )
-        with contextlib.closing(results):
-            for _, (done, num_rows) in results:
-                note(0 if isinstance(done, _Join) else num_rows)
-                if isinstance(done, _Piece):
-                    jobs.has_encoded(done)
-                else:
-                    yield num_rows
-    VectorFolder(target.folder).discard(_PIECES)
-
-
-class _ClusterJobs:
-    """The jobs of a cluster: small files as a whole; large ones in pieces, which are joined once all are there."""
-
-    def __init__(self, target: _Target, todo: Sequence[_File]) -> None:
-        self._target, self._todo = target, todo
-        self._ready = deque[_Join]()
-        # Of each large file: the pieces that were sent and have not been encoded; those of a file that is being read.
-        self._running: dict[str, set[int]] = {}
-        self._read: dict[str, _Join] = {}
-
-    def of_files(self) -> Iterator[_Job]:
-        """Yield all jobs but joins that become ready after the last of the others."""
-        for file in self._todo:
-            for job in [file] if file.source.num_bytes <= _WHOLE_BYTES else self._pieces(file):
-                yield job
-                yield from self.of_joins()
-
-    def of_joins(self) -> Iterator[_Job]:
-        """Yield the joins that are ready."""
-        while self._ready:
-            yield self._ready.popleft()
-
-    def has_encoded(self, piece: _Piece) -> None:
-        """Note that a piece has been encoded."""
-        self._running[piece.file.name].remove(piece.index)
-        self._check_ready(piece.file)
-
-    def _pieces(self, file: _File) -> Iterator[_Piece]:
-        """Read a file, and yield the pieces that are not encoded yet; memory holds one."""
-        names, running = list[str](), self._running.setdefault(file.name, set())
-        for index, blocks in enumerate(batched((texts for texts, _ in file.blocks()), _PIECE_BLOCKS)):
-            piece = _Piece(file, index, blocks)
-            names.append(piece.as_file.name)
-            if not self._target.has(piece.as_file):
-                running.add(index)
-                yield piece
-        self._read[file.name] = _Join(file, names)
-        self._check_ready(file)
-
-    def _check_ready(self, file: _File) -> None:
-        if file.name in self._read and not self._running[file.name]:
-            self._ready.append(self._read.pop(file.name))
+    results = map_on_ray(
+        target.run,
+        todo,
+        address=address,
+        max_running=workers or _num_at_once(gpus_each),
+        gpus_each=gpus_each,
+        on_wait=note,
+    )
+    with contextlib.closing(results):
+        for _, num_rows in results:
+            note(num_rows)
+            yield num_rows
 
 
 def _num_at_once(gpus_each: float) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from pyarrow import parquet
 from raysent.data.text_files import open_bytes, reading_errors
 from raysent.errors import ArtifactError, RaysentError
 from raysent.reading import parse_json
-from raysent.storage import is_remote, list_s3, read_shared, remove_shared, whole_file
+from raysent.storage import is_remote, list_s3, read_shared, whole_file
 from raysent.storage.layout import VECTORS_FILE
 
 _KIND = "raysent-vectors"
@@ -292,43 +291,6 @@ class VectorFolder:
                     first_row += batch.num_rows
                 if first_row != opened.metadata.num_rows:
                     raise ArtifactError(f"must have {opened.metadata.num_rows:,} rows; given {first_row:,}")
-
-    def join(self, file: str, pieces: Sequence[str], format: VectorFormat, *, version: str) -> int:
-        """Write one file of the rows of others, in order; memory holds one row group.
-
-        The bytes are those of one writer that was given the same row groups.
-
-        Args:
-            file: Name of the text's file.
-            pieces: Names of files in this folder.
-            format: What all vectors have in common.
-            version: Version of the text's file.
-
-        Returns:
-            The rows.
-
-        Raises:
-            ArtifactError: If a piece is missing or damaged, or the file cannot be written.
-        """
-        with self.writing(file, format, version=version) as writer:
-            for piece in pieces:
-                for rows in self._row_groups(piece):
-                    flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-                    texts = rows["text"].to_pylist() if format.has_text else []
-                    writer.write(flat.reshape(rows.num_rows, format.width), texts)
-        return writer.num_rows
-
-    def discard(self, place: str) -> None:
-        """Remove everything below a place in the folder, if there is anything.
-
-        Raises:
-            ArtifactError: If the object store refuses.
-        """
-        if self.local is not None:
-            shutil.rmtree(self.local / place, ignore_errors=True)
-            return
-        for item in list_s3(f"{self.name}/{place}/", kind=ArtifactError):
-            remove_shared(item.address)
 
     def texts(self, file: str, rows: Sequence[int]) -> list[str]:
         """Return the texts of some rows of a file; reads only the groups of rows that they are in.
