@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import threading
 import time
@@ -30,7 +29,7 @@ from raysent.progress import format_duration, format_value, natural_width
 from raysent.storage.layout import TRIALS_FOLDER
 from raysent.sweeps import Event
 from raysent.sweeps.fitting import fitted_settings, part_trained
-from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
+from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.ranking import rank_trials
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Trial, apply_event
@@ -58,7 +57,7 @@ _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "
 
 
 def is_submitted() -> bool:
-    """Return whether this process is a job that another one submitted, and shows the events of."""
+    """Return whether this process is a job that another one submitted, which shows its events."""
     return EVENTS_VARIABLE in os.environ
 
 
@@ -298,29 +297,6 @@ class _View:
         self._printed = time.monotonic()
         # [brackets] in a value are text, not markup
         self._console.print(f"{self._prefix}{line}", highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
-class EventLines:
-    """Writes a sweep's events as lines of JSON, for the process that submitted the sweep."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def __enter__(self) -> EventLines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """There is nothing to release."""
-
-    def restore(self, events: Sequence[Event]) -> None:
-        """Write the events of earlier sessions."""
-        for event in events:
-            self.on_event(event)
-
-    def on_event(self, event: Event) -> None:
-        """Write one event at once."""
-        self._console.file.write(f"{EVENT_MARK}{json.dumps(event, ensure_ascii=False)}\n")
-        self._console.file.flush()
 
 
 class SweepView(_View):

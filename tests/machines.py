@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
 import socket
 import subprocess
@@ -118,20 +116,15 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-class CutTunnel:
-    """A tunnel to a head that breaks: the stream of a job's output is cut, each time after some more bytes.
+class LocalTunnel:
+    """A head on this machine, as one that was launched.
 
     Attributes:
         token_file: The file with the head's token.
-        num_cuts: How often it is still cut.
-        is_reachable: Whether this computer has what a tunnel needs.
     """
 
-    is_reachable = True
-
-    def __init__(self, port: int, token_file: Path, *, num_cuts: int, bytes_between: int = 400) -> None:
-        self.token_file, self.num_cuts = token_file, num_cuts
-        self._port, self._limit, self._between = port, bytes_between, bytes_between
+    def __init__(self, dashboard: str, token_file: Path) -> None:
+        self.token_file, self._dashboard = token_file, dashboard
 
     def is_running(self) -> bool | None:
         """Return that this is unknown."""
@@ -142,43 +135,5 @@ class CutTunnel:
 
     @contextmanager
     def tunnel(self) -> Iterator[str]:
-        """Yield an address that is forwarded to the head; after a cut nothing answers there."""
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            threading.Thread(target=self._accept, args=(server,), daemon=True).start()
-            yield f"http://127.0.0.1:{server.getsockname()[1]}"
-            # Wakes the thread, which holds the socket open.
-            with contextlib.suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self, server: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                here, _ = server.accept()
-                threading.Thread(target=self._serve, args=(server, here), daemon=True).start()
-
-    def _serve(self, server: socket.socket, here: socket.socket) -> None:
-        """Forward one connection; if it is cut, the tunnel breaks."""
-        with here, socket.create_connection(("127.0.0.1", self._port)) as there:
-            request = here.recv(65536)
-            there.sendall(request)
-            is_cut = b"/logs/tail" in request.partition(b"\r\n")[0] and self.num_cuts > 0
-            sender = threading.Thread(target=_relay, args=(here, there), daemon=True)
-            sender.start()
-            _relay(there, here, limit=self._limit if is_cut else math.inf)
-            if is_cut:
-                self.num_cuts -= 1
-                self._limit += self._between
-                with contextlib.suppress(OSError):
-                    server.shutdown(socket.SHUT_RDWR)
-            sender.join()
-
-
-def _relay(source: socket.socket, target: socket.socket, *, limit: float = math.inf) -> None:
-    """Pass bytes on until one side closes or a limit is reached; then shut both down."""
-    with contextlib.suppress(OSError):
-        while limit > 0 and (data := source.recv(int(min(65536, limit)))):
-            target.sendall(data)
-            limit -= len(data)
-    for one in (source, target):
-        with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+        """Yield the address of its job API."""
+        yield self._dashboard

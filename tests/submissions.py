@@ -11,7 +11,7 @@ from pathlib import Path
 from command import SPACE
 from tiny_run import write_corpus
 
-from raysent.cluster import ConnectionLostError, SubmittedSweep, SweepJob
+from raysent.cluster import ConnectionLostError, SweepJob
 from raysent.cluster.following import JobRecord, write_record
 from raysent.cluster.launcher import make_token
 from raysent.cluster.submission import Submission, run_submission, submit
@@ -58,7 +58,7 @@ class FakeLauncher:
         is_alive: Whether the cluster has a head.
     """
 
-    is_reachable, is_alive = True, True
+    is_alive = True
 
     def __init__(self, folder: Path, *, fails: bool = False, is_new: bool = True, others: tuple[str, ...] = ()) -> None:
         self.token_file = folder / "token"
@@ -100,16 +100,15 @@ class FakeLauncher:
 
 
 class FakeJobs:
-    """A fake job API whose job prints lines, then ends or is interrupted; its connections break.
+    """A fake job API whose job stores a run that has ended, or is interrupted; its connections break.
 
     Attributes:
-        cuts: For each connection, the number of characters after which it breaks.
+        cuts: For each connection, whether it breaks before the submission is answered; else it breaks afterwards.
         known: Names of jobs of the run, and whether each has ended.
     """
 
-    def __init__(self, lines, *, ended=None, cuts=()) -> None:
-        self._text = "".join(f"{line}\n" for line in ["noise", "Running entrypoint for job x: y", *lines])
-        self._ended = ended
+    def __init__(self, *events, code=0, lines=(), cuts=(), failure=None) -> None:
+        self._events, self._ends, self._failure = events, {"code": code, "lines": list(lines)}, failure
         self.cuts, self.known, self.num_submitted = list(cuts), {}, 0
 
     def __call__(self, address, *, token) -> FakeJobs:
@@ -125,25 +124,24 @@ class FakeJobs:
         return []
 
     def submit(self, command, *, folder, environment, name, run) -> str:
-        """Keep the job; a connection that breaks after no characters breaks before the answer."""
-        self.command, self.environment = command, environment
+        """Keep the job."""
+        self.command, self.environment, self._run = command, environment, run
         self.sent = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
         self.num_submitted += 1
         self.known[name] = False
-        if self.cuts[:1] == [0]:
-            raise ConnectionLostError(f"{self.cuts.pop(0)} characters")
+        if self.cuts[:1] == [True]:
+            raise ConnectionLostError(f"cut {self.cuts.pop(0)}")
         return name
 
-    def follow(self, name, output) -> SubmittedSweep:
-        """Pass on the lines from the first one."""
-        output.restart()
+    def failure_to_start(self, name) -> str | None:
+        """Store the run's end."""
         if self.cuts:
-            output.take(self._text[: self.cuts.pop(0)])
-            raise ConnectionLostError("cut")
-        output.take(self._text)
-        if self._ended is None:
+            raise ConnectionLostError(f"cut {self.cuts.pop(0)}")
+        if self._ends["code"] is None:
             raise KeyboardInterrupt
-        return self._ended
+        if self._failure is None:
+            store_run(Path(self._run).parent, *self._events, **self._ends)
+        return self._failure
 
 
 def run_on(launcher, tmp_path, *, keep=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -14,8 +15,9 @@ from botocore.exceptions import NoCredentialsError
 from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent.cluster import SubmittedSweep, following
+from raysent.cluster import submission
 from raysent.cluster.cluster_file import ClusterFile
+from raysent.cluster.following import read_record, write_record
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
@@ -43,9 +45,14 @@ class Jobs:
         """Name no job: the earlier ones are gone with their cluster."""
         return {}
 
+    def other_runs(self, run) -> list[str]:
+        """Return no other run."""
+        return []
+
     def submit(self, command, *, folder, environment, name, run) -> str:
         """Keep a job; a new sweep writes its record."""
         self.commands.append(command)
+        self.run = run
         files = (path for path in folder.rglob("*") if path.is_file())
         self.sent.append({path.relative_to(folder).as_posix(): path.read_text() for path in files})
         self.environment.append(environment)
@@ -54,9 +61,9 @@ class Jobs:
             save_record(open_folder(command[4]), SweepRecord(space, 0, [], "auto", {}, 1.0))
         return "job"
 
-    def follow(self, name, output) -> SubmittedSweep:
+    def failure_to_start(self, name) -> None:
         """End at once."""
-        return SubmittedSweep(0)
+        write_record(self.run, replace(read_record(self.run), code=0))
 
 
 class Launcher:
@@ -72,6 +79,10 @@ class Launcher:
 
     def up(self, *, sweep, is_kept, inputs, on_line) -> bool:
         """Do nothing."""
+        return True
+
+    def is_running(self) -> bool:
+        """Return that there is a head."""
         return True
 
     def forget_inputs(self, sweep) -> None:
@@ -99,7 +110,7 @@ def jobs(monkeypatch, tmp_path):
     text = re.sub(r"storage: \S+", f"storage: s3://{BUCKET}/mine", SHIPPED.read_text())
     Path("cluster.yaml").write_text(text)
     found = Jobs()
-    monkeypatch.setattr(following, "Jobs", found)
+    monkeypatch.setattr(submission, "Jobs", found)
     monkeypatch.setattr("raysent.pipeline.clusters.Launcher", Launcher)
     monkeypatch.setattr(Launcher, "files", [])
     with moto_server() as url:

@@ -6,33 +6,35 @@ import json
 import signal
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from command import SPACE
 from object_store import CREDENTIALS, empty_bucket, moto_server
-from submissions import FakeJobs, FakeLauncher, new_submission, run_on, store_run, submit_once
+from submissions import FakeJobs, FakeLauncher, run_on, store_run
 
 from raysent.cluster import (
-    ConnectionLostError,
     Jobs,
-    Output,
-    SubmittedSweep,
-    SweepJob,
     find_run,
     follow_run,
     following,
     submission,
 )
 from raysent.cluster import head as head_process
-from raysent.cluster.following import JobRecord, ask_to_stop, call_with_jobs, read_record, stop_request, write_record
-from raysent.cluster.submission import submit
+from raysent.cluster.following import (
+    JobRecord,
+    ask_to_stop,
+    forget_request,
+    note_waiting,
+    read_record,
+    stop_request,
+    write_record,
+)
 from raysent.config import parse_yaml
 from raysent.errors import CloudError
 from raysent.storage import Lines, open_folder
-from raysent.sweeps.journal import EVENT_MARK
 
 
 def test_jobs_raise_if_nothing_answers():
@@ -41,68 +43,18 @@ def test_jobs_raise_if_nothing_answers():
         Jobs("http://127.0.0.1:9")
 
 
-class FakeClient:
-    """A fake of Ray's client, whose job prints a text; its stream of the output ends after some characters."""
-
-    def __init__(self, text: str, *, ends_at: int, statuses: str) -> None:
-        self._text, self._ends_at, self._statuses = text, ends_at, list(statuses)
-
-    async def tail_job_logs(self, name):
-        """Yield the beginning of the text."""
-        yield self._text[: self._ends_at]
-
-    def get_job_logs(self, name) -> str:
-        """Return the text."""
-        return self._text
-
-    def get_job_info(self, name):
-        """Return the next status: `r` running, `e` ended, `u` unknown job."""
-        status = self._statuses.pop(0)
-        if status == "u":
-            raise RuntimeError(f"Job {name} does not exist")
-        return SimpleNamespace(status=SimpleNamespace(is_terminal=lambda: status == "e"), driver_exit_code=7)
-
-
-def _follow(text: str, on_line, **options) -> SubmittedSweep:
-    jobs = Jobs.__new__(Jobs)
-    jobs._client = FakeClient(f"Running entrypoint for job a: b\n{text}", **options)
-    return jobs.follow("job", Output(on_line))
-
-
-def test_follow_distinguishes_a_lost_connection_from_the_end_of_the_job():
-    """A stream that ends early is continued: by a new connection, or of a job that has ended by its whole output."""
-    lines: list[str] = []
-    with pytest.raises(ConnectionLostError, match="its output ended before the job did"):
-        _follow("one\ntwo", lines.append, ends_at=34, statuses="rr")
-    assert _follow("one\ntwo", lines.append, ends_at=34, statuses="re").code == 7
-    assert lines == ["one", "two"]
-    with pytest.raises(CloudError, match="does not know this job; its head was replaced"):
-        _follow("", lines.append, ends_at=0, statuses="u")
-
-
-def test_follow_raises_errors_of_what_takes_the_lines():
-    """They are not taken for a lost connection, which would be tried again without end."""
-
-    def fail(_) -> None:
-        raise ValueError("bug")
-
-    with pytest.raises(ValueError, match="^bug$"):
-        _follow("one\n", fail, ends_at=99, statuses="re")
-
-
 @pytest.fixture
 def no_waits(monkeypatch):
-    """Connections are made again, and stored runs read again, at once."""
-    monkeypatch.setattr(following, "FIRST_WAIT_S", 0.0)
+    """Stored runs are read again at once."""
     monkeypatch.setattr(following, "POLL_S", 0.0)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130)])
 def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatch, capsys, ctrl_c, number, code):
     """The cluster is not terminated, and a message says how to show and stop the sweep; before, it is terminated."""
-    jobs, launcher = FakeJobs([], ended=SubmittedSweep(0)), FakeLauncher(tmp_path)
-    monkeypatch.setattr(jobs, "follow", lambda *_: signal.raise_signal(number))
-    monkeypatch.setattr(following, "Jobs", jobs)
+    jobs, launcher = FakeJobs(), FakeLauncher(tmp_path)
+    monkeypatch.setattr(jobs, "failure_to_start", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(submission, "Jobs", jobs)
     before = signal.getsignal(signal.SIGHUP)
     ended = run_on(launcher, tmp_path)
     assert (ended.code, ended.is_detached) == (code, True)
@@ -112,56 +64,16 @@ def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatc
         "the cluster ends with it\n"
     )
     monkeypatch.setattr(launcher, "up", lambda **_: signal.raise_signal(number))
-    monkeypatch.setattr(submission, "Jobs", jobs)
     assert run_on(launcher, tmp_path).code == 130
     assert launcher.calls[-1] == "down"
     assert signal.getsignal(signal.SIGHUP) is before
 
 
-def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monkeypatch, no_waits):
-    """Also in the middle of a line, within Ray's own lines, and before the submission was answered: one job."""
-    events = [{"event": "report", "trial": f"{number:04d}"} for number in range(8)]
-    lines = [text for event in events for text in (EVENT_MARK + json.dumps(event), "chatter")]
-    jobs = FakeJobs(lines, ended=SubmittedSweep(3), cuts=[0, 3, 45, 46, 47, 0, 120, 300, 200, 10_000])
-    monkeypatch.setattr(following, "Jobs", jobs)
-    heard, said = [], []
-    ended = submit_once(new_submission(tmp_path), tmp_path, on_event=heard.append, say=said.append)
-    assert (ended.code, heard, ended.lines) == (3, events, ("chatter",) * 8)
-    assert jobs.num_submitted == 1
-    assert said.count("connected again") == 10
-    assert said[0] == "connection lost: 0 characters; the sweep continues on the cluster, connecting again"
-
-
-def test_waits_between_connections_grow_to_half_a_minute(tmp_path, monkeypatch):
-    """A head that cannot be reached for long is not given up; one message a loss."""
-    jobs, launcher, waits, said = FakeJobs([], ended=SubmittedSweep(0), cuts=[5]), FakeLauncher(tmp_path), [], []
-    monkeypatch.setattr(following, "Jobs", jobs)
-    tunnels = iter([True, *[False] * 8, True])
-
-    @contextmanager
-    def tunnel():
-        if not next(tunnels):
-            raise ConnectionLostError("no route")
-        yield "http://127.0.0.1:9"
-
-    monkeypatch.setattr(launcher, "tunnel", tunnel)
-    output = Output(lambda _: None)
-    ended = call_with_jobs(launcher, lambda jobs: jobs.follow("job", output), say=said.append, wait=waits.append)
-    assert ended == SubmittedSweep(0)
-    assert waits == [1, 2, 4, 8, 16, 30, 30, 30, 30]
-    assert said == [
-        "connection lost: cut; the sweep continues on the cluster, connecting again",
-        "still no connection: no route",
-        "connected again",
-    ]
-
-
-def test_attach_follows_the_stored_run_without_a_tunnel(tmp_path, no_waits):
-    """Another computer has no token: events come from the journal, each once, and printed lines from the record."""
+def test_attach_follows_the_stored_run(tmp_path, no_waits):
+    """Events come from the journal, each once, printed lines and why trials wait from the record."""
     events = [{"event": "interrupted", "number": number} for number in range(3)]
     launcher, heard, waits = FakeLauncher(tmp_path), [], []
-    launcher.is_reachable = False
-    record = store_run(tmp_path, *events[:1])
+    record = store_run(tmp_path, *events[:1], waiting="no machines")
 
     def wait(_) -> None:
         waits.append(len(heard))
@@ -171,16 +83,17 @@ def test_attach_follows_the_stored_run_without_a_tunnel(tmp_path, no_waits):
 
     run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
     ended = follow_run(run, on_event=heard.append, say=print, cluster=launcher, wait=wait)
-    assert (ended.code, [event["number"] for event in heard], waits) == (5, [0, 1, 2], [1, 2])
+    assert [event for event in heard if event["event"] != "waiting"] == events
+    assert [event["reason"] for event in heard if event["event"] == "waiting"] == ["no machines", ""]
+    assert (ended.code, waits) == (5, [2, 4])
     assert ended.lines == (f"report: {tmp_path}/here/report.html",)
     assert (tmp_path / "here" / "journal.jsonl").is_file()
     assert launcher.calls == ["forget remote"]
     assert find_run(str(tmp_path / "here"), new_run=tmp_path).remote == str(tmp_path / "remote")
 
 
-def test_ctrl_c_detaches_from_an_attached_sweep(tmp_path, monkeypatch):
-    """Through a tunnel or in the stored run; nothing is stopped or downloaded."""
-    monkeypatch.setattr(following, "Jobs", FakeJobs([]))
+def test_ctrl_c_detaches_from_an_attached_sweep(tmp_path):
+    """Nothing is stopped or downloaded."""
     launcher, said = FakeLauncher(tmp_path), []
     store_run(tmp_path)
 
@@ -188,36 +101,28 @@ def test_ctrl_c_detaches_from_an_attached_sweep(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
-    for is_reachable in (True, False):
-        launcher.is_reachable = is_reachable
-        ended = follow_run(run, on_event=print, say=said.append, cluster=launcher, wait=wait)
-        assert (ended.code, ended.is_detached) == (130, True)
+    ended = follow_run(run, on_event=print, say=said.append, cluster=launcher, wait=wait)
+    assert (ended.code, ended.is_detached) == (130, True)
     assert said[0].startswith(f"the sweep continues: 'raysent attach {tmp_path}/remote' shows it, 'raysent stop")
-    assert launcher.calls == ["tunnel"]
+    assert launcher.calls == []
     assert not (tmp_path / "here").exists()
 
 
-def test_follower_reads_the_end_of_a_sweep_whose_cluster_is_gone(tmp_path, monkeypatch, no_waits):
-    """The computer slept while the sweep ended: nothing is waited for, and nothing is received twice."""
-    events = [{"event": "interrupted", "number": number} for number in range(3)]
-    jobs, launcher, heard = FakeJobs([EVENT_MARK + json.dumps(events[0])]), FakeLauncher(tmp_path), []
-
-    def follow(name, output):
-        output.take(jobs._text)
-        store_run(tmp_path, *events, code=0, lines=["{", "}"])
-        launcher.is_alive = False
-        raise ConnectionLostError("asleep")
-
-    monkeypatch.setattr(jobs, "follow", follow)
-    monkeypatch.setattr(following, "Jobs", jobs)
-    ended = submit(launcher, SweepJob(new_submission(tmp_path), heard.append), say=print)
-    assert (ended.code, ended.values, [event["number"] for event in heard]) == (0, {}, [0, 1, 2])
+def test_head_stores_why_trials_wait(tmp_path):
+    """A request to stop that came meanwhile stays; a run without a record is left alone."""
+    store_run(tmp_path)
+    remote = str(tmp_path / "remote")
+    ask_to_stop(remote)
+    note_waiting(tmp_path / "remote", "no machines")
+    assert (read_record(remote).waiting, stop_request(remote) != "") == ("no machines", True)
+    note_waiting(tmp_path / "other", "no machines")
+    assert not (tmp_path / "other").exists()
 
 
 def test_follower_reports_a_cluster_that_ended_before_its_sweep(tmp_path):
     """One line with the command that continues it."""
     launcher = FakeLauncher(tmp_path)
-    launcher.is_reachable = launcher.is_alive = False
+    launcher.is_alive = False
     store_run(tmp_path)
     run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
     with pytest.raises(CloudError, match="its cluster ended before the sweep did; 'raysent resume .*remote --cluster"):
@@ -286,7 +191,6 @@ def test_head_interrupts_the_command_on_request(tmp_path, monkeypatch):
 def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monkeypatch, no_waits):
     """From a computer that has downloaded nothing: record, request and events are objects."""
     run, launcher, heard = "s3://runs/mine/run", FakeLauncher(tmp_path), []
-    launcher.is_reachable = False
     events = [{"event": "interrupted", "number": number} for number in range(3)]
     with moto_server() as url, ExitStack() as stack:
         here = {"AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "head")}
@@ -311,7 +215,7 @@ def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monk
         ended = follow_run(found, on_event=heard.append, say=print, cluster=launcher, wait=wait)
         assert (ended.code, [event["number"] for event in heard]) == (130, [0, 1, 2])
         assert stop_request(run) == request != ""
-        write_record(run, record)
+        forget_request(run)
         assert stop_request(run) == ""
     assert (tmp_path / "here" / "journal.jsonl").is_file()
 

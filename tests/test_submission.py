@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -13,12 +15,11 @@ from command import SPACE
 from moto import mock_aws
 from submissions import CANARY, FakeJobs, FakeLauncher, new_submission, run_on, store_run, submit_once, toy_space
 
-from raysent.cluster import Jobs, SubmittedSweep, download, following, ship, submission
+from raysent.cluster import Jobs, SubmittedSweep, download, ship, submission
 from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.submission import run_submission
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
-from raysent.sweeps.journal import EVENT_MARK
 from raysent.sweeps.space import parse_space, read_space, with_absolute_paths
 
 
@@ -48,16 +49,22 @@ def test_run_submission_terminates_what_it_launched_after_any_error(tmp_path, mo
     assert ("down" in launcher.calls) == (is_new and not others)
 
 
+@contextmanager
+def unreachable():
+    """A tunnel that cannot be made."""
+    raise CloudError("no route")
+    yield
+
+
 def test_run_submission_leaves_a_cluster_that_another_sweep_uses(tmp_path, monkeypatch, capsys):
     """By the jobs of the head; one that cannot be reached any more ends itself after its last sweep."""
-    jobs, launcher = FakeJobs([], ended=SubmittedSweep(0)), FakeLauncher(tmp_path)
+    jobs, launcher = FakeJobs(), FakeLauncher(tmp_path)
     monkeypatch.setattr(jobs, "other_runs", lambda run: ["s3://b/theirs"])
-    monkeypatch.setattr(following, "Jobs", jobs)
     monkeypatch.setattr(submission, "Jobs", jobs)
     assert run_on(launcher, tmp_path).code == 0
     assert "the cluster stays for s3://b/theirs, and ends with the last sweep on it" in capsys.readouterr().err
-    monkeypatch.undo()
-    monkeypatch.setattr(following, "Jobs", jobs)
+    tunnels = [launcher.tunnel()]
+    monkeypatch.setattr(launcher, "tunnel", lambda: tunnels.pop() if tunnels else unreachable())
     jobs.known.clear()
     assert run_on(launcher, tmp_path).code == 0
     assert "the head terminates the cluster after the last sweep on it" in capsys.readouterr().err
@@ -96,8 +103,7 @@ def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, caps
 
 def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch, capsys):
     """The error is raised, the cluster stays, and a message says how to show the sweep."""
-    event = EVENT_MARK + json.dumps({"event": "session"})
-    monkeypatch.setattr(following, "Jobs", FakeJobs([event], ended=SubmittedSweep(0)))
+    monkeypatch.setattr(submission, "Jobs", FakeJobs({"event": "session"}))
     launcher = FakeLauncher(tmp_path)
     with pytest.raises(ZeroDivisionError):
         run_submission(
@@ -117,9 +123,9 @@ def test_a_head_that_cannot_be_reached_at_first_is_an_error(tmp_path, monkeypatc
 
 def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
     """No sweep runs twice; a job that has ended does not count."""
-    jobs = FakeJobs([], ended=SubmittedSweep(0))
+    jobs = FakeJobs()
     jobs.known = {"first": True, "second": False}
-    monkeypatch.setattr(following, "Jobs", jobs)
+    monkeypatch.setattr(submission, "Jobs", jobs)
     with pytest.raises(CloudError, match=r"remote: a job of this cluster works on it; 'raysent attach .*remote'$"):
         submit_once(new_submission(tmp_path), tmp_path)
     assert jobs.num_submitted == 0
@@ -129,13 +135,52 @@ def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
 
 def test_submit_waits_for_the_job_of_a_sweep_that_has_ended(tmp_path, monkeypatch):
     """What stopped a sweep may resume it at once, though Ray still lists its job as running."""
-    jobs = FakeJobs([], ended=SubmittedSweep(0))
+    jobs = FakeJobs()
     jobs.known = {"first": False}
-    monkeypatch.setattr(following, "Jobs", jobs)
+    monkeypatch.setattr(submission, "Jobs", jobs)
     monkeypatch.setattr("raysent.cluster.submission.time.sleep", lambda seconds: jobs.known.update(first=True))
     store_run(tmp_path, code=130)
     assert submit_once(new_submission(tmp_path), tmp_path).code == 0
     assert jobs.num_submitted == 1
+
+
+def test_submit_connects_again_and_submits_once(tmp_path, monkeypatch):
+    """Also before the submission was answered; after a few attempts the error is raised."""
+    monkeypatch.setattr(submission, "WAITS_S", (0.0,) * 4)
+    jobs = FakeJobs(code=3, cuts=[True, False, False])
+    monkeypatch.setattr(submission, "Jobs", jobs)
+    assert (submit_once(new_submission(tmp_path), tmp_path).code, jobs.num_submitted) == (3, 1)
+    jobs = FakeJobs(cuts=[True] * 9)
+    monkeypatch.setattr(submission, "Jobs", jobs)
+    with pytest.raises(CloudError, match="^cut True$"):
+        submit_once(new_submission(tmp_path), tmp_path)
+
+
+def test_submit_returns_why_a_job_did_not_start(tmp_path, monkeypatch):
+    """Such as an environment that cannot be made: no run is waited for."""
+    monkeypatch.setattr(submission, "Jobs", FakeJobs(failure="no such package"))
+    ended = submit_once(new_submission(tmp_path), tmp_path)
+    assert (ended.code, ended.message) == (1, "no such package")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "failure"),
+    [(["PENDING", "RUNNING"], None, None), (["PENDING", "FAILED"], None, "no package"), (["FAILED"], 2, None)],
+)
+def test_jobs_wait_until_a_command_runs(monkeypatch, statuses, code, failure):
+    """A job whose command ran has an exit code; one whose environment failed has a message."""
+    from ray.job_submission import JobStatus
+
+    class Client:
+        def get_job_info(self, name):
+            status = JobStatus(statuses.pop(0))
+            return SimpleNamespace(status=status, driver_exit_code=code, message="Traceback\nno package\n")
+
+    monkeypatch.setattr("raysent.cluster.jobs._POLL_S", 0.0)
+    jobs = Jobs.__new__(Jobs)
+    jobs._client = Client()
+    assert jobs.failure_to_start("job") == failure
+    assert statuses == []
 
 
 def test_submit_waits_for_a_new_head(tmp_path, monkeypatch):
@@ -159,11 +204,10 @@ def test_submit_waits_for_a_new_head(tmp_path, monkeypatch):
 
 
 def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
-    """Events go to the listener, other lines are kept, and the remote folder is replaced by the local one."""
+    """Events go to the listener, printed lines are kept, and the remote folder is replaced by the local one."""
     remote = str(tmp_path / "remote")
     event = {"event": "session", "trials": 4, "concurrent": 2}
-    lines = [EVENT_MARK + json.dumps(event), EVENT_MARK + '{"torn', "chatter", "{", f'"run": "{remote}"', "}"]
-    monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=SubmittedSweep(0)))
+    monkeypatch.setattr(submission, "Jobs", FakeJobs(event, lines=["chatter", "{", f'"run": "{remote}"', "}"]))
     heard = []
     ended = submit_once(new_submission(tmp_path), tmp_path, on_event=heard.append)
     assert (ended.code, ended.values, ended.lines[0]) == (0, {"run": str(tmp_path / "run")}, "chatter")
@@ -175,8 +219,8 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     space = read_space(toy_space(tmp_path))
-    jobs = FakeJobs([], ended=SubmittedSweep(0))
-    monkeypatch.setattr(following, "Jobs", jobs)
+    jobs = FakeJobs()
+    monkeypatch.setattr(submission, "Jobs", jobs)
     submit_once(new_submission(tmp_path, space=space, options=["--seed", "3"]), tmp_path)
     assert jobs.command[:8] == [
         "python", "-m", "raysent.cluster.head", "--run", f"{tmp_path}/remote", "--", "sweep", "space/toy.yaml"

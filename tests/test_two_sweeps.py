@@ -13,7 +13,7 @@ from command import SPACE, CommandLine
 from object_store import CREDENTIALS, empty_bucket, moto_server
 
 import raysent.cluster.launcher as launcher_module
-from raysent.cluster import Account, ConnectionLostError, SubmittedSweep, following, submission
+from raysent.cluster import Account, ConnectionLostError, SubmittedSweep, submission
 from raysent.cluster.following import JobRecord, write_record
 from raysent.cluster.policies import input_policy
 from raysent.config import parse_yaml
@@ -115,7 +115,7 @@ def test_resume_leaves_the_sweep_alone_that_it_says_to_attach_to(raysent, machin
         yield "http://127.0.0.1:9"
 
     monkeypatch.setattr(launcher_module.Head, "tunnel", tunnel)
-    monkeypatch.setattr(following, "Jobs", _BusyJobs)
+    monkeypatch.setattr(submission, "Jobs", _BusyJobs)
     _record("s3://runs/raysent/first")
     ran = raysent("resume", "s3://runs/raysent/first", "--cluster", "cluster.yaml")
     assert ran.code == 2

@@ -10,7 +10,7 @@ gate.py          Ray's AWS provider with a gate: a worker is launched only if it
 prices.py        what its machines cost, and how many a sweep may use
 launcher.py      Ray's launcher, the token, and the wheel of the running raysent
 submission.py    a sweep on a cluster that is launched for it
-following.py     a submitted sweep as its stored run describes it, followed through broken connections, and stopped
+following.py     a submitted sweep as its stored run describes it, followed and stopped
 head.py          what the head runs for a submitted sweep
 jobs.py          commands through Ray's job API; download of results
 """

@@ -11,7 +11,6 @@ from .following import stop_run as stop_run
 from .jobs import SHIPPED_FOLDER as SHIPPED_FOLDER
 from .jobs import ConnectionLostError as ConnectionLostError
 from .jobs import Jobs as Jobs
-from .jobs import Output as Output
 from .jobs import SubmittedSweep as SubmittedSweep
 from .jobs import download as download
 from .jobs import ship as ship

@@ -1,10 +1,9 @@
-"""A submitted sweep, followed through connections that break, from any folder or computer; and the request to stop it.
+"""A submitted sweep, followed by its stored run from any folder or computer; and the request to stop it.
 
-The sweep does not depend on the process that follows it. If the tunnel to the head breaks, the process connects again,
-without limit, and every line is passed on once. A computer that did not launch the cluster has no tunnel: it follows
-the journal that is stored with the run.
+The sweep does not depend on the process that follows it, which reads the journal that is stored with the run.
 
-    job.json   written by the process that submits the sweep; exit code and printed lines are added at its end
+    job.json   written by the process that submits the sweep; why trials wait, and at its end exit code and
+               printed lines, are added by the sweep's process
     stop.json  written by `raysent stop`, read by the sweep's process on the head
 
 Both are in the run's folder, in a bucket or in a folder that the cluster shares with this machine. So a sweep can be
@@ -17,31 +16,28 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from raysent.cluster.jobs import ConnectionLostError, Jobs, Output, SubmittedSweep, download
-from raysent.cluster.launcher import Head, read_token
+from raysent.cluster.jobs import SubmittedSweep, download
+from raysent.cluster.launcher import Head
 from raysent.config import Document
-from raysent.errors import ArtifactError, CloudError, ConfigError
+from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder, read_json, remove, write_json
 from raysent.storage.layout import JOB_FILE, JOURNAL_FILE, REMOTE_FILE, STOP_FILE
 from raysent.storage.object_store import get_content
 from raysent.sweeps import Event, Listener
-from raysent.sweeps.journal import EVENT_MARK, read_events
+from raysent.sweeps.journal import read_events
 from raysent.sweeps.space import SearchSpace, parse_space
 
 Say = Callable[[str], object]
-Result = TypeVar("Result")
 
 # Exit code of a sweep that was interrupted.
 INTERRUPTED = 130
-# Seconds before a process connects again: doubled with every failure.
-FIRST_WAIT_S, MAX_WAIT_S = 1.0, 30.0
 # Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.
-POLL_S, STOP_WAIT_S = 10.0, 300.0
+POLL_S, STOP_WAIT_S = 5.0, 300.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,8 @@ class JobRecord:
         space: Name and values of its search space.
         is_kept: Whether the cluster stays after the sweep.
         code: Exit code of the sweep; None until it has ended.
-        lines: The last lines that it printed, without events.
+        lines: The last lines that it printed.
+        waiting: Why its trials wait for machines; empty if they do not.
     """
 
     job: str
@@ -65,81 +62,11 @@ class JobRecord:
     is_kept: bool = False
     code: int | None = None
     lines: Sequence[str] = ()
+    waiting: str = ""
 
     def search_space(self) -> SearchSpace:
         """Return the search space."""
         return parse_space(Document(self.space["values"]), name=str(self.space["name"]))
-
-
-@dataclass
-class LineSorter:
-    """Passes events to a listener, and keeps all other lines.
-
-    Attributes:
-        on_event: Called with each event of the sweep's journal.
-        lines: The other lines.
-        num_events: Number of events so far.
-    """
-
-    on_event: Listener
-    lines: list[str] = field(default_factory=list)
-    num_events: int = 0
-
-    def __call__(self, line: str) -> None:
-        """Take one line."""
-        if not line.startswith(EVENT_MARK):
-            self.lines.append(line)
-            return
-        with contextlib.suppress(ValueError):  # a line that a killed process left unfinished
-            event = parse_json(line.removeprefix(EVENT_MARK))
-            self.num_events += 1
-            self.on_event(event)
-
-
-class ClusterGoneError(CloudError):
-    """The cluster has no head any more."""
-
-
-def call_with_jobs(
-    cluster: Head,
-    action: Callable[[Jobs], Result],
-    *,
-    say: Say,
-    wait: Callable[[float], object] = time.sleep,
-) -> Result:
-    """Call a function with the job API of a cluster; call it again with a new connection as often as one breaks.
-
-    Args:
-        cluster: The cluster.
-        action: The function; it continues where it was interrupted.
-        say: Called with a line when the connection is lost, and when it is there again.
-        wait: Waits for a number of seconds.
-
-    Raises:
-        ConnectionLostError: If the first connection cannot be made.
-        ClusterGoneError: If the cluster has no head any more.
-    """
-    has_connected, is_lost, wait_s = False, False, FIRST_WAIT_S
-    while True:
-        try:
-            with cluster.tunnel() as address:
-                jobs = Jobs(address, token=read_token(cluster.token_file))
-                if is_lost:
-                    say("connected again")
-                has_connected, is_lost, wait_s = True, False, FIRST_WAIT_S
-                return action(jobs)
-        except ConnectionLostError as error:
-            if not has_connected:
-                raise
-            if cluster.is_running() is False:
-                raise ClusterGoneError("the cluster has no head any more") from None
-            if not is_lost:
-                say(f"connection lost: {error}; the sweep continues on the cluster, connecting again")
-            elif wait_s < MAX_WAIT_S <= 2 * wait_s:
-                say(f"still no connection: {error}")
-            is_lost = True
-            wait(wait_s)
-            wait_s = min(2 * wait_s, MAX_WAIT_S)
 
 
 @dataclass(frozen=True)
@@ -187,7 +114,7 @@ def follow_run(
     Args:
         run: The sweep.
         on_event: Called with each event of the sweep's journal, once.
-        say: Called with lines about the progress.
+        say: Called with a line when the sweep is left.
         cluster: The head of its cluster; None for the one that its record names.
         wait: Waits for a number of seconds.
 
@@ -195,15 +122,14 @@ def follow_run(
         CloudError: If the cluster ended before the sweep did.
     """
     head = cluster or _head_of(run)
-    sorter = LineSorter(on_event)
     try:
-        ended = _followed(run, sorter, head, say=say, wait=wait)
+        ended = follow_stored(run.remote, on_event, head, wait=wait)
     except KeyboardInterrupt:
         say(f"the sweep continues: {how_to_continue(run.remote)}")
         return SubmittedSweep(INTERRUPTED, is_detached=True)
     head.forget_inputs(Path(run.remote).name)
     write_json(run.folder / REMOTE_FILE, {"remote": run.remote})
-    return finished(ended, sorter.lines, remote=run.remote, folder=run.folder)
+    return finished(ended, remote=run.remote, folder=run.folder)
 
 
 def how_to_continue(remote: str) -> str:
@@ -211,33 +137,20 @@ def how_to_continue(remote: str) -> str:
     return f"'raysent attach {remote}' shows it, 'raysent stop {remote}' stops it"
 
 
-def _followed(
-    run: StoredRun, sorter: LineSorter, head: Head, *, say: Say, wait: Callable[[float], object]
-) -> SubmittedSweep:
-    """Follow a sweep through a tunnel if this computer has one, else in its stored run."""
-    if run.record.code is None and head.is_reachable:
-        output = Output(sorter)
-        try:
-            return call_with_jobs(head, lambda jobs: jobs.follow(run.record.job, output), say=say, wait=wait)
-        except CloudError as error:
-            say(f"{error}; following the stored run, which is some seconds behind")
-    return follow_stored(run.remote, sorter, head, wait=wait)
-
-
-def finished(ended: SubmittedSweep, lines: list[str], *, remote: str, folder: Path) -> SubmittedSweep:
-    """Download the results of a sweep that has ended, and return how it ended, with what it printed."""
+def finished(ended: SubmittedSweep, *, remote: str, folder: Path) -> SubmittedSweep:
+    """Download the results of a sweep that has ended, and return how it ended, with the local folder in its lines."""
     download(remote, folder)
-    return replace(ended, lines=tuple(line.replace(remote, str(folder)) for line in lines))
+    return replace(ended, lines=tuple(line.replace(remote, str(folder)) for line in ended.lines))
 
 
 def follow_stored(
-    remote: str, sorter: LineSorter, cluster: Head, *, wait: Callable[[float], object] = time.sleep
+    remote: str, on_event: Listener, cluster: Head, *, wait: Callable[[float], object] = time.sleep
 ) -> SubmittedSweep:
-    """Follow the journal that is stored with a run, after the events that have been received, until the sweep ends.
+    """Follow the journal that is stored with a run until the sweep ends.
 
     Args:
         remote: The address of the run.
-        sorter: Receives events and, at the end, all printed lines.
+        on_event: Called with each event of the journal once, and with why trials wait for machines.
         cluster: The head of the sweep's cluster.
         wait: Waits for a number of seconds.
 
@@ -245,16 +158,19 @@ def follow_stored(
         CloudError: If the cluster ended before the sweep did.
     """
     read_record(remote)  # what is wrong from the start is an error, what fails later is tried again
+    num_events, waiting = 0, ""
     while True:
         is_running = cluster.is_running()
         with contextlib.suppress(ArtifactError):
             record = read_record(remote)
-            for event in stored_events(remote)[sorter.num_events :]:
-                sorter.num_events += 1
-                sorter.on_event(event)
+            for event in stored_events(remote)[num_events:]:
+                num_events += 1
+                on_event(event)
+            if record.waiting != waiting:
+                waiting = record.waiting
+                on_event({"event": "waiting", "reason": waiting})
             if record.code is not None:
-                sorter.lines[:] = record.lines
-                return SubmittedSweep(record.code)
+                return SubmittedSweep(record.code, tuple(record.lines))
             if is_running is False:
                 raise CloudError(
                     f"{remote}: its cluster ended before the sweep did; 'raysent resume {remote} --cluster FILE' "
@@ -318,10 +234,8 @@ def remote_of(name: str | Path) -> str:
 
 
 def write_record(remote: str, record: JobRecord) -> None:
-    """Store a record with the run, and remove an earlier request to stop."""
+    """Store a record with the run."""
     folder = _folder(remote)
-    if record.code is None:
-        remove(folder / STOP_FILE)
     write_json(folder / JOB_FILE, asdict(record))
 
 
@@ -338,9 +252,21 @@ def read_record(remote: str) -> JobRecord:
         raise ArtifactError(f"{remote}: must be a run of --cluster; it has no {JOB_FILE} of this version") from None
 
 
+def note_waiting(folder: Path, reason: str) -> None:
+    """Store with a run why its trials wait for machines; what cannot be stored now is only not shown."""
+    with contextlib.suppress(RaysentError):
+        record = replace(read_record(address_of(folder)), waiting=reason)
+        write_json(folder / JOB_FILE, asdict(record))
+
+
 def ask_to_stop(remote: str) -> None:
     """Ask the process of a sweep to stop; it reads the request within seconds. A second request stops it at once."""
     write_json(_folder(remote) / STOP_FILE, {"request": uuid.uuid4().hex})
+
+
+def forget_request(remote: str) -> None:
+    """Remove an earlier request to stop a run."""
+    remove(_folder(remote) / STOP_FILE)
 
 
 def stop_request(remote: str) -> str:

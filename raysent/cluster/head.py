@@ -26,7 +26,6 @@ from raysent.cluster.fleet import FleetSettings, cluster_held
 from raysent.cluster.following import INTERRUPTED, read_record, stop_request, write_record
 from raysent.errors import RaysentError
 from raysent.progress import messages
-from raysent.sweeps.journal import EVENT_MARK
 
 # Seconds between two looks for a request to stop.
 STOP_POLL_S = 10.0
@@ -75,7 +74,7 @@ def _run(command: Sequence[str], lines: deque[str]) -> int:
 def _store(run: str, code: int, lines: Sequence[str]) -> None:
     """Store how the sweep ended; what cannot be stored is printed, so that the cluster is terminated all the same."""
     try:
-        write_record(run, replace(read_record(run), code=code, lines=list(lines)))
+        write_record(run, replace(read_record(run), code=code, lines=list(lines), waiting=""))
     except RaysentError as error:
         messages.print(f"error: {error}", soft_wrap=True)
 
@@ -120,7 +119,7 @@ def watch(run: str, has_ended: threading.Event, stop: Callable[[], object]) -> N
 
 
 class _Copy:
-    """A text stream that keeps the lines that it passes on, without events."""
+    """A text stream that keeps the lines that it passes on."""
 
     def __init__(self, stream: TextIO, lines: deque[str]) -> None:
         self._stream, self._lines = stream, lines
@@ -133,7 +132,7 @@ class _Copy:
         """Write, and keep whole lines."""
         written = self._stream.write(text)
         *whole, self._rest = (self._rest + text).split("\n")
-        self._lines.extend(line for line in whole if not line.startswith(EVENT_MARK))
+        self._lines.extend(whole)
         return written
 
 

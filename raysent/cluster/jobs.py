@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import glob
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
@@ -20,13 +19,9 @@ from raysent.reading import parse_json
 from raysent.storage import open_folder, storage_errors
 from raysent.sweeps.space import named_files, with_files
 
-# Ray's own first lines of a job's output end with this one.
-_PREFIX = "Running entrypoint for job "
 _POLL_S = 1.0
 # A new head answers with this message before it accepts jobs.
 _NOT_YET, _READY_S = "No available agent", 120.0
-# Ray's message about a job of another head.
-_UNKNOWN_JOB = "does not exist"
 # The entry of a job's metadata with the address of its run.
 RUN_KEY = "raysent-run"
 # Ray raises these for every failed request.
@@ -49,7 +44,7 @@ class SubmittedSweep:
 
     Attributes:
         code: The sweep's exit code; 130 if it was interrupted.
-        lines: What it printed, without events; the remote folder is replaced by the local one.
+        lines: What it printed; the remote folder is replaced by the local one.
         message: Why the job could not run; empty if it did.
         is_detached: Whether it continues on the cluster.
         address: Its run folder in a bucket, which `attach` and `stop` take.
@@ -72,45 +67,6 @@ class SubmittedSweep:
 
 class ConnectionLostError(CloudError):
     """The cluster does not answer at the moment; its jobs continue."""
-
-
-class Output:
-    """The output of a job, passed on line by line, without Ray's own lines before the command starts.
-
-    Every connection to the cluster begins with the first character; each line is passed on once.
-    """
-
-    def __init__(self, on_line: Callable[[str], object]) -> None:
-        """Pass lines on to a function."""
-        self._on_line = on_line
-        self._rest = ""
-        self._has_started = False
-        self._num_taken = self._position = 0
-
-    def restart(self) -> None:
-        """Expect the output from its first character again."""
-        self._position = 0
-
-    def take(self, text: str) -> None:
-        """Take the next piece of text; a line may be split over several."""
-        new = text[max(0, self._num_taken - self._position) :]
-        self._position += len(text)
-        self._num_taken = max(self._num_taken, self._position)
-        *whole, self._rest = (self._rest + new).split("\n")
-        for line in whole:
-            self._pass_on(line)
-
-    def end(self) -> None:
-        """Pass on a last line without a line break."""
-        if self._rest:
-            self._pass_on(self._rest)
-            self._rest = ""
-
-    def _pass_on(self, line: str) -> None:
-        if self._has_started:
-            self._on_line(line)
-        elif line.startswith(_PREFIX):
-            self._has_started = True
 
 
 class Jobs:
@@ -198,59 +154,28 @@ class Jobs:
             found = [one for one in self._client.list_jobs() if not one.status.is_terminal()]
         return sorted({(one.metadata or {}).get(RUN_KEY, "") for one in found} - {"", run})
 
-    def follow(self, name: str, output: Output) -> SubmittedSweep:
-        """Take a job's output from the first character, until the job ends.
+    def failure_to_start(self, name: str) -> str | None:
+        """Wait until a job's command runs, and return why it did not; None if it did.
 
         Raises:
-            ConnectionLostError: If the connection ends before the job does; follow again with the same output.
-            CloudError: If the cluster does not know the job.
+            ConnectionLostError: If the cluster does not answer.
         """
-        has_ended = self._result(name) is not None
-        output.restart()
-        asyncio.run(self._tail(name, output))
-        result = self._result(name)
-        if result is None:
-            raise ConnectionLostError(f"{name}: its output ended before the job did")
-        if not has_ended:  # what the stream lacks, if the head closed it too early
-            output.restart()
-            with _answering(name):
-                text = self._client.get_job_logs(name)
-            output.take(text)
-        output.end()
-        return result
-
-    def _result(self, name: str) -> SubmittedSweep | None:
-        with _answering(name):
-            info = self._client.get_job_info(name)
-        if not info.status.is_terminal():
-            return None
-        code = info.driver_exit_code
-        return SubmittedSweep(code) if code is not None else SubmittedSweep(1, message=_last_line(info.message))
-
-    async def _tail(self, name: str, output: Output) -> None:
-        import aiohttp  # noqa: PLC0415 - needs the extra `cluster`
-
-        stream = aiter(self._client.tail_job_logs(name))
         while True:
-            # An error of what takes the output is no failed request.
             with _answering(name):
-                try:
-                    text = await anext(stream)
-                except StopAsyncIteration:
-                    return
-                except aiohttp.ClientError as error:
-                    raise ConnectionError(_one_line(error)) from None
-            output.take(text)
+                info = self._client.get_job_info(name)
+            if info.status.is_terminal() and info.driver_exit_code is None:
+                return _last_line(info.message)
+            if info.status.is_terminal() or info.status == "RUNNING":
+                return None
+            time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager
 def _answering(what: str) -> Iterator[None]:
-    """Turn a failed request inside the block into ConnectionLostError, or into CloudError if the job does not exist."""
+    """Turn a failed request inside the block into ConnectionLostError."""
     try:
         yield
     except _FAILURES as error:
-        if _UNKNOWN_JOB in str(error):
-            raise CloudError(f"{what}: the cluster does not know this job; its head was replaced") from None
         raise ConnectionLostError(f"{what}: the cluster does not answer ({_one_line(error)})") from None
 
 

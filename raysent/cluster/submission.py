@@ -1,7 +1,7 @@
 """A sweep on a cluster that is launched for it: up, submit, follow, download the results, down.
 
-What the sweep prints on the cluster comes back line by line: events of its journal go to a listener, everything else is
-returned.
+Once it is submitted, the sweep is followed by the run that is stored: events of its journal go to a listener, and what
+it printed is returned at its end.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from typing import Any
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
     INTERRUPTED,
-    ClusterGoneError,
     JobRecord,
-    LineSorter,
     Say,
-    call_with_jobs,
     finished,
     follow_stored,
+    forget_request,
     how_to_continue,
     read_record,
     write_record,
 )
-from raysent.cluster.jobs import SHIPPED_FOLDER, Jobs, Output, SubmittedSweep, ship
+from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, Jobs, SubmittedSweep, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.errors import ArtifactError, CloudError
@@ -43,6 +41,8 @@ from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace
 
 _SPACE_FOLDER = "space"
+# Waits between attempts to submit a sweep, where a connection broke.
+WAITS_S = (1.0, 2.0, 4.0, 8.0)
 # How long the job of a sweep that has ended may take to end.
 _EXIT_S = 120
 
@@ -91,7 +91,7 @@ def run_submission(
 
     Only a cluster that this call launched is terminated, and only while no other sweep uses it. Before the sweep is
     submitted, Ctrl-C and every error terminate it. Afterwards the sweep is independent of this process: Ctrl-C or a
-    closed terminal detach from it, a broken connection is made again, and the head terminates the cluster after the
+    closed terminal detach from it, and the head terminates the cluster after the
     last sweep on it. At the sweep's end this process terminates it at once.
 
     Args:
@@ -159,27 +159,41 @@ def submit(cluster: Head, job: SweepJob, *, say: Say) -> SubmittedSweep:
     """
     try:
         with _closed_terminal_raises(_ClosedTerminal):
-            try:
-                ended = call_with_jobs(cluster, job, say=say)
-            except ClusterGoneError:
-                ended = follow_stored(job.remote, job.sorter, cluster)
+            failure = _with_jobs(cluster, job)
+            ended = SubmittedSweep(1, message=failure) if failure else follow_stored(job.remote, job.on_event, cluster)
     except (_ClosedTerminal, KeyboardInterrupt):
         if not job.is_running:
             raise KeyboardInterrupt from None
         return SubmittedSweep(INTERRUPTED, is_detached=True)
     job.is_running = False
     with _uninterrupted(say):
-        return finished(ended, job.sorter.lines, remote=job.remote, folder=job.submission.run)
+        return finished(ended, remote=job.remote, folder=job.submission.run)
+
+
+def _with_jobs(cluster: Head, job: SweepJob) -> str | None:
+    """Submit a sweep through a tunnel, made again a few times where it breaks; return why its command did not start."""
+    waits = list(WAITS_S)
+    has_connected = False
+    while True:
+        try:
+            with cluster.tunnel() as address:
+                jobs = Jobs(address, token=read_token(cluster.token_file))
+                has_connected = True
+                return job(jobs)
+        except ConnectionLostError:
+            if not has_connected or not waits:
+                raise
+            time.sleep(waits.pop(0))
 
 
 class SweepJob:
-    """A sweep that is submitted once and then followed, whatever connections break meanwhile.
+    """A sweep that is submitted once, whatever connections break meanwhile.
 
     Attributes:
         submission: The sweep.
         remote: The address of its run.
         name: Name of the job.
-        sorter: What it has printed so far.
+        on_event: Called with each event of the sweep's journal.
         is_running: Whether it was submitted and is not known to have ended.
         was_submitted: Whether it was submitted.
         is_kept: Whether the cluster stays afterwards.
@@ -195,22 +209,21 @@ class SweepJob:
         """
         self.submission, self.remote = submission, submission.remote
         self.name = f"raysent-{Path(submission.remote).name}-{uuid.uuid4().hex[:8]}"
-        self.sorter = LineSorter(on_event)
+        self.on_event = on_event
         self.is_running = self.was_submitted = False
         self.is_kept = is_kept
-        self._output = Output(self.sorter)
 
-    def __call__(self, jobs: Jobs) -> SubmittedSweep:
-        """Submit the sweep, if that was not done before, and follow it.
+    def __call__(self, jobs: Jobs) -> str | None:
+        """Submit the sweep, if that was not done before, and return why its command did not start; None if it did.
 
         Raises:
-            ConnectionLostError: If the connection ends before the sweep does; call again.
+            ConnectionLostError: If the connection ends before that is known; call again.
             CloudError: If another job works on the run.
         """
         if not self.is_running:
             self._submit(jobs)
             self.is_running = self.was_submitted = True
-        return jobs.follow(self.name, self._output)
+        return jobs.failure_to_start(self.name)
 
     def how_to_continue(self) -> str:
         """Return the commands that show and stop the sweep."""
@@ -231,6 +244,7 @@ class SweepJob:
         submission = self.submission
         with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
             command = _pack(submission, Path(scratch), is_kept=self.is_kept)
+            forget_request(self.remote)
             write_record(self.remote, self._record())
             fleet = {} if submission.fleet is None else submission.fleet.environment()
             environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}

@@ -13,7 +13,7 @@ from raysent.data.corpus import CorpusConfig, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
-from raysent.live import EventLines, SweepView, is_submitted
+from raysent.live import SweepView, is_submitted
 from raysent.progress import messages
 from raysent.reproduction import read_paper
 from raysent.storage import open_folder
@@ -224,11 +224,10 @@ def default_run_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def view_of(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView | EventLines:
-    """Return what shows a sweep as it runs."""
-    if is_submitted():
-        return EventLines(messages)
-    return SweepView(messages, space, folder=folder, is_quiet=not progress or messages.quiet)
+def view_of(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView:
+    """Return what shows a sweep as it runs; a submitted one is shown where it is followed."""
+    is_quiet = not progress or messages.quiet or is_submitted()
+    return SweepView(messages, space, folder=folder, is_quiet=is_quiet)
 
 
 def print_lines(lines: Iterable[str]) -> None:

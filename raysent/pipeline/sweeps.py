@@ -231,7 +231,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             ProgressLines(is_quiet=not progress) as bar,
             view_of(checked, folder, progress=progress) as view,
         ):
-            listener = partial(_distribute, [view.on_event, tracking, *listeners])
+            listener = partial(_distribute, [view.on_event, tracking, *_of_submitted(folder), *listeners])
             around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet, callbacks)
             start_sweep(record, folder, around, on_prepared=on_prepared)
         return _evaluated(folder, progress=progress, tracking=tracking)
@@ -301,7 +301,7 @@ def resume(  # noqa: PLR0913 - the options of the command
             view_of(recorded.space, folder, progress=progress) as view,
         ):
             view.restore(recorded.events)
-            listener = partial(_distribute, [view.on_event, tracking, *listeners])
+            listener = partial(_distribute, [view.on_event, tracking, *_of_submitted(folder), *listeners])
             around = Surroundings(listener, bar, _spot_prices(recorded.space), _make_fleet, callbacks)
             resume_sweep(folder, around, limits=limits, address=address, accept_versions=accept_versions)
         return _evaluated(folder, progress=progress, tracking=tracking)
@@ -342,6 +342,19 @@ def _make_fleet(*arguments: Any) -> Fleet | None:
     from raysent.cluster.fleet import make_fleet  # noqa: PLC0415 - as above
 
     return make_fleet(*arguments)
+
+
+def _of_submitted(folder: Path) -> list[Listener]:
+    """Return the listener of a submitted sweep, which stores why trials wait for whoever follows it."""
+    if not is_submitted():
+        return []
+    from raysent.cluster.following import note_waiting  # noqa: PLC0415 - only on a cluster
+
+    def on_event(event: Event) -> None:
+        if event["event"] == "waiting":
+            note_waiting(folder, event["reason"])
+
+    return [on_event]
 
 
 def _distribute(listeners: Sequence[Listener], event: Event) -> None:

@@ -28,10 +28,8 @@ from typing import Any
 from raysent.storage import Lease, Lines, read_json_lines, refresh
 from raysent.storage.layout import JOURNAL_FILE
 
-# Set for a sweep that runs as a submitted job: it prints its events as lines, each after a record separator, and the
-# process that submitted it shows them.
+# Set for a sweep that runs as a submitted job: it prints no events, as whoever follows it reads its stored journal.
 EVENTS_VARIABLE = "RAYSENT_EVENTS"
-EVENT_MARK = "\x1e"
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
