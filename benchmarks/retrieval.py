@@ -25,7 +25,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import parsed, seconds_of, show
-from raysent.analysis.nearest import nearest_codes, nearest_vectors
+from raysent.evaluation.nearest import nearest_codes, nearest_vectors
 from raysent.kernels.devices import set_matmul_precision
 
 K = 10

@@ -214,7 +214,7 @@ FOLDERS = [
     Case("report on no run", "report out", r"out: must hold sweep.json, run.json, evaluation/, analyses/ or neighbours.json; found none; .* of evaluated models", files={"out/x": ""}),
     Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name .*", files={"out/sweep.json": "{}"}),
     Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON \(.*\); another program changed the file", files={"out/sweep.json": RECORD, "out/journal.jsonl": "{\n{}\n{}\n"}),
-    Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble, hash:DIM, .* or words:PATH"),
+    Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble, bm25, hash:DIM, .* or words:PATH"),
     Case("evaluation of no run", "evaluate out", r"out: holds no model.json, trials or ensemble.json; name a run or a model", files={"out/x": ""}),
     Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
     Case("hash without a size", "evaluate hash:big", r"hash:big: the size must be a whole number from 1 to 999999, as in hash:50"),

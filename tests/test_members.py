@@ -72,7 +72,8 @@ def test_expand_rejects_an_incomplete_model(tmp_path):
 def test_expand_needs_a_model():
     """The error names what counts as a model."""
     with pytest.raises(
-        ArtifactError, match=r"^MODEL: needs at least one run or model, such as a folder, hash:DIM, .*; given none$"
+        ArtifactError,
+        match=r"^MODEL: needs at least one run or model, such as a folder, bm25, hash:DIM, .*; given none$",
     ):
         expand([])
 

@@ -10,14 +10,14 @@ import pytest
 import reference
 from command import CommandLine
 
-from raysent.analysis import nearest
 from raysent.analysis import neighbours as module
-from raysent.analysis.nearest import nearest_codes, nearest_vectors
 from raysent.analysis.neighbours import CorpusVectors, find_neighbours, open_index, read_comparison
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluation import nearest
 from raysent.evaluation.members import expand
+from raysent.evaluation.nearest import nearest_codes, nearest_vectors
 from raysent.kernels.compiled import try_load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.hash import HashEncoder
@@ -94,7 +94,7 @@ def test_search_without_faiss_is_refused_in_one_line(monkeypatch, corpus) -> Non
     """The line names the extra."""
     monkeypatch.setattr(nearest, "find_spec", lambda _: None)
     with pytest.raises(
-        ConfigError, match=r"^search of vectors: needs the package faiss-cpu; install raysent\[faiss\]$"
+        ConfigError, match=r"^search of vectors: needs the package faiss-cpu; install raysent\[search\]$"
     ):
         find_neighbours(["hash:5"], CorpusVectors(corpus), ["a cat"])
 

@@ -33,7 +33,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scheme_has_the_form_of_one(prefix: str) -> None:
     """A form that begins with the prefix, and three functions."""
     scheme = SCHEMES[prefix]
-    assert scheme.FORM.startswith((f"{prefix}:", f"{prefix}[:"))
+    assert prefix == scheme.FORM or scheme.FORM.startswith((f"{prefix}:", f"{prefix}[:"))
     assert all(callable(getattr(scheme, name)) for name in ("label", "key", "load"))
 
 
@@ -61,7 +61,7 @@ def test_scheme_of_another_package_works_like_hash(tmp_path: Path) -> None:
     assert saved_path("fixed:4/a", tmp_path) == "fixed:4/a"
     write_json(tmp_path / ENSEMBLE_FILE, {"members": ["x"], "paths": {"x": "fixed:4/a"}})
     assert ensemble_members(tmp_path) == ["fixed:4/a"]
-    assert known_forms().startswith("hash:DIM, hf:PATH, st:PATH")
+    assert known_forms().startswith("bm25, hash:DIM, hf:PATH, st:PATH")
     assert known_forms().endswith(" or fixed:DIM/COMMENT")
 
 
@@ -93,7 +93,7 @@ def test_unknown_prefix_names_the_nearest(find: object) -> None:
 def test_missing_folder_names_what_can_be_given(name: str) -> None:
     """The forms of the schemes that are known among them."""
     with pytest.raises(
-        ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble, hash:DIM, hf:PATH, st:PATH"
+        ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble, bm25, hash:DIM, hf:PATH, st:PATH"
     ):
         load(name)
 

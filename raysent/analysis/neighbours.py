@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pydantic
 
-from raysent.analysis.nearest import Hits, Measure, check_search, nearest_codes, nearest_vectors
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences, distinct_sentences, normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member, Model, expand
+from raysent.evaluation.nearest import Hits, Measure, check_search, nearest_codes, nearest_vectors
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import load as load_model
 from raysent.models.codes import pack_bits

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from raysent.analysis.nearest import Measure, load_faiss, nearest_codes, nearest_vectors
 from raysent.analysis.neighbours import Found, Nearest, Searched, index_rows
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import Member
+from raysent.evaluation.nearest import Measure, load_faiss, nearest_codes, nearest_vectors
 from raysent.models import load
 from raysent.models.codes import pack_bits
 from raysent.models.sentence_encoder import normalize_rows

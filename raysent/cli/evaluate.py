@@ -80,7 +80,15 @@ def evaluate(
     address=ADDR, a Ray cluster that reaches the same folders.
     """
     from raysent import pipeline
-    from raysent.evaluation import PROTOCOLS, MtebScore, Score, SimilarityScore, absent_tasks, library_versions
+    from raysent.evaluation import (
+        PROTOCOLS,
+        RETRIEVAL,
+        MtebScore,
+        Score,
+        SimilarityScore,
+        absent_tasks,
+        library_versions,
+    )
 
     named = split_names(tasks)
     found = pipeline.evaluate_models(
@@ -115,8 +123,10 @@ def evaluate(
         return
     if tasks is None and data is not None and (absent := absent_tasks(data)):
         messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
-    if scores:
-        _print_scores(scores)
+    if probed := [score for score in scores if score.protocol != RETRIEVAL]:
+        _print_scores(probed)
+    for task in dict.fromkeys(score.task for score in scores if score.protocol == RETRIEVAL):
+        _print_retrieval([score for score in scores if (score.task, score.protocol) == (task, RETRIEVAL)])
     if similarities:
         results.print()
         _print_similarities(similarities)
@@ -343,6 +353,24 @@ def _cost_texts(costs: Costs) -> list[str]:
 def _score_text(score: Score) -> str:
     """Return a score as the table shows it, with the F1 after the accuracy."""
     return f"{score.test:.2f}" + (f"/{score.measures['f1']:.2f}" if "f1" in score.measures else "")
+
+
+def _print_retrieval(scores: Sequence[Score]) -> None:
+    """Print how models rank the passages of a task, and how far they are behind the best one on dev."""
+    from raysent.evaluation import differences
+
+    rows = [
+        (
+            one.model,
+            f"{one.validation:.2f}",
+            _with_interval(one.test, one.interval or (one.test, one.test)),
+            *(f"{one.measures[name]:.2f}" for name in ("recall_at_100", "mrr_at_10")),
+            _with_interval(behind.value, behind.interval),
+        )
+        for one, behind in zip(scores, differences(scores), strict=True)
+    ]
+    what = f"{scores[0].task}, {len(scores[0].by_query):,} test queries"
+    print_table([what, "nDCG@10 of dev", "nDCG@10", "recall@100", "MRR@10", "against the best on dev"], rows)
 
 
 def _print_similarities(scores: Sequence[SimilarityScore]) -> None:

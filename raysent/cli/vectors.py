@@ -213,7 +213,7 @@ def index(
     """Write an index of FAISS of a folder of vectors.
 
     Compares by cosine, or by Hamming distance for codes. 'raysent neighbours --index FILE' searches it, and so does
-    FAISS itself. FAISS holds an index in memory; needs raysent[faiss].
+    FAISS itself. FAISS holds an index in memory; needs raysent[search].
     """
     made = raysent.index_vectors(folder, output, ivf=ivf, progress=not as_json)
     if as_json:

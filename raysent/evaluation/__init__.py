@@ -4,6 +4,7 @@
 - `protocols`: how a task's rows are divided, and which probe is fitted
 - `probes`: features, linear classifiers, their predictions and intervals
 - `similarity`: correlation of a model's own similarity with human ratings
+- `nearest`, `retrieval`: exact search, and how well a model ranks passages for queries
 - `members`: the models that a user names, and what they cost
 - `evaluate`: models x tasks -> scores, as jobs
 - `records`: what an evaluation finds, and the files that keep it

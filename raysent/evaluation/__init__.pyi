@@ -17,6 +17,8 @@ from .records import Score as Score
 from .records import SimilarityScore as SimilarityScore
 from .records import library_versions as library_versions
 from .records import read_scores as read_scores
+from .retrieval import RETRIEVAL as RETRIEVAL
+from .retrieval import differences as differences
 from .task import PROBED as PROBED
 from .task import Task as Task
 from .tasks import TASKS as TASKS

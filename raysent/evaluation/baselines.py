@@ -7,6 +7,7 @@ words:PATH        the mean of the best model's own word vectors
 start:PATH        the best model before its first step
 words:start:PATH  the mean of its word vectors before its first step
 hash:DIM          the mean of random word vectors, of the best model's size
+bm25              words that passages share with a query; on tasks with queries alone, in place of TF-IDF
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from raysent.models import load as load_model
 
 CHANCE = "chance"
 LEXICAL = ("tfidf", "tfidf:chars")
+# What ranks passages, and answers no other task.
+RANKING = ("bm25",)
 _FORMS = ("tfidf:", "words:", "start:", "hash:")
 
 
-def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[Member]:
+def baselines_of(members: Sequence[Member], *, protocol: str = "fast", ranks: bool = False) -> list[Member]:
     """Return the baselines of models, without `chance`; those of a trained model are of the first that has a folder.
 
     One whose files do not allow it, such as a start from word vectors that were counted from a corpus, is left out; so
-    are those of words under a protocol other than `fast`, which needs vectors.
+    are those of words under a protocol other than `fast`, which needs vectors. `ranks` is for tasks with queries.
     """
-    names = [*LEXICAL] if protocol.partition("/")[0] == "fast" else []
+    names = [*RANKING] if ranks else [*LEXICAL] if protocol.partition("/")[0] == "fast" else []
     trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()
@@ -40,14 +43,19 @@ def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[M
     return expand(missing) if missing else []
 
 
+def can_answer(path: str, *, ranks: bool) -> bool:
+    """Return whether a model, given the argument of `load`, answers tasks with queries, or other ones."""
+    return path not in (LEXICAL if ranks else RANKING)
+
+
 def is_baseline(path: str) -> bool:
     """Return whether a model is a baseline of others, given the argument of `load`."""
-    return path in LEXICAL or path.startswith(_FORMS)
+    return path in (*LEXICAL, *RANKING) or path.startswith(_FORMS)
 
 
 def is_free(path: str) -> bool:
     """Return whether a model costs no training: TF-IDF, or the mean of untrained word vectors."""
-    return path in LEXICAL or path.startswith("words:start:")
+    return path in (*LEXICAL, *RANKING) or path.startswith("words:start:")
 
 
 def shown_name(name: str) -> str:

@@ -39,9 +39,18 @@ from raysent.evaluation.records import (
     write_record,
     write_score,
 )
+from raysent.evaluation.retrieval import (
+    RETRIEVAL,
+    RetrievalRecord,
+    rank,
+    read_retrieval,
+    record_of,
+    write_retrieval,
+)
+from raysent.evaluation.retrieval import VERSION as RETRIEVAL_VERSION
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
-from raysent.evaluation.task import PROBED, SimilarityData, Task, TaskData
+from raysent.evaluation.task import PROBED, AnyData, RetrievalData, SimilarityData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
@@ -53,7 +62,7 @@ from raysent.storage import cache_folder, content_key
 # Path -> encoder.
 Load = Callable[[str], SentenceEncoder]
 # What is evaluated, the number of evaluations done, and of all.
-Result = Record | SimilarityScore
+Result = Record | SimilarityScore | RetrievalRecord
 
 _TIMED_SENTENCES = 256
 _TIMED_REPEATS = 3
@@ -67,12 +76,12 @@ class Job:
     Attributes:
         member: The model.
         data: The task's rows.
-        protocol: A name in `PROTOCOLS`, or `similarity`.
+        protocol: A name in `PROTOCOLS`, `similarity` or `retrieval`.
         key: A hash of model, rows, protocol and settings.
     """
 
     member: Member
-    data: TaskData | SimilarityData = field(repr=False)
+    data: AnyData = field(repr=False)
     protocol: str
     key: str
 
@@ -81,6 +90,8 @@ class Job:
         encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
         if isinstance(self.data, SimilarityData):
             return score_sets(encoder, self.data.sets, model=self.member.name, task=self.data.task)
+        if isinstance(self.data, RetrievalData):
+            return _run_retrieval(self.member, self.data, encoder)
         return _run_probe(self, self.data, encoder)
 
 
@@ -131,7 +142,7 @@ class Evaluator:
         chosen = resolve_tasks(tasks, self.data_dir)
         results = self.results(expand(models), chosen)
         return [
-            result.score if isinstance(result, Record) else result
+            result if isinstance(result, SimilarityScore) else result.score
             for of_member in results.values()
             for result in of_member
         ]
@@ -189,6 +200,8 @@ class Evaluator:
             found: Result | None
             if isinstance(job.data, TaskData):
                 found = read_record(folder, job.data.task, key=job.key)
+            elif isinstance(job.data, RetrievalData):
+                found = read_retrieval(folder, job.data.task, key=job.key)
             else:
                 found = read_score(folder, job.data.task, SimilarityScore, key=job.key)
             if found is not None:
@@ -208,16 +221,18 @@ class Evaluator:
             self.progress(f"{job.member.name}: {job.data.task}", done, total)
 
 
-def _is_nested(data: TaskData | SimilarityData) -> bool:
+def _is_nested(data: AnyData) -> bool:
     return isinstance(data, TaskData) and data.split == "nested"
 
 
-def _job(member: Member, data: TaskData | SimilarityData, protocol: str) -> Job:
-    settings: object = SIMILARITY_VERSION
+def _job(member: Member, data: AnyData, protocol: str) -> Job:
+    settings: object
     if isinstance(data, TaskData):
         settings = PROTOCOLS[protocol].settings()
+    elif isinstance(data, RetrievalData):
+        protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
     else:
-        protocol = SIMILARITY
+        protocol, settings = SIMILARITY, SIMILARITY_VERSION
     return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
 
 
@@ -231,6 +246,8 @@ def _shared_folder(job: Job) -> list[Path]:
 def _write(folder: Path, job: Job, result: Result) -> None:
     if isinstance(result, Record):
         write_record(folder, result)
+    elif isinstance(result, RetrievalRecord):
+        write_retrieval(folder, result, key=job.key)
     else:
         write_score(folder, result, key=job.key)
 
@@ -266,6 +283,18 @@ def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: fl
         num_parameters=sum(array.size for array in (*weights, arrays["idf"])),
         num_bytes=sum(array.nbytes for array in (*weights, *arrays.values())),
         training_hours=fit_s / _SECONDS_PER_HOUR,
+    )
+
+
+def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder) -> RetrievalRecord:
+    """Rank the passages for the queries of dev and test."""
+    ranking = rank(encoder, data, np.concatenate([data.dev, data.test]))
+    return record_of(
+        ranking,
+        data,
+        model=member.name,
+        costs=costs_of(Path(member.path)) if member.encoder is None else None,
+        encode_ms=None if encoder.cannot_encode else _encode_ms(encoder.encode, data.passages),
     )
 
 

@@ -93,7 +93,7 @@ class Record:
     @property
     def score(self) -> Score:
         """The scores alone."""
-        return _score({name: getattr(self, name) for name in _PLAIN} | dict(self.about))
+        return score_of({name: getattr(self, name) for name in _PLAIN} | dict(self.about))
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class Score:
         row_hash: A hash of the rows' content; empty if a file lacks it.
         costs: The model's costs.
         encode_ms: Milliseconds to encode 1,000 sentences, warm; of TF-IDF, to weigh the words; None if a file lacks it.
+        by_query: The nDCG@10 of each test query, from 0 to 1, for tasks with queries; else empty.
     """
 
     model: str
@@ -123,6 +124,7 @@ class Score:
     row_hash: str = ""
     costs: Costs = field(default_factory=Costs)
     encode_ms: float | None = field(default=None, compare=False)  # two measurements differ
+    by_query: tuple[float, ...] = ()
 
     @property
     def is_correlation(self) -> bool:
@@ -243,7 +245,7 @@ def _read_score(path: Path) -> AnyScore:
         raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
 
 
-def _score(values: Mapping[str, Any]) -> Score:
+def score_of(values: Mapping[str, Any]) -> Score:
     """Return the scores of a record's plain values; files of earlier versions lack some."""
     interval = values.get("interval")
     return Score(
@@ -253,6 +255,7 @@ def _score(values: Mapping[str, Any]) -> Score:
         row_hash=values.get("row_hash", ""),
         costs=Costs(**values.get("costs", {})),
         encode_ms=values.get("seconds", {}).get("encode_ms_per_1000"),
+        by_query=tuple(values.get("by_query", ())),
     )
 
 
@@ -261,7 +264,7 @@ def _any_score(values: Mapping[str, Any]) -> AnyScore:
     if values.get("protocol") == MTEB:
         del plain["protocol"]
         return MtebScore(**{**plain, "costs": Costs(**values["costs"])})
-    return SimilarityScore(**plain) if "pearson" in values else _score(values)
+    return SimilarityScore(**plain) if "pearson" in values else score_of(values)
 
 
 def record_folder(folder: Path, protocol: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +17,18 @@ from raysent.storage import content_key
 Kind = Literal["sentence", "pair", "order"]
 Split = Literal["nested", "train-test", "train-validation-test"]
 # How a model is scored on a task: by a probe, in percent of correct rows or by the correlation of predicted with true
-# scores; or without a probe, by the correlation of the similarity of its own vectors with true scores.
-Scoring = Literal["accuracy", "correlation", "similarity"]
+# scores; or without a probe, by the correlation of the similarity of its own vectors with true scores, or by the places
+# of relevant passages among all by similarity to a query.
+Scoring = Literal["accuracy", "correlation", "similarity", "retrieval"]
 # What counts on a task with classes: the fraction of correct rows, or the mean over classes of their F1.
 Metric = Literal["accuracy", "macro_f1"]
 
 PROBED: frozenset[Scoring] = frozenset({"accuracy", "correlation"})
-SCORINGS: frozenset[Scoring] = PROBED | {"similarity"}
+SCORINGS: frozenset[Scoring] = PROBED | {"similarity", "retrieval"}
+# Those of rows with a label or a score.
+OF_ROWS: frozenset[Scoring] = PROBED | {"similarity"}
+# Those with a validation score, by which trials may be ranked.
+VALIDATED: frozenset[Scoring] = PROBED | {"retrieval"}
 
 NO_ROWS = np.empty(0, dtype=np.int64)
 NO_SCORES = np.empty(0, dtype=np.float64)
@@ -149,6 +154,47 @@ class SimilarityData:
 
 
 @dataclass(frozen=True)
+class RetrievalData:
+    """The queries and the passages of a task of the kind `retrieval`.
+
+    Attributes:
+        task: The task's name.
+        passages: The texts of the passages, all of which are candidates of every query.
+        passage_ids: Their identifiers; a passage with a query's own identifier is no candidate of that query.
+        queries: The texts of the queries.
+        query_ids: Their identifiers.
+        relevant: Of each query, the relevance of passages by their place; those above 0 are relevant.
+        train: Places of queries to train on, int64; empty if there are none.
+        dev: Places of the queries that choose.
+        test: Places of the queries that judge.
+    """
+
+    task: str
+    passages: list[str]
+    passage_ids: tuple[str, ...]
+    queries: list[str]
+    query_ids: tuple[str, ...]
+    relevant: tuple[Mapping[int, float], ...]
+    train: np.ndarray
+    dev: np.ndarray
+    test: np.ndarray
+
+    def __len__(self) -> int:
+        """Return the number of texts to encode."""
+        return len(self.passages) + len(self.dev) + len(self.test)
+
+    @cached_property
+    def row_hash(self) -> str:
+        """A hash of the texts, the identifiers, what is relevant, and the parts."""
+        texts = (self.passages, self.passage_ids, self.queries, self.query_ids)
+        parts = [rows.tolist() for rows in (self.train, self.dev, self.test)]
+        return content_key(*texts, [sorted(one.items()) for one in self.relevant], parts)
+
+
+AnyData = TaskData | SimilarityData | RetrievalData
+
+
+@dataclass(frozen=True)
 class Remarks:
     """What a user should know of a task's rows.
 
@@ -199,7 +245,7 @@ class Task(ABC):
         return Remarks()
 
     @abstractmethod
-    def load(self, data_dir: Path | None = None) -> TaskData | SimilarityData:
+    def load(self, data_dir: Path | None = None) -> AnyData:
         """Return the rows.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from raysent.config import Document, Override, dotted_values
 from raysent.data.corpus import CorpusConfig, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.evaluation.task import PROBED, Task
+from raysent.evaluation.task import PROBED, VALIDATED, Task
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView, is_submitted
 from raysent.progress import messages
@@ -201,7 +201,7 @@ def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[st
         return {"metric": metric}
     folder = None if data is None else Path(data)
     try:
-        tasks = resolve_tasks([metric], folder, scorings=PROBED, option="metric ")
+        tasks = resolve_tasks([metric], folder, scorings=VALIDATED, option="metric ")
     except ConfigError:
         near = get_close_matches(str(metric), METRICS, n=1)
         if not near or Path(str(metric)).suffix:

@@ -27,7 +27,7 @@ from raysent.ensembles import (
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.ensembles.combine import combine
 from raysent.errors import BudgetError, ConfigError, WorkerError
-from raysent.evaluation.baselines import LEXICAL, baselines_of
+from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
 from raysent.evaluation.division import divided, is_ranked_by_other_rows
 from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
 from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
@@ -35,7 +35,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import AnyScore
-from raysent.evaluation.task import PROBED, SimilarityData, Task, TaskData
+from raysent.evaluation.task import PROBED, AnyData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import set_matmul_precision
@@ -136,19 +136,37 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
     if progress:
         print_remarks(chosen)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol == DIVIDED)
-    given = models
     has_baselines = (protocol.partition("/")[0] == "fast" and bool(chosen)) if baselines is None else baselines
     scores: list[AnyScore] = []
     with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        if has_baselines:
-            models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
-        if chosen or mteb is None:
-            scores += Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run).evaluate(models, chosen)
+        evaluator = Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run)
+        for ranks in (False, True):
+            some = [task for task in chosen if (task.scoring == "retrieval") == ranks]
+            if some:
+                others = baselines_of(expand_names(models), protocol=protocol, ranks=ranks) if has_baselines else []
+                scores += evaluator.evaluate(_answering([*models, *(one.path for one in others)], some[0]), some)
         if mteb is not None:
-            named = expand_names(models if baselines else given)
+            others = baselines_of(expand_names(models), protocol=protocol) if baselines else []
+            named = expand_names([*models, *(one.path for one in others)])
             with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
             scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
     return scores
+
+
+def _answering(models: Sequence[Model], task: Task) -> list[Model]:
+    """Return the models that answer a task: those of words answer tasks with queries, or all others.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    ranks = task.scoring == "retrieval"
+    found = [one for one in models if isinstance(one, SentenceEncoder) or can_answer(str(one), ranks=ranks)]
+    if not found:
+        what = "ranks passages, which needs queries" if not ranks else "predicts, and ranks no passages"
+        raise ConfigError(
+            f"tasks {task.name}: must be a task for {models[0]}, which {what}; name another model or task"
+        )
+    return found
 
 
 def _warn_of_ranking_rows(
@@ -158,7 +176,7 @@ def _warn_of_ranking_rows(
     paths = [Path(one) for one in models if isinstance(one, (str, Path))]
     folders = {one.parent.parent if one.parent.name == TRIALS_FOLDER else one for one in paths}
 
-    def load(task: Task) -> TaskData | SimilarityData:
+    def load(task: Task) -> AnyData:
         rows = task.load(data)
         return divided(rows) if is_divided and isinstance(rows, TaskData) else rows
 
@@ -428,7 +446,7 @@ def _sent_member(member: Member) -> Member:
     return member if member.encoder is not None else replace(member, path=shared_name(member.path))
 
 
-def _run_sent_job(sent: Any, data: TaskData | SimilarityData) -> Any:
+def _run_sent_job(sent: Any, data: AnyData) -> Any:
     """Run a job that was sent without its rows, in a process that imports this module: it can load ensembles too.
 
     Raises:

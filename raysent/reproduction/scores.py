@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raysent.analysis.nearest import nearest_codes, nearest_vectors
 from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
+from raysent.evaluation.nearest import nearest_codes, nearest_vectors
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.evaluation.tasks import find_task, resolve_tasks

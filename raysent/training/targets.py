@@ -31,6 +31,7 @@ from raysent.ensembles import Ensemble, read_result
 from raysent.ensembles.ensemble import LoadedMember
 from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.members import model_folder, model_key
+from raysent.evaluation.task import TaskData
 from raysent.models import load as load_model
 from raysent.models.objectives import TargetBatches
 from raysent.models.schemes import is_scheme_name
@@ -153,7 +154,7 @@ def _ensemble(settings: TargetBatches, folder: Path) -> Teacher:
     tasks, keys = dict[str, int](), []
     for data in () if downstream is None else downstream.tasks:
         found = result.tasks.get(data.task)
-        if found is not None and data.kind == "sentence":
+        if found is not None and isinstance(data, TaskData) and data.kind == "sentence":
             tasks[data.task] = len(found.label_names)
             keys.append([data.task, found.combination, found.keys])
     return Teacher(str(folder), content_key(model_key(str(folder)), keys), tasks)

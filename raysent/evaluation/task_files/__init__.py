@@ -4,6 +4,7 @@
     reviews.csv:text=body,label=stars,split=part   or named
     tickets=support/2024.parquet                   the task has another name than the file
     reviews.yaml                                   a task file: the same keys, one task or several below `tasks`
+    questions.csv, queries/                        queries and passages, see `queries`
 
 Rows are divided by a column, by files, by the splits of a `datasets` folder, or by fractions; without any of these a
 fixed part of them tests (see `evaluation.division`), and the others are cross-validated, with rows of one group in one
@@ -25,7 +26,7 @@ import numpy as np
 from raysent.config import Document, validate
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.task import NO_SCORES, Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
+from raysent.evaluation.task import NO_SCORES, AnyData, Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
 from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import (
     LABELS,
@@ -38,6 +39,13 @@ from raysent.evaluation.task_files.columns import (
     text_columns,
 )
 from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings, known_splits
+from raysent.evaluation.task_files.queries import (
+    beir_files,
+    is_beir_folder,
+    is_query_table,
+    read_folder,
+    read_queries,
+)
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.reading import parse_json
 from raysent.storage import is_remote
@@ -145,6 +153,8 @@ class OwnTask(AnyTask):
         """How models are scored on it."""
         if self.is_similarity:
             return "similarity"
+        if self.is_retrieval:
+            return "retrieval"
         return "correlation" if self._columns.score is not None else "accuracy"
 
     @property
@@ -166,6 +176,8 @@ class OwnTask(AnyTask):
 
     def variants(self, scorings: Collection[Scoring]) -> Sequence[AnyTask]:
         """Return one task for each of several labels, and a second task of similarities for scores."""
+        if self.is_retrieval:
+            return [self] if "retrieval" in scorings else []
         columns = self._columns
         if columns.is_multilabel and not self.only:
             found = [replace_task(self, only=label) for label in labels_of(self.settings, self._table, columns)]
@@ -175,11 +187,16 @@ class OwnTask(AnyTask):
             found = [self]
         return [task for task in found if task.scoring in scorings]
 
-    def load(self, data_dir: Path | None = None) -> TaskData | SimilarityData:
+    def load(self, data_dir: Path | None = None) -> AnyData:
         """Return the rows; see `Task`."""
         del data_dir
         rows = self._rows.data
-        return _similarity_data(rows) if self.is_similarity else rows
+        return _similarity_data(rows) if self.is_similarity and isinstance(rows, TaskData) else rows
+
+    @property
+    def is_retrieval(self) -> bool:
+        """Whether it has queries and passages."""
+        return is_beir_folder(self.settings) or is_query_table(self.settings, self._table)
 
     @property
     def remarks(self) -> Remarks:
@@ -273,7 +290,7 @@ def replace_task(task: OwnTask, *, only: str = "", is_similarity: bool = False) 
 class Rows:
     """The rows of a task and what should be known of them."""
 
-    data: TaskData
+    data: AnyData
     remarks: Remarks
 
 
@@ -302,6 +319,8 @@ def _file_name(text: str) -> str:
 
 
 def _paths(settings: TaskSettings) -> list[str]:
+    if is_beir_folder(settings):
+        return beir_files(str(settings.path))
     return [settings.path] if isinstance(settings.path, str) else list(settings.path.values())
 
 
@@ -351,6 +370,10 @@ def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -
 
 def _read_rows(task: OwnTask) -> Rows:
     settings = task.settings
+    if task.is_retrieval:
+        if is_beir_folder(settings):
+            return Rows(*read_folder(str(settings.path), task=task.name))
+        return Rows(*read_queries(settings, task._table, task=task.name))
     table, left_out = known_splits(task._table)
     columns = find_columns(settings, table)
     if len(table) == 0:

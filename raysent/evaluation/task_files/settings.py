@@ -16,6 +16,8 @@ from raysent.evaluation.task import Metric
 from raysent.storage import is_remote
 
 TASK_FILE_SUFFIXES = (".yaml", ".yml")
+# What makes a folder one of queries and passages.
+CORPUS_FILE = "corpus.jsonl"
 
 
 class Fractions(StrictModel):
@@ -36,7 +38,7 @@ class TaskSettings(StrictModel):
     """How a table becomes a task. Columns that are not named are found by their names.
 
     Attributes:
-        path: The table; or one for each of ``train``, ``validation`` and ``test``.
+        path: The table; or one for each of ``train``, ``validation`` and ``test``; or a folder in BEIR's form.
         name: The task's name; by default the file's.
         text: Column of the text; or two columns, for pairs.
         text_a: Column of the first text of a pair.
@@ -45,6 +47,9 @@ class TaskSettings(StrictModel):
         label: Column of the class, or of a list of labels; or several columns, each a yes/no question.
         separator: Separates several labels in one value of a CSV file, such as ``|``.
         score: Column of the score of a pair.
+        query: Column of the query, of a table of queries and passages.
+        passage: Column of the passage.
+        relevance: Column of how relevant the passage is; above 0 it is. By default every passage beside a query is.
         range: The lowest and the highest possible score; by default of the scores themselves.
         split: Column that says train, validation or test; or fractions to draw.
         folds: Number of folds of cross-validation, or the column of the fold of each row.
@@ -64,6 +69,9 @@ class TaskSettings(StrictModel):
     label: str | list[str] | None = None
     separator: str | None = pydantic.Field(default=None, min_length=1)
     score: str | None = None
+    query: str | None = None
+    passage: str | None = None
+    relevance: str | None = None
     range: list[float] | None = pydantic.Field(default=None, min_length=2, max_length=2)
     split: str | Fractions | None = None
     folds: int | str | None = None
@@ -103,7 +111,9 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
     if name.startswith("{"):
         return True
     path = split_task_name(name)[1]
-    return path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path
+    if path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path:
+        return True
+    return (Path(path).expanduser() / CORPUS_FILE).is_file()
 
 
 def split_task_name(name: str) -> tuple[str | None, str, str]:

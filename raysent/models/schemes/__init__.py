@@ -37,8 +37,8 @@ class Scheme(Protocol):
 
     Attributes:
         FORM: How a name is written, for messages, such as `hash:DIM`; or `tfidf[:chars]` where the part after the
-            colon may be left out. A form that ends in `:PATH` takes a path or the name of another scheme with one,
-            which a saved ensemble stores as it stores paths.
+            colon may be left out, or `bm25` where there is none. A form that ends in `:PATH` takes a path or the name
+            of another scheme with one, which a saved ensemble stores as it stores paths.
     """
 
     FORM: str
@@ -66,8 +66,8 @@ class Scheme(Protocol):
 
 
 def _by_prefix(module: Any) -> Mapping[str, Scheme]:
-    prefix, colon, _ = str(getattr(module, "FORM", "")).replace("[:", ":").partition(":")
-    if not (prefix and colon):
+    prefix = str(getattr(module, "FORM", "")).replace("[:", ":").partition(":")[0]
+    if not prefix:
         raise ConfigError(f"{getattr(module, '__name__', module)}: must define FORM, such as 'hash:DIM'")
     return {prefix: module}
 
@@ -84,7 +84,8 @@ def find_scheme(name: str) -> tuple[Scheme, str] | None:
     if prefix not in SCHEMES:
         return None
     # Where the part after the colon may be left out, a folder of that name comes first.
-    is_bare = not colon and SCHEMES[prefix].FORM.startswith(f"{prefix}[") and not Path(name).exists()
+    is_whole = prefix == SCHEMES[prefix].FORM or SCHEMES[prefix].FORM.startswith(f"{prefix}[")
+    is_bare = not colon and is_whole and not Path(name).exists()
     return (SCHEMES[prefix], rest) if colon or is_bare else None
 
 

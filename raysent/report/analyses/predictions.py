@@ -27,7 +27,7 @@ from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.records import SIMILARITY, Record
-from raysent.evaluation.task import PROBED, SimilarityData, Task, TaskData
+from raysent.evaluation.task import OF_ROWS, PROBED, RetrievalData, SimilarityData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.report.analyses import Analysis, Request
@@ -90,6 +90,7 @@ def predict(models: Sequence[str | Path], task: Task, evaluator: Evaluator) -> l
         ArtifactError: If a model cannot be loaded, or a record cannot be written.
     """
     data = task.load(evaluator.data_dir)
+    assert not isinstance(data, RetrievalData)
     if isinstance(data, SimilarityData):
         return [_from_similarities(member, data, evaluator.load) for member in expand(models)]
     results = evaluator.records(expand(models), [task])
@@ -241,7 +242,7 @@ class PredictionsRequest(Request):
     ) -> list[list[Predictions]]:
         """Return of each task the predictions of models, in the order given."""
         evaluator = replace(evaluator, protocol=protocol_name(self.protocol))
-        chosen = resolve_tasks(tasks, evaluator.data_dir, default=PROBED)
+        chosen = resolve_tasks(tasks, evaluator.data_dir, scorings=OF_ROWS, default=PROBED)
         return [predict(models, task, evaluator) for task in chosen]
 
 

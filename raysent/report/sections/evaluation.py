@@ -14,6 +14,7 @@ from raysent.evaluation.baselines import CHANCE
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.costs import Costs
 from raysent.evaluation.records import MTEB, SIMILARITY, AnyScore
+from raysent.evaluation.retrieval import RETRIEVAL
 from raysent.report.blocks import (
     DASH,
     Block,
@@ -82,6 +83,8 @@ def _caption(protocol: str) -> str:
         return "similarity of the vectors, nothing trained: Pearson's correlation with human ratings × 100"
     if protocol == MTEB:
         return "main scores of MTEB's tasks × 100"
+    if protocol == RETRIEVAL:
+        return "passages ranked for queries, nothing trained: nDCG@10 × 100"
     return f"protocol {protocol}"
 
 

@@ -21,7 +21,8 @@ class DownstreamConfig(StrictModel):
     Attributes:
         tasks: Names of tasks; None for those whose files are in the data folder, or without a folder the embedded ones.
         data: Folder in SentEval's layout.
-        max_rows: Rows of a task that train a probe, and rows that validate it, at most.
+        max_rows: Rows of a task that train a probe, and rows that validate it, at most; or queries of dev, ranked among
+            ten times as many passages.
     """
 
     tasks: list[str] | None = pydantic.Field(default=None, min_length=1)
@@ -42,7 +43,8 @@ class ValidationConfig(StrictModel):
         documents: Adds `document_accuracy`, the validation score in percent of a probe that says from which of so many
             of the largest training documents a sentence is. It needs no labels, and was seen to order encoders for
             tasks almost as probes on labelled rows do, where `context_accuracy` does not.
-        downstream: Tasks; adds `downstream`, the mean validation score of probes on the vectors, in percent.
+        downstream: Tasks; adds `downstream`, the mean validation score of probes on the vectors, or nDCG@10 of queries,
+            in percent.
     """
 
     num_candidates: int = pydantic.Field(default=1000, ge=3, le=1_000_000)

@@ -5,7 +5,8 @@
     HeldOut      batches of held-out text -> the objective's own metrics, each a mean over its cases
     Similarity   pairs with human ratings -> `pearson`, the mean over sets of the correlation of cosines with scores
     Documents    sentences of some documents -> `document_accuracy` of a probe that says which one a sentence is from
-    Downstream   tasks -> `downstream`, the mean validation score of probes on the model's vectors, in percent
+    Downstream   tasks -> `downstream`, the mean validation score of probes on the model's vectors, in percent; of tasks
+                 with queries nDCG@10
 
 `downstream` is the metric that encoders of every family share. Test rows are never read: a task without given splits
 is divided first (see `evaluation.division`). A fixed sample of the rows of a large task is used, so that it can be
@@ -31,12 +32,14 @@ from raysent.data.pairs import Pairs, PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
 from raysent.evaluation.division import divided
-from raysent.evaluation.probes.features import Encode, task_features
+from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.protocols import fit_probe
-from raysent.evaluation.task import PROBED, Task, TaskData
+from raysent.evaluation.retrieval import some_passages, validation_score
+from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.models import SentenceModel
 from raysent.models.objectives import CONTEXT_METRICS, PREDICTION_METRICS
+from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import content_key
 from raysent.training.validation.config import NUM_DOCUMENTS, DownstreamConfig, ValidationConfig
 from raysent.training.validation.pool import ValidationPool
@@ -199,6 +202,8 @@ def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]
 
 _SEED = 0
 _DOCUMENT_ROWS = 1000
+# Candidates among which a task's queries are ranked at each report, for each row that a probe would train on.
+_PASSAGES_PER_QUERY = 10
 
 
 def count_documents(sizes: npt.NDArray[np.int64], num_documents: int = NUM_DOCUMENTS) -> int:
@@ -289,20 +294,29 @@ class Downstream:
         """
         folder = None if config.data is None else Path(config.data)
         tasks = resolve_tasks(
-            config.tasks, folder, scorings=PROBED, default={"accuracy"}, option="validation.downstream.tasks: "
+            config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option="validation.downstream.tasks: "
         )
         self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([task.row_hash for task in self.tasks])
 
-    def downstream_metrics(self, model: Encode) -> dict[str, float]:
+    def downstream_metrics(self, model: SentenceEncoder) -> dict[str, float]:
         """Return `downstream`, the mean over tasks."""
-        found = [fit_probe(task_features(model, task), task).validation for task in self.tasks]
+        found = [
+            validation_score(model, task)
+            if isinstance(task, RetrievalData)
+            else fit_probe(task_features(model, task), task).validation
+            for task in self.tasks
+        ]
         return {"downstream": float(np.mean(found))}
 
 
 # A process that runs trial after trial needs the same tasks for each.
 @lru_cache(maxsize=32)
-def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData:
+def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData | RetrievalData:
+    if task.scoring == "retrieval":
+        data = task.load(folder)
+        assert isinstance(data, RetrievalData)
+        return some_passages(data, max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows)
     return sample_rows(load_task(task, folder), max_rows=max_rows)
 
 

@@ -55,7 +55,7 @@ def load_faiss(what: str) -> Any:
         ConfigError: If it is not installed; begins with `what`.
     """
     if find_spec("faiss") is None:
-        raise ConfigError(f"{what}: needs the package faiss-cpu; install raysent[faiss]")
+        raise ConfigError(f"{what}: needs the package faiss-cpu; install raysent[search]")
     return import_module("faiss")
 
 

@@ -1,0 +1,235 @@
+"""Queries and passages -> how well a model ranks: nDCG@10, recall@100 and MRR@10; nothing is trained.
+
+Encoders rank by cosine, or by Hamming distance of codes, exactly; `bm25` by words. Each measure is the mean over
+queries, in percent; a query without a relevant passage scores 0, and so does one for which a model finds nothing.
+Passages of equal score are in the order of trec_eval: scores in single precision, then falling identifiers. Queries of
+dev give the validation score, by which anything is chosen, and those of test the test score and its interval.
+
+Source: Järvelin and Kekäläinen, 2002 (nDCG; the gain is the relevance itself, as in trec_eval); trec_eval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
+from raysent.evaluation.costs import Costs
+from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
+from raysent.evaluation.records import Score, score_of
+from raysent.evaluation.task import RetrievalData
+from raysent.models.codes import pack_bits
+from raysent.models.schemes.bm25 import Bm25Index, Bm25Model
+from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
+from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
+
+Float64 = npt.NDArray[np.float64]
+
+# The protocol of these scores.
+RETRIEVAL = "retrieval"
+MEASURES = ("ndcg_at_10", "recall_at_100", "mrr_at_10")
+# Passages that are kept of each query's ranking.
+DEPTH = 200
+# Changes whenever scores may change.
+VERSION = 1
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best passages of each query.
+
+    Attributes:
+        queries: The queries by their place, int64 [queries].
+        rows: The passages by their place, int32 [queries, depth]; -1 where fewer are found.
+        scores: Their scores, float32 [queries, depth].
+    """
+
+    queries: np.ndarray
+    rows: np.ndarray
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class RetrievalRecord:
+    """What a model finds for the queries of dev and test.
+
+    Attributes:
+        score: The mean scores.
+        ranking: What it finds, for the queries of dev, then of test.
+    """
+
+    score: Score
+    ranking: Ranking
+
+
+def rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, depth: int = DEPTH) -> Ranking:
+    """Return the best passages of some queries, given by their places, int64 [queries].
+
+    Raises:
+        RaysentError: If the model cannot rank, FAISS or bm25s is needed and not installed, or a vector is not finite.
+    """
+    texts = [data.queries[place] for place in queries.tolist()]
+    # One more than is kept, because a passage with the query's own identifier is left out.
+    found = _by_words(data.passages, texts, depth + 1) if isinstance(encoder, Bm25Model) else None
+    hits = found or _by_vectors(encoder, data.passages, texts, depth + 1)
+    places = {name: place for place, name in enumerate(data.passage_ids)}
+    own = np.array([places.get(data.query_ids[place], -1) for place in queries.tolist()], dtype=np.int64)
+    ranking = Ranking(
+        queries, np.full((len(queries), depth), -1, np.int32), np.zeros((len(queries), depth), np.float32)
+    )
+    for number, (rows, scores) in enumerate(zip(hits.rows, -hits.distances, strict=True)):
+        is_kept = (rows >= 0) & (rows != own[number])
+        kept = rows[is_kept][:depth]
+        ranking.rows[number, : len(kept)], ranking.scores[number, : len(kept)] = kept, scores[is_kept][:depth]
+    return ranking
+
+
+def _by_words(passages: Sequence[str], queries: Sequence[str], k: int) -> Hits:
+    index = Bm25Index.of(passages)
+    hits = Hits(np.full((len(queries), k), -1, np.int64), np.zeros((len(queries), k)))
+    for number, query in enumerate(queries):
+        rows, scores = index.top(query, k)
+        hits.rows[number, : len(rows)], hits.scores[number, : len(rows)] = rows, scores
+    return hits
+
+
+def _by_vectors(encoder: SentenceEncoder, passages: list[str], queries: list[str], k: int) -> Hits:
+    blocks = [passages[first : first + _CHUNK] for first in range(0, len(passages), _CHUNK)]
+    if encoder.similarity_measure == "hamming":
+        codes = np.concatenate([pack_bits(encoder.encode_document(block)) for block in blocks])
+        return nearest_codes(codes, pack_bits(encoder.encode_query(queries)), k=k)
+    vectors = np.concatenate([normalize_rows(encoder.encode_document(block)) for block in blocks])
+    return nearest_vectors(vectors, normalize_rows(encoder.encode_query(queries)), k=k)
+
+
+def measure(ranking: Ranking, data: RetrievalData) -> Float64:
+    """Return `MEASURES` of each query of a ranking, from 0 to 1, float64 [queries, measures]."""
+    order = np.empty(len(data.passage_ids), dtype=np.int64)
+    order[sorted(range(len(order)), key=data.passage_ids.__getitem__)] = np.arange(len(order))
+    discounts = 1 / np.log2(np.arange(2, 12))
+    values = np.zeros((len(ranking.queries), len(MEASURES)))
+    for number, query in enumerate(ranking.queries.tolist()):
+        relevant = {place: grade for place, grade in data.relevant[query].items() if grade > 0}
+        if not relevant:
+            continue
+        rows = ranking.rows[number]
+        scores, rows = ranking.scores[number][rows >= 0], rows[rows >= 0]
+        ranked = rows[np.lexsort((order[rows], scores))[::-1]]
+        gains = np.array([relevant.get(row, 0.0) for row in ranked[:100].tolist()])
+        ideal = np.sort(list(relevant.values()))[::-1][:10]
+        places = np.flatnonzero(gains[:10])
+        values[number] = (
+            gains[:10] @ discounts[: len(gains[:10])] / (ideal @ discounts[: len(ideal)]),
+            np.count_nonzero(gains) / len(relevant),
+            1 / (1 + places[0]) if len(places) else 0.0,
+        )
+    return values
+
+
+def mean_over_queries(values: Sequence[float] | Float64, *, task: str) -> BootstrapEstimate:
+    """Return the mean over a task's test queries, in percent, of a measure [queries]; means of one task are paired."""
+    column = np.asarray(values, dtype=np.float64)
+    (draws,) = Resamples.of(task, len(column)).means([(np.arange(len(column)), column[:, np.newaxis])])
+    return BootstrapEstimate.of(100 * float(column.mean()), 100 * draws[:, 0])
+
+
+def differences(scores: Sequence[Score]) -> list[BootstrapEstimate]:
+    """Return by how many points of nDCG@10 each model on a task is above the best one on dev; paired over queries."""
+    means = [mean_over_queries(one.by_query, task=one.task) for one in scores]
+    best = max(range(len(scores)), key=lambda place: scores[place].validation)
+    return [one.minus(means[best]) for one in means]
+
+
+def record_of(
+    ranking: Ranking,
+    data: RetrievalData,
+    *,
+    model: str,
+    costs: Costs | None = None,
+    encode_ms: float | None = None,
+    validation: float | None = None,
+) -> RetrievalRecord:
+    """Return the scores of a ranking of the queries of dev, then of test.
+
+    Args:
+        ranking: The ranking.
+        data: The task.
+        model: The model's name.
+        costs: The model's costs.
+        encode_ms: Milliseconds to encode 1,000 passages.
+        validation: The validation score where it is not the mean nDCG@10 over dev, as of one that is cross-fitted.
+    """
+    values, num_dev = measure(ranking, data), len(data.dev)
+    tested = mean_over_queries(values[num_dev:, 0], task=data.task)
+    score = Score(
+        model=model,
+        task=data.task,
+        protocol=RETRIEVAL,
+        validation=100 * float(values[:num_dev, 0].mean()) if validation is None else validation,
+        test=tested.value,
+        interval=tested.interval,
+        measures={name: 100 * float(one.mean()) for name, one in zip(MEASURES, values[num_dev:].T, strict=True)},
+        row_hash=data.row_hash,
+        costs=costs or Costs(),
+        encode_ms=encode_ms,
+        by_query=tuple(values[num_dev:, 0].round(6).tolist()),
+    )
+    return RetrievalRecord(score, ranking)
+
+
+def validation_score(encoder: SentenceEncoder, data: RetrievalData) -> float:
+    """Return the mean nDCG@10 over the queries of dev, in percent; test queries are not read."""
+    return 100 * float(measure(rank(encoder, data, data.dev, depth=10), data)[:, 0].mean())
+
+
+def some_passages(data: RetrievalData, *, max_queries: int, max_passages: int) -> RetrievalData:
+    """Return a task with fewer queries of dev, and with those passages that are relevant to them and some others."""
+    generator = np.random.default_rng(0)
+    dev = np.sort(generator.permutation(data.dev)[:max_queries])
+    needed = {row for place in dev.tolist() for row in data.relevant[place]}
+    others = (row for row in generator.permutation(len(data.passages)).tolist() if row not in needed)
+    kept = sorted([*needed, *(row for row, _ in zip(others, range(max_passages - len(needed)), strict=False))])
+    places = {row: place for place, row in enumerate(kept)}
+    return RetrievalData(
+        task=data.task,
+        passages=[data.passages[row] for row in kept],
+        passage_ids=tuple(data.passage_ids[row] for row in kept),
+        queries=data.queries,
+        query_ids=data.query_ids,
+        relevant=tuple({places[row]: grade for row, grade in one.items() if row in places} for one in data.relevant),
+        train=data.train,
+        dev=dev,
+        test=data.test,
+    )
+
+
+def write_retrieval(folder: Path, record: RetrievalRecord, *, key: str) -> None:
+    """Write `<task>.npz`, then `<task>.json`, which marks the record as complete.
+
+    Raises:
+        ArtifactError: If the folder cannot be written.
+    """
+    score, ranking = record.score, record.ranking
+    remove(folder / f"{score.task}.json")
+    save_arrays(folder / f"{score.task}.npz", vars(ranking))
+    about = {**asdict(score), "seconds": {"encode_ms_per_1000": score.encode_ms}, "key": key}
+    write_json(folder / f"{score.task}.json", about)
+
+
+def read_retrieval(folder: Path, task: str, *, key: str) -> RetrievalRecord | None:
+    """Return a record, or None if it is missing, incomplete, or has another key."""
+    try:
+        about = read_json(folder / f"{task}.json")
+        if about["key"] != key or about["protocol"] != RETRIEVAL:
+            return None
+        arrays = load_arrays(folder / f"{task}.npz")
+        ranking = Ranking(*(arrays[name] for name in ("queries", "rows", "scores")))
+        return RetrievalRecord(score_of(about), ranking)
+    except (ArtifactError, KeyError, TypeError):
+        return None  # made again

@@ -1,0 +1,197 @@
+"""A user's own queries and passages as a task of the kind `retrieval`.
+
+    queries/           a folder in BEIR's form: corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv
+    questions.csv      a table of query, passage and, if some pairs are not or less relevant, relevance
+
+All passages are candidates of every query but one: in a folder, a passage with the query's own identifier is none. A
+row of a table without a query adds a passage that is a candidate alone. Queries of dev choose and those of test judge;
+parts that are not given are drawn of the others by the queries' text, near-copies together.
+
+Source: Thakur et al., 2021, "BEIR" (the files); the packages beir and mteb (identical identifiers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from raysent.data.tables import Table, read_table
+from raysent.errors import DataError
+from raysent.evaluation.division import draw_rows
+from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
+from raysent.evaluation.task_files.columns import SPLITS
+from raysent.evaluation.task_files.division import SPLIT_NAMES
+from raysent.evaluation.task_files.settings import CORPUS_FILE, TaskSettings
+
+COLUMNS = ("query", "passage")
+RELEVANCE = "relevance"
+_FILES = (CORPUS_FILE, "queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "qrels/test.tsv")
+# Of queries with no dev part beside a train part, the part that becomes dev; of test queries alone, half.
+_DEV_OF_TRAIN, _HALF = 0.2, 0.5
+
+# Query -> passage -> relevance, by place.
+Relevant = dict[int, dict[int, float]]
+
+
+def is_beir_folder(settings: TaskSettings) -> bool:
+    """Return whether the settings name a folder in BEIR's form."""
+    return isinstance(settings.path, str) and (Path(settings.path).expanduser() / CORPUS_FILE).is_file()
+
+
+def is_query_table(settings: TaskSettings, table: Table) -> bool:
+    """Return whether a table holds queries and passages: the settings name them, or columns have these names."""
+    named = (settings.query, settings.passage, settings.relevance)
+    others = (settings.text, settings.text_a, settings.label, settings.score)
+    is_plain = all(one is None for one in others) and set(COLUMNS) <= set(table.columns)
+    return is_plain or any(one is not None for one in named)
+
+
+def beir_files(folder: str) -> list[str]:
+    """Return the files of a folder in BEIR's form that are there."""
+    return [str(path) for path in (Path(folder).expanduser() / name for name in _FILES) if path.is_file()]
+
+
+def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
+    """Read a folder in BEIR's form; a passage is its title and its text.
+
+    Raises:
+        DataError: If a file is missing or malformed, or relevant passages are not there.
+    """
+    place = Path(folder).expanduser()
+    corpus, asked = (_texts_by_id(read_table(place / name)) for name in _FILES[:2])
+    passages, queries = ({name: number for number, name in enumerate(one)} for one in (corpus, asked))
+    relevant: Relevant = {}
+    parts: dict[str, list[int]] = {}
+    for name in _FILES[2:]:
+        if not (place / name).is_file():
+            continue
+        table = read_table(place / name)
+        columns = [table.column(key, key="columns") for key in ("query-id", "corpus-id", "score")]
+        here: dict[int, None] = {}
+        for row, (query, passage, score) in enumerate(zip(*columns, strict=True)):
+            if query not in queries or passage not in passages:
+                what, of = (f"query-id '{query}'", 1) if query not in queries else (f"corpus-id '{passage}'", 0)
+                raise DataError(f"{table.where(row)}: {what} must be an _id of {_FILES[of]}")
+            here[queries[query]] = None
+            relevant.setdefault(queries[query], {})[passages[passage]] = _number(table, row, score)
+        parts[SPLIT_NAMES[Path(name).stem]] = list(here)
+    return _data(task, str(place), corpus, asked, relevant, parts)
+
+
+def _texts_by_id(table: Table) -> dict[str, str]:
+    """Return the texts of a file of JSON lines by their ``_id``; a title comes before the text."""
+    texts = table.texts("text", key="text")
+    titles = table.columns.get("title") or [None] * len(texts)
+    found: dict[str, str] = {}
+    for row, (name, title, text) in enumerate(zip(table.column("_id", key="_id"), titles, texts, strict=True)):
+        if str(name) in found:
+            raise DataError(f"{table.where(row)}: _id '{name}' must be there once; given twice")
+        found[str(name)] = f"{title} {text}".strip() if title else text
+    return found
+
+
+def read_queries(settings: TaskSettings, table: Table, *, task: str) -> tuple[RetrievalData, Remarks]:
+    """Read a table of queries and passages; the same text is the same query, or the same passage.
+
+    Raises:
+        DataError: If a column is missing, a value is no text or number, or a query is in two parts.
+    """
+    query, passage = settings.query or COLUMNS[0], settings.passage or COLUMNS[1]
+    asked = [one or "" for one in table.column(query, key="query")]
+    passages = {text: number for number, text in enumerate(dict.fromkeys(table.texts(passage, key="passage")))}
+    queries = {text: number for number, text in enumerate(dict.fromkeys(text for text in asked if str(text).strip()))}
+    name = settings.relevance or (RELEVANCE if RELEVANCE in table.columns else None)
+    grades = [1] * len(table) if name is None else table.column(name, key="relevance")
+    relevant: Relevant = {}
+    for row, (text, found) in enumerate(zip(asked, table.columns[passage], strict=True)):
+        if text in queries:
+            here = relevant.setdefault(queries[text], {})
+            here[passages[found]] = max(_number(table, row, grades[row]), here.get(passages[found], 0.0))
+    parts = _parts_of(settings, table, [queries.get(text) for text in asked])
+    names = [{str(number): str(text) for text, number in one.items()} for one in (passages, queries)]
+    # Of a table, no query is a passage: numbers of both are not compared.
+    asked_by = {f"query {name}": text for name, text in names[1].items()}
+    return _data(task, table.source, names[0], asked_by, relevant, parts)
+
+
+def _parts_of(settings: TaskSettings, table: Table, queries: Sequence[int | None]) -> dict[str, list[int]]:
+    """Return the queries of each part that the table or its files give; of a table without any, all are test."""
+    column = settings.split if isinstance(settings.split, str) else None
+    if column is None and not table.parts:
+        column = next((name for name in SPLITS if name in table.columns), None)
+    values: list[object] = ["test"] * len(table)
+    if table.parts:
+        for part, rows in table.parts.items():
+            for row in rows.tolist():
+                values[row] = part
+    elif column is not None:
+        values = table.column(column, key="split")
+    found: dict[int, str] = {}
+    for row, (query, value) in enumerate(zip(queries, values, strict=True)):
+        if query is None:
+            continue
+        given = SPLIT_NAMES.get(str(value).strip().lower())
+        if given is None:
+            raise DataError(f"{table.where(row)}: split '{column}' must be train, dev or test; given '{value}'")
+        if found.setdefault(query, given) != given:
+            raise DataError(f"{table.where(row)}: the query must be in one part; given {found[query]} and {given}")
+    return {part: [query for query, one in found.items() if one == part] for part in dict.fromkeys(found.values())}
+
+
+def _number(table: Table, row: int, value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise DataError(f"{table.where(row)}: relevance must be a number; given '{value}'") from None
+
+
+def _data(
+    task: str,
+    source: str,
+    passages: Mapping[str, str],
+    queries: Mapping[str, str],
+    relevant: Relevant,
+    parts: Mapping[str, Sequence[int]],
+) -> tuple[RetrievalData, Remarks]:
+    """Return the task, with dev and test queries drawn where they are not given."""
+    texts = list(queries.values())
+    train, dev, test = (np.array(parts.get(part, ()), np.int64) for part in ("train", "validation", "test"))
+    notes = []
+    if not len(test):
+        kept, of = (dev, "dev") if len(dev) else (train, "train")
+        test = _drawn(texts, kept)
+        dev, train = (np.setdiff1d(dev, test), train) if len(dev) else (dev, np.setdiff1d(train, test))
+        notes.append(f"test drawn of {of}")
+    if not len(dev):
+        kept, share, of = (train, _DEV_OF_TRAIN, "train") if len(train) > len(test) else (test, _HALF, "test")
+        dev = _drawn(texts, kept, share)
+        train, test = np.setdiff1d(train, dev), np.setdiff1d(test, dev)
+        notes.append(f"dev drawn of {of}")
+    if not len(dev) or not len(test):
+        raise DataError(f"{source}: must have at least 2 queries for dev and test; given {len(texts)}")
+    data = RetrievalData(
+        task=task,
+        passages=list(passages.values()),
+        passage_ids=tuple(passages),
+        queries=texts,
+        query_ids=tuple(queries),
+        relevant=tuple(relevant.get(place, {}) for place in range(len(texts))),
+        train=train,
+        dev=dev,
+        test=test,
+    )
+    lacking = sum(not any(grade > 0 for grade in relevant.get(place, {}).values()) for place in (*dev, *test))
+    sizes = f"{len(train):,} train, {len(dev):,} dev and {len(test):,} test queries"
+    about = "; ".join([f"{task}: {len(data.passages):,} passages", sizes, *notes])
+    warnings = [f"{task}: {lacking} queries of dev and test have no relevant passage, and score 0"] if lacking else []
+    return data, Remarks((about,), tuple(warnings))
+
+
+def _drawn(texts: Sequence[str], places: np.ndarray, share: float = _HALF) -> np.ndarray:
+    """Return some of the queries at these places, int64."""
+    if len(places) < 2:
+        return NO_ROWS
+    inside = [texts[place] for place in places.tolist()]
+    return places[draw_rows([inside], np.zeros(len(places), np.int64), share=share)]

@@ -1,0 +1,129 @@
+"""`bm25`: passages ranked by the words that they share with a query, the baseline that any search should beat.
+
+It has no vectors: it ranks the passages of tasks with queries, alone or beside an encoder. Words are runs of letters
+and digits in lower case; where a script writes no blanks, pairs of characters. No word is left out and none is stemmed,
+so that every language is treated alike.
+
+Source: Robertson and Zaragoza, 2009 (BM25); Lù, 2024, "BM25S", whose default form, Lucene's with k1 = 1.5 and b = 0.75,
+is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.errors import ConfigError
+from raysent.models.sentence_encoder import WithoutVectors
+from raysent.storage import content_key
+
+FORM = "bm25"
+
+# Changes whenever rankings may change.
+_VERSION = 1
+_WORD = re.compile(r"\w+")
+# Thai, Lao, Khmer and Burmese; kana; Chinese characters.
+_UNSPACED = re.compile(r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
+
+
+def label(rest: str) -> str:
+    """Return the name itself."""
+    if rest:
+        raise ConfigError(f"bm25:{rest}: must be bm25, which has no other form")
+    return "bm25"
+
+
+def key(rest: str) -> str:
+    """Return a key of the name, which determines the ranking of passages."""
+    return content_key(_VERSION, label(rest))
+
+
+def load(rest: str) -> Bm25Model:
+    """Return the model."""
+    label(rest)
+    return Bm25Model()
+
+
+class Bm25Model(WithoutVectors):
+    """A model that ranks passages by words."""
+
+    @property
+    def cannot_encode(self) -> str:
+        """Why it has no vectors."""
+        return "bm25: cannot encode, as it has no vectors; it ranks passages: use it on tasks with queries"
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, in order; pairs of characters where a script writes no blanks between words."""
+    found: list[str] = []
+    for word in _WORD.findall(text.lower()):
+        for place, part in enumerate(_UNSPACED.split(word)):
+            if place % 2 and len(part) > 1:
+                found += [part[at : at + 2] for at in range(len(part) - 1)]
+            elif part:
+                found.append(part)
+    return found
+
+
+class Bm25Index:
+    """Passages, searched by words."""
+
+    def __init__(self, index: Any) -> None:
+        """Hold an index of bm25s; `of` makes one of passages and `load` reads one."""
+        self._index = index
+
+    @classmethod
+    def of(cls, passages: Sequence[str]) -> Bm25Index:
+        """Return the index of passages.
+
+        Raises:
+            ConfigError: If bm25s is not installed.
+        """
+        index, vocabulary = _library().BM25(), dict[str, int]()
+        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in passages]
+        # bm25s cannot do with an empty vocabulary, and divides by the mean length, which may be 0.
+        with np.errstate(invalid="ignore"):
+            index.index((ids, vocabulary or {"": 0}), show_progress=False)
+        return cls(index)
+
+    def save(self, folder: Path) -> None:
+        """Write the index into a folder."""
+        self._index.save(folder, show_progress=False)
+
+    @classmethod
+    def load(cls, folder: Path) -> Bm25Index:
+        """Read an index, memory-mapped.
+
+        Raises:
+            ConfigError: If bm25s is not installed.
+        """
+        return cls(_library().BM25.load(folder, mmap=True))
+
+    def top(self, query: str, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Return the best passages and their scores, at most k, best first; of equal ones the first.
+
+        A passage without any word of the query is none of them.
+        """
+        known = self._index.vocab_dict
+        ids = [known[word] for word in words(query) if word in known]
+        if not ids:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        scores = np.asarray(self._index.get_scores_from_ids(ids), np.float32)
+        rows = np.flatnonzero(scores > 0)
+        if len(rows) > k:
+            rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+        order = np.lexsort((rows, -scores[rows]))[:k]
+        return rows[order], scores[rows[order]]
+
+
+def _library() -> Any:
+    if find_spec("bm25s") is None:
+        raise ConfigError("bm25: needs the package bm25s; install raysent[search]")
+    return import_module("bm25s")

@@ -1,0 +1,291 @@
+"""Tasks with queries: their files, measures against pytrec_eval, rankings by words and by vectors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+from command import CommandLine
+
+import raysent
+from raysent.errors import ConfigError, DataError
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand
+from raysent.evaluation.records import read_scores
+from raysent.evaluation.retrieval import MEASURES, Ranking, differences, measure, rank, some_passages, validation_score
+from raysent.evaluation.task import RetrievalData
+from raysent.evaluation.tasks import find_task
+from raysent.models import load
+from raysent.models.schemes.bm25 import Bm25Index, words
+from raysent.models.sentence_encoder import normalize_rows
+from raysent.training.validation.config import DownstreamConfig
+from raysent.training.validation.metrics import Downstream
+
+WORDS = [
+    "cat",
+    "dog",
+    "mat",
+    "rain",
+    "night",
+    "film",
+    "book",
+    "train",
+    "city",
+    "river",
+    "sun",
+    "moon",
+    "tree",
+    "house",
+    "car",
+    "song",
+    "bird",
+    "fish",
+]
+
+
+def write_task(folder: Path, *, num_passages: int = 120, num_queries: int = 40) -> Path:
+    """Write a folder in BEIR's form: each query is some words of its passage, every third also of another's."""
+    generator = np.random.default_rng(0)
+    passages = [generator.choice(WORDS, size=7).tolist() for _ in range(num_passages)]
+    (folder / "qrels").mkdir(parents=True)
+    lines = [{"_id": f"d{place}", "title": text[0], "text": " ".join(text[1:])} for place, text in enumerate(passages)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = [{"_id": f"q{place}", "text": " ".join(passages[place][2:6])} for place in range(num_queries)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in asked))
+    for name, places in (("dev", range(num_queries // 2)), ("test", range(num_queries // 2, num_queries))):
+        rows = [f"q{place}\td{place}\t2" for place in places] + [f"q{place}\td{place + 50}\t1" for place in places[::3]]
+        (folder / "qrels" / f"{name}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of queries and passages, with a cache of its own."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    return write_task(tmp_path / "questions")
+
+
+def loaded(name: Path | str) -> RetrievalData:
+    """Return a task's queries and passages."""
+    data = find_task(str(name)).load()
+    assert isinstance(data, RetrievalData)
+    return data
+
+
+def made(relevant: list[dict[int, float]], num_passages: int) -> RetrievalData:
+    """Return a task of which only identifiers and relevance matter; the identifiers are in no order."""
+    ids = tuple(f"d{(7 * place) % num_passages}" for place in range(num_passages))
+    queries = [f"query {place}" for place in range(len(relevant))]
+    places = np.arange(len(relevant))
+    return RetrievalData(
+        "made", [""] * num_passages, ids, queries, tuple(queries), tuple(relevant), places, places, places
+    )
+
+
+def by_trec_eval(ranking: Ranking, data: RetrievalData) -> np.ndarray:
+    """Return the measures of each query by pytrec_eval."""
+    judged = {
+        data.query_ids[query]: {data.passage_ids[row]: int(grade) for row, grade in data.relevant[query].items()}
+        for query in ranking.queries.tolist()
+    }
+    run = {
+        data.query_ids[query]: {
+            data.passage_ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row >= 0
+        }
+        for query, rows, scores in zip(
+            ranking.queries.tolist(), ranking.rows.tolist(), ranking.scores.tolist(), strict=True
+        )
+    }
+    found = pytrec_eval.RelevanceEvaluator(judged, {"ndcg_cut.10", "recall.100", "recip_rank"}).evaluate(run)
+    values = [(one["ndcg_cut_10"], one["recall_100"], one["recip_rank"]) for one in (found[name] for name in run)]
+    array = np.array(values)
+    array[:, 2] = np.where(array[:, 2] >= 0.1, array[:, 2], 0)  # of the first ten
+    return array
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_measures_equal_those_of_pytrec_eval(seed) -> None:
+    """With ties, grades, queries without a relevant or judged passage, and queries for which little or nothing is found."""
+    generator = np.random.default_rng(seed)
+    num_passages, num_queries, depth = 300, 40, 150
+    relevant = [
+        {int(row): float(generator.integers(-1, 4)) for row in generator.choice(num_passages, size, replace=False)}
+        for size in generator.integers(0, 30, size=num_queries)
+    ]
+    relevant[0] = {3: 0.0}
+    rows = np.stack([generator.permutation(num_passages)[:depth] for _ in range(num_queries)]).astype(np.int32)
+    scores = -np.sort(-generator.integers(0, 25, size=(num_queries, depth)).astype(np.float32) / 7, axis=1)
+    rows[1], rows[2, 4:] = -1, -1
+    # pytrec_eval refuses a query without any judgement.
+    relevant = [one or {0: 0.0} for one in relevant]
+    data, ranking = made(relevant, num_passages), Ranking(np.arange(num_queries), rows, scores)
+    assert np.allclose(measure(ranking, data), by_trec_eval(ranking, data), atol=5e-5)
+
+
+@pytest.mark.parametrize("model", ["bm25", "hash:20"])
+def test_rankings_of_a_folder_equal_pytrec_eval_and_a_plain_search(folder, model) -> None:
+    """All passages are candidates; the title is part of a passage."""
+    data, encoder = loaded(folder), load(model)
+    ranking = rank(encoder, data, np.concatenate([data.dev, data.test]))
+    assert np.allclose(measure(ranking, data), by_trec_eval(ranking, data), atol=5e-5)
+    if model == "bm25":
+        return
+    cosines = normalize_rows(encoder.encode(data.queries)) @ normalize_rows(encoder.encode(data.passages)).T
+    best = np.argsort(-cosines, axis=1, kind="stable")[ranking.queries][:, :5]
+    assert np.allclose(np.take_along_axis(cosines[ranking.queries], best, 1), ranking.scores[:, :5], atol=1e-5)
+
+
+def test_words_rank_as_the_formula_says() -> None:
+    """Lucene's form of BM25, word by word; of equal passages the first comes first, and none without a word."""
+    passages = ["the cat sat", "a dog", "", "Cat, cat!", "a dog"]
+    rows, scores = Bm25Index.of(passages).top("cat dog zebra", 10)
+    lengths = [len(words(text)) for text in passages]
+    expected = {}
+    for row, text in enumerate(passages):
+        for word in ("cat", "dog"):
+            count = words(text).count(word)
+            holders = sum(word in words(other) for other in passages)
+            norm = 1.5 * (1 - 0.75 + 0.75 * lengths[row] / np.mean(lengths))
+            gain = np.log(1 + (len(passages) - holders + 0.5) / (holders + 0.5)) * count / (count + norm)
+            expected[row] = expected.get(row, 0) + gain
+    expected = {row: score for row, score in expected.items() if score}
+    assert rows.tolist() == sorted(expected, key=lambda row: (-round(expected[row], 5), row))
+    assert np.allclose(scores, [expected[row] for row in rows.tolist()], atol=1e-5)
+
+
+def test_words_of_scripts_without_blanks_are_pairs_of_characters() -> None:
+    """Beside words of other scripts, whatever their case."""
+    assert words("Dr. Müller 我喜欢你 iPhone手机壳") == [
+        "dr",
+        "müller",
+        "我喜",
+        "喜欢",
+        "欢你",
+        "iphone",
+        "手机",
+        "机壳",
+    ]
+
+
+def test_index_of_words_is_read_as_it_was_written(tmp_path) -> None:
+    """From a folder."""
+    index = Bm25Index.of(["the cat sat", "a dog"])
+    index.save(tmp_path / "words")
+    assert Bm25Index.load(tmp_path / "words").top("dog", 3)[0].tolist() == [1]
+
+
+def test_passage_with_the_identifier_of_the_query_is_no_candidate(folder) -> None:
+    """As in beir; the queries of a table are no passages."""
+    data = loaded(folder)
+    lines = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({**line, "_id": line["_id"].replace("q", "d")}) + "\n" for line in lines)
+    )
+    for path in (folder / "qrels").glob("*.tsv"):
+        path.write_text(re.sub(r"^q(?=\d)", "d", path.read_text(), flags=re.MULTILINE))
+    same = loaded(folder)
+    assert same.row_hash != data.row_hash
+    first = int(same.dev[0])
+    assert first in rank(load("bm25"), data, data.dev).rows[0]
+    assert first not in rank(load("bm25"), same, same.dev).rows[0]
+
+
+def test_table_of_queries_has_the_passages_of_rows_without_a_query(tmp_path) -> None:
+    """Equal texts are one query or passage; what is not relevant is a candidate; dev and test share no query."""
+    rows = [(f"where is {word}", f"{word} is here", "1") for word in WORDS]
+    rows += [("", "nobody asks for this", "1"), (rows[0][0], rows[1][1], "0"), rows[0]]
+    with (tmp_path / "asked.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("query", "passage", "relevance"), *rows])
+    data = loaded(tmp_path / "asked.csv")
+    assert len(data.passages) == len(WORDS) + 1
+    assert data.relevant[0] == {0: 1.0, 1: 0.0}
+    assert sorted([*data.dev, *data.test]) == list(range(len(WORDS)))
+    remarks = find_task(str(tmp_path / "asked.csv")).remarks
+    assert "19 passages" in remarks.notes[0]
+    assert "dev drawn of test" in remarks.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "error"),
+    [
+        ("qrels/dev.tsv", "d0\t2", "d0\tgood", "row 1: relevance must be a number; given 'good'"),
+        ("qrels/test.tsv", "q20\td20", "q20\td999", "corpus-id 'd999' must be an _id of corpus.jsonl"),
+        ("corpus.jsonl", '"_id": "d3"', '"_id": "d2"', "_id 'd2' must be there once"),
+    ],
+)
+def test_folder_that_is_wrong_is_refused_in_a_line(folder, file, old, new, error) -> None:
+    """With the file and the row."""
+    path = folder / file
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(DataError, match=re.escape(error)):
+        loaded(folder)
+
+
+def test_query_in_two_parts_is_refused(tmp_path) -> None:
+    """It would choose and judge."""
+    (tmp_path / "t.csv").write_text("query,passage,split\na b,c,dev\na b,d,test\ne,f,test\n")
+    with pytest.raises(DataError, match="row 2: the query must be in one part; given validation and test"):
+        loaded(tmp_path / "t.csv")
+
+
+def test_evaluation_keeps_scores_and_rankings(folder, tmp_path) -> None:
+    """The means over test queries, an interval, the score of dev; what was done is read again."""
+    evaluator = Evaluator(tmp_path / "out")
+    (score, other) = evaluator.evaluate(["bm25", "hash:20"], [str(folder)])
+    data = loaded(folder)
+    values = measure(rank(load("bm25"), data, data.test), data)
+    assert [score.measures[name] for name in MEASURES] == pytest.approx((100 * values.mean(axis=0)).tolist())
+    assert score.test == pytest.approx(100 * np.mean(score.by_query), abs=1e-3)
+    assert score.validation == pytest.approx(validation_score(load("bm25"), data))
+    assert score.interval[0] < score.test < score.interval[1]
+    assert [one for one in read_scores(tmp_path / "out") if one.model == "bm25"] == [score]
+    (record,) = Evaluator(tmp_path / "out").results(expand(["bm25"]), [find_task(str(folder))])[expand(["bm25"])[0]]
+    assert record.score == score
+    assert len(record.ranking.queries) == 40
+    behind = differences([score, other])
+    assert behind[0].value == 0
+    assert behind[0].interval == (0, 0)
+    assert behind[1].value == pytest.approx(other.test - score.test, abs=1e-3)
+
+
+def test_words_rank_passages_alone_and_answer_nothing_else(folder, tmp_path) -> None:
+    """Models of words are left out where they cannot answer; where none is left it is an error."""
+    scores = raysent.evaluate(
+        ["hash:20", "bm25", "tfidf"], tasks=[str(folder)], output=tmp_path / "out", baselines=False, progress=False
+    )
+    assert scores["model"].tolist() == ["hash:20", "bm25"]
+    with pytest.raises(ConfigError, match="must be a task for bm25, which ranks passages, which needs queries"):
+        raysent.evaluate("bm25", tasks=["docs-library"], output=tmp_path / "out", baselines=False, progress=False)
+    with pytest.raises(ConfigError, match="bm25: cannot encode"):
+        load("bm25").encode(["text"])
+
+
+def test_command_prints_scores_and_what_the_best_is_ahead_by(folder, tmp_path, monkeypatch, capsys) -> None:
+    """A table of measures; as JSON with the value of every query."""
+    command = CommandLine(monkeypatch, capsys)
+    out = f"output={tmp_path / 'out'}"
+    asked = ("--tasks", folder, "--set", out, "--set", "baselines=false")
+    text = command("evaluate", "hash:20", "bm25", *asked).out
+    assert "nDCG@10" in text
+    assert "questions, 20 test queries" in text
+    values = json.loads(command("evaluate", "bm25", *asked, "--json").out)
+    assert len(values["results"][0]["by_query"]) == 20
+
+
+def test_queries_of_dev_are_a_metric_of_trials(folder) -> None:
+    """A fixed sample, with every relevant passage; the test queries are not read."""
+    data = loaded(folder)
+    small = some_passages(data, max_queries=10, max_passages=40)
+    assert len(small.dev) == 10
+    assert len(small.passages) == 40
+    for place in small.dev.tolist():
+        kept = {small.passages[row]: grade for row, grade in small.relevant[place].items()}
+        assert kept == {data.passages[row]: grade for row, grade in data.relevant[place].items()}
+    encoder = load("hash:20")
+    found = Downstream(DownstreamConfig(tasks=[str(folder)])).downstream_metrics(encoder)
+    assert found["downstream"] == pytest.approx(validation_score(encoder, data))
