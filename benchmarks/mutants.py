@@ -23,7 +23,6 @@ FOLDER = ROOT / "build" / "mutants"
 PARTS = ("raysent", "tests", "pyproject.toml", "cluster.yaml", "examples", "papers", "search_spaces")
 # Every mutant of the modules in pyproject.toml, but of record.py those of the table of trials alone.
 SELECTED = (
-    "raysent.ensembles.selection.*",
     "raysent.evaluation.members.*",
     "raysent.sweeps.ranking.*",
     "raysent.sweeps.record.x_write_trials_table__*",

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from raysent.ensembles import CostLimits, label_curve
-from raysent.ensembles.combine import _by_task, _choose, _select_greedily
+from raysent.ensembles import label_curve
+from raysent.ensembles.combine import _by_task
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.members import Member
@@ -156,13 +156,10 @@ def choices(
     yield "a trial that nothing chose", fixed.test, fixed.about["interval"]
     six = dict(list(ranked.items())[:6])
     kept = {"six best, validation": (six, "validation"), "six best, pool": (six, "pool")}
-    kept[f"--top {TOP} --select best"] = (dict(list(ranked.items())[:TOP]), "validation")
-    kept["--max-ms 4"] = (_choose(ranked, CostLimits(4.0))[0], "validation")
+    kept[f"--top {TOP}"] = (dict(list(ranked.items())[:TOP]), "validation")
     for name, (chosen, method) in kept.items():
         test = score_methods(_by_task(chosen)[0], [method])[method].tested
         yield name, test.value, test.interval
-    _, [greedy] = _select_greedily(ranked, TOP, ["validation"])
-    yield f"--top {TOP} --select greedy", greedy["validation"].tested.value, greedy["validation"].tested.interval
     if has_curves:
         curve = label_curve(data, list(six), [Member("tfidf", "tfidf", "tfidf", load_model("tfidf"))], sizes=SIZES)
         models = [one for one in curve.curves.values() if one.kind != "baseline"]

@@ -77,10 +77,7 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     else:
         where = f"on the Ray cluster at {address}, as many at a time as fit"
     base = space.config(space.first_params())
-    combined = f"{space.evaluation.members} of them " if space.evaluation.select == "greedy" else ""
-    after = (
-        f"; then the best {space.evaluation.num_evaluated} are evaluated on {', '.join(tasks)} and {combined}combined"
-    )
+    after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
     ends = {"budget": cost.budget, "deadline": cost.deadline, "time limit of the search": limits.time}
     limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
     free = "" if cost.is_priced else "this machine counts as free"

@@ -310,35 +310,6 @@ def log_opinion_pool(log_probabilities, scores):
     return np.array(rows)
 
 
-def growing_subsets(tasks, weights, costs):
-    """Return subsets of members: each adds to the one before it the member of the highest gain in score for its cost.
-
-    Args:
-        tasks: Per task the members' log-probabilities [members, rows, classes] and a function that scores a pool.
-        weights: Per task the members' weights.
-        costs: One cost for each member; a gain is divided by it, a loss multiplied.
-    """
-
-    def mean_score(members):
-        scores = []
-        for (predictions, score), of_task in zip(tasks, weights, strict=True):
-            total = sum(of_task[member] * np.maximum(predictions[member], -745.0) for member in members)
-            scores.append(score(total - np.logaddexp.reduce(total, axis=1, keepdims=True)))
-        return sum(scores) / len(scores)
-
-    chosen, reached, found = (), 0.0, []
-    while len(chosen) < len(costs):
-        worth = {}
-        for member, cost in enumerate(costs):
-            if member not in chosen:
-                gain = mean_score((*chosen, member)) - reached
-                worth[member] = gain / cost if gain > 0 else gain * cost
-        chosen = (*chosen, max(worth, key=worth.get))
-        reached = mean_score(chosen)
-        found.append(chosen)
-    return found
-
-
 def distillation(student, targets, probabilities=(), *, weights=(), lambda_similarity=1.0, lambda_tasks=1.0):
     """Return the loss of students' vectors [batch, dim], sentence by sentence, without a map.
 

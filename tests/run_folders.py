@@ -11,7 +11,7 @@ from typing import Any
 
 from raysent.analysis.neighbours import Comparison, ModelNeighbours, Neighbour, save_comparison
 from raysent.config import parse_yaml
-from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
+from raysent.ensembles import EnsembleResult, MemberCost
 from raysent.ensembles.label_curves import Curve, LabelCurve, write_curves
 from raysent.ensembles.measures import CalibrationBin, Diversity, MeanScores, TaskScores
 from raysent.ensembles.result import MeanOverTasks, write_result
@@ -124,19 +124,9 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
         found[task] = TaskEnsemble(
             weights={name: 1 / len(members) + generator.gauss(0, 0.02) for name in members},
             fold_weights=((1 / len(members),) * len(members),),
-            is_replaced=False,
             diagnostics={},
-            diversity=Diversity(
-                ambiguity=0.165,
-                error_correlations=tuple(
-                    tuple(1.0 if row == column else 0.2 for column in range(len(members)))
-                    for row in range(len(members))
-                ),
-                contributions={name: 0.1 * place for place, name in enumerate(members)},
-            ),
-            scores={
-                name: TaskScores(**_scores(test, 1.1), num_replaced=0, reliability=bins) for name, test in tests.items()
-            },
+            diversity=Diversity({name: 0.1 * place for place, name in enumerate(members)}),
+            scores={name: TaskScores(**_scores(test, 1.1), reliability=bins) for name, test in tests.items()},
             combination={},
             keys=dict.fromkeys(members, "key"),
             row_hash="rows",
@@ -155,19 +145,7 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
         protocol="fast",
         members=tuple(members),
         best_member=members[0],
-        replaced=(),
         costs=costs,
-        choices=tuple(
-            MemberSubset(
-                encode_ms=100.0 * size**2,
-                num_bytes=size * 2**24,
-                training_s=60.0,
-                members=tuple(members[:size]),
-                score=75.0 + size,
-                fronts=("encode_ms", "num_bytes"),
-            )
-            for size in range(1, len(members) + 1)
-        ),
         tasks=found,
         mean=MeanOverTasks(
             scores={name: MeanScores(**_scores(mean, 0.5)) for name, mean in means.items()},

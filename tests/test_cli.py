@@ -26,7 +26,7 @@ from raysent import live
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
 from raysent.sweeps import trial_folder
-from raysent.sweeps.space import EvaluationConfig, parse_space
+from raysent.sweeps.space import parse_space
 from raysent.training.checkpoint import Heartbeat, LiveProgress, Progress
 from raysent.training.loop import fit
 from raysent.training.outcome import Report
@@ -381,7 +381,6 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
         "model",
         "best",
         "uniform",
-        "guarded",
         "ensemble",
     }
 
@@ -623,10 +622,6 @@ def test_plan_lines_say_what_will_run(place):
     lines = live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])
     assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
     assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
-    greedy = TOY.model_copy(update={"evaluation": EvaluationConfig(select="greedy", members=4)})
-    assert live.plan_lines(greedy, run="runs/toy", address=None, tasks=["MR"])[1].endswith(
-        "; then the best 12 are evaluated on MR and 4 of them combined"
-    )
     assert lines[2] == "no limit on money or time; this machine counts as free"
     size = live.size_line(TOY, facts, address=None)
     assert re.match(

@@ -79,15 +79,15 @@ def test_combination_survives_json(problem, method):
 
 
 @settings(max_examples=30, deadline=None)
-@given(problems(ruled_out=True), st.sampled_from(["validation", "uniform", "best", "greedy", "linear"]))
+@given(problems(ruled_out=True), st.sampled_from(["validation", "uniform", "best", "greedy"]))
 def test_fit_of_one_member_is_that_member(problem, method):
-    """A single member is not changed, except that `pool` and `stack` may calibrate it."""
+    """A single member is not changed, except that `pool` may calibrate it."""
     single = problem[0][:1]
     np.testing.assert_allclose(fit(single, problem[1], method=method).combination(single), single[0], atol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
-@given(problems(), st.sampled_from(["validation", "uniform", "pool", "linear"]))
+@given(problems(), st.sampled_from(["validation", "uniform", "pool"]))
 def test_fit_weighs_equal_members_equally(problem, method):
     """Members with the same predictions get the same weight."""
     single = problem[0][:1]
@@ -95,7 +95,7 @@ def test_fit_weighs_equal_members_equally(problem, method):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problems(), SEEDS, st.sampled_from(["validation", "uniform", "greedy", "linear", "stack", "pool"]))
+@given(problems(), SEEDS, st.sampled_from(["validation", "uniform", "greedy", "pool"]))
 def test_fit_follows_permutations_of_members(problem, seed, method):
     """Members in another order give the same combined predictions."""
     predictions, labels = problem
@@ -105,7 +105,7 @@ def test_fit_follows_permutations_of_members(problem, seed, method):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problems(), SEEDS, st.sampled_from(["validation", "uniform", "best", "greedy", "linear"]))
+@given(problems(), SEEDS, st.sampled_from(["validation", "uniform", "best", "greedy"]))
 def test_fit_ignores_the_order_of_rows(problem, seed, method):
     """Rows in another order give the same weights; the other methods draw folds, so only similar ones."""
     predictions, labels = problem
@@ -192,20 +192,6 @@ def test_linear_pool_is_the_mean_of_probabilities():
     np.testing.assert_allclose(np.exp(linear_pool(predictions, [0.25, 0.75]))[0], np.array([0.725, 0.125]) / 0.85)
 
 
-def test_stack_learns_from_a_member_that_is_always_wrong():
-    """With two classes, a member that is always wrong still determines the right one; no weights can use it."""
-    generator = np.random.default_rng(6)
-    labels = generator.integers(0, 2, 200)
-    wrong = np.log(np.where(np.eye(2)[labels] == 1, 0.1, 0.9))[None]
-    assert (fit(wrong, labels, method="stack").combination(wrong).argmax(axis=1) == labels).all()
-
-
-def test_stack_refuses_more_coefficients_than_it_can_fit():
-    """Many classes are for the pools."""
-    with pytest.raises(ConfigError, match=r"^method stack: must fit members x classes x classes .* use method pool$"):
-        fit(np.full((1, 2, 100), -np.log(100)), np.array([0, 1]), method="stack")
-
-
 def test_fit_of_rated_pairs_weighs_by_correlation():
     """The base rule's scores are Pearson's correlations of the expected rating; a negative one counts as 0."""
     ratings = np.array([0, 1, 2, 3, 4] * 4)
@@ -220,23 +206,10 @@ def test_fit_of_rated_pairs_weighs_by_correlation():
 @settings(max_examples=40, deadline=None)
 @given(problems(), ALL_METHODS)
 def test_cross_fit_is_the_method_itself(problem, method):
-    """Whatever the best member scores, the fit on all rows is the method's own; only `guarded` may be replaced."""
+    """Whatever the best member scores, the fit on all rows is the method's own."""
     predictions, labels = problem
     found = cross_fit(predictions, labels, method=method)
     assert found.fitted.combination.plain() == fit(predictions, labels, method=method).combination.plain()
-    assert method == "guarded" or not found.is_replaced
-
-
-@settings(max_examples=40, deadline=None)
-@given(problems())
-def test_guarded_is_the_base_rule_or_a_better_member(problem):
-    """It is the best member exactly where that has the higher out-of-fold score."""
-    predictions, labels = problem
-    rule, best = (cross_fit(predictions, labels, method=method) for method in ("validation", "best"))
-    is_worse = (rule.held_out.argmax(1) == labels).sum() < (best.held_out.argmax(1) == labels).sum()
-    found = fit(predictions, labels, method="guarded")
-    assert found.diagnostics == {"is_replaced": float(is_worse)}
-    np.testing.assert_array_equal(found.weights, (best if is_worse else rule).fitted.weights)
 
 
 def test_held_out_predictions_come_from_fits_that_did_not_see_the_row():
@@ -246,21 +219,6 @@ def test_held_out_predictions_come_from_fits_that_did_not_see_the_row():
     chosen = fit(useless, noise, method="best").combination(useless)
     out_of_fold = held_out(useless, Targets(noise), method="best")
     assert (chosen.argmax(1) == noise).mean() > (out_of_fold.argmax(1) == noise).mean() + 0.02
-
-
-def test_cross_fit_selects_members_again_on_the_rows_of_each_fit():
-    """The five best of many random members are better than chance on the rows that chose them, and not on others."""
-    noise = np.random.default_rng(8).integers(0, 2, 300)
-    useless = MemberPredictions(drawn(np.random.default_rng(9), rows=300, classes=2, members=30)[0])
-    targets = Targets(noise)
-
-    def select(rows):
-        return np.argsort(-useless.take(rows).member_scores(targets.take(rows)))[:5].tolist()
-
-    found = cross_fit(useless, noise, method="uniform", select=select)
-    assert found.members == select(np.arange(300))
-    np.testing.assert_array_equal(found.predict(useless), found.in_sample)
-    assert (found.in_sample.argmax(1) == noise).mean() > (found.held_out.argmax(1) == noise).mean() + 0.02
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Scores of ensembles: intervals, calibration, diversity, costs and the front of score against cost."""
+"""Scores of ensembles: intervals, calibration, what members add and cost."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -6,28 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from model_folders import write_model
-from reference import calibration_error, growing_subsets
+from reference import calibration_error
 from sklearn.metrics import f1_score
-from test_ensemble_methods import SEEDS, drawn
+from test_ensemble_methods import drawn
 
 from raysent.ensembles import Targets, combine, pool
-from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.measures import NUM_BINS, ambiguity, diversity, error_correlations, measure
+from raysent.ensembles.costs import MemberCost, member_cost, total_cost
+from raysent.ensembles.measures import NUM_BINS, contributions, measure
 from raysent.ensembles.predictions import MemberPredictions
-from raysent.ensembles.selection import (
-    CostLimits,
-    MemberCost,
-    MemberSubset,
-    best_within,
-    find_subsets,
-    member_cost,
-    total_cost,
-)
 from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Resamples
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, folder_name
@@ -100,193 +89,22 @@ def test_resamples_of_rated_pairs_are_correlations():
     assert estimate.value == pytest.approx(100 * np.corrcoef(ratings, scores)[0, 1])
 
 
-@settings(max_examples=30, deadline=None)
-@given(SEEDS, st.integers(1, 4))
-def test_ambiguity_is_what_pooling_gains(seed, members):
-    """The pool's NLL is the weighted mean of its members' minus the ambiguity, whatever the labels."""
-    predictions, labels = drawn(np.random.default_rng(seed), members=members)
-    weights = np.random.default_rng(seed).dirichlet(np.ones(members))
-    mean = weights @ [nll(member, labels) for member in predictions]
-    assert nll(pool(predictions, weights), labels) == pytest.approx(
-        mean - ambiguity(MemberPredictions(predictions), weights)
-    )
-
-
-def test_ambiguity_is_zero_if_members_agree():
-    """It stays finite where a member excludes a class; a member of weight 0 has no effect."""
-    predictions, _ = drawn(np.random.default_rng(5), members=1)
-    assert ambiguity(
-        MemberPredictions(np.concatenate([predictions, predictions])), np.array([0.3, 0.7])
-    ) == pytest.approx(0)
-    certain = np.array([[[0.0, -np.inf]], [[np.log(0.5)] * 2]])
-    assert np.isfinite(ambiguity(MemberPredictions(certain), np.array([0.5, 0.5])))
-    assert ambiguity(MemberPredictions(certain), np.array([0.0, 1.0])) == 0
-
-
-def test_error_correlations_equal_numpy():
-    """Pearson's correlations of errors; NaN for a member without errors."""
-    predictions, labels = drawn(np.random.default_rng(6), members=2, rows=60)
-    perfect = np.log(np.where(np.eye(3)[labels] == 1, 0.9, 0.05))
-    found = error_correlations(MemberPredictions(np.concatenate([predictions, perfect[None]])), Targets(labels))
-    wrong = predictions.argmax(axis=2) != labels
-    np.testing.assert_allclose(found[:2, :2], np.corrcoef(wrong))
-    assert np.isnan(found[2]).all()
-
-
 def test_contributions_are_lost_points():
     """Without the only good member the score falls; without a random one it does not."""
     labels = np.random.default_rng(7).integers(0, 2, 200)
     useless = drawn(np.random.default_rng(8), members=2, rows=200, classes=2)[0]
     good = np.log(np.where(np.eye(2)[labels] == 1, 0.999, 0.001))[None]
-    found = diversity(MemberPredictions(np.concatenate([good, useless])), Targets(labels), method="best", names="abc")
-    assert found.contributions["a"] > 20
-    assert (found.contributions["b"], found.contributions["c"]) == (0, 0)
-    assert diversity(MemberPredictions(good), Targets(labels), method="best", names="a").contributions == {}
+    found = contributions(
+        MemberPredictions(np.concatenate([good, useless])), Targets(labels), method="best", names="abc"
+    )
+    assert found["a"] > 20
+    assert (found["b"], found["c"]) == (0, 0)
+    assert contributions(MemberPredictions(good), Targets(labels), method="best", names="a") == {}
 
 
 def cost(encode_ms, num_bytes, training_s):
     """Return a member's cost."""
     return MemberCost(encode_ms=encode_ms, num_bytes=num_bytes, training_s=training_s)
-
-
-def some_subsets():
-    """Return costs and subsets of a cheap, an expensive and a random member; the expensive one is the best."""
-    generator = np.random.default_rng(9)
-    labels = generator.integers(0, 2, 300)
-    signals = (1.0, 2.0, 0.0)
-    predictions = np.concatenate([drawn(generator, members=1, rows=300, classes=2)[0] for _ in signals])
-    predictions[:, np.arange(300), labels] += np.array(signals)[:, None]
-    predictions -= np.logaddexp.reduce(predictions, axis=2, keepdims=True)
-    costs = {"cheap": cost(1.0, 30, 5.0), "expensive": cost(10.0, 20, None), "random": cost(20.0, 10, 1.0)}
-    return costs, find_subsets([(MemberPredictions(predictions), Targets(labels))], costs)
-
-
-def test_find_subsets_returns_single_members_and_all_together():
-    """Costs add up; the time of training is unknown if one member's is."""
-    costs, found = some_subsets()
-    subsets = {frozenset(one.members): one for one in found}
-    assert {frozenset([name]) for name in costs} | {frozenset(costs)} <= subsets.keys()
-    total = total_cost(list(costs.values()))
-    assert total == cost(31.0, 60, None)
-    assert subsets[frozenset(costs)].model_dump().items() >= total.model_dump().items()
-    assert [one.encode_ms for one in found] == sorted(one.encode_ms for one in found)
-
-
-@pytest.mark.parametrize("attribute", ["encode_ms", "num_bytes"])
-def test_find_subsets_ratings_the_front(attribute):
-    """A subset is on the front exactly if no other scores the same for less, or higher for as much."""
-    _, found = some_subsets()
-    for one in found:
-        mine = (getattr(one, attribute), -one.score)
-        others = [(getattr(other, attribute), -other.score) for other in found]
-        beaten = any(theirs != mine and theirs[0] <= mine[0] and theirs[1] <= mine[1] for theirs in others)
-        assert (attribute in one.fronts) == (not beaten)
-
-
-def test_best_within_keeps_to_the_limits():
-    """The best subset that costs no more; if there is none, the error names the cheapest member."""
-    _, found = some_subsets()
-    assert best_within(found, CostLimits(encode_ms=5.0)).members == ("cheap",)
-    assert best_within(found, CostLimits(encode_ms=10.0, num_bytes=20)).members == ("expensive",)
-    message = r"^max_ms 0.5: at least one member must be within it; 'cheap' has the least, 1; raise it$"
-    with pytest.raises(ConfigError, match=message):
-        best_within(found, CostLimits(encode_ms=0.5))
-    with pytest.raises(ConfigError, match=r"^max_bytes -1: must be at least 0$"):
-        CostLimits(num_bytes=-1)
-
-
-# In these draws the subsets depend on how a loss is weighed by the cost (15 and 20), and on the score of no member (29).
-@pytest.mark.parametrize("seed", [0, 15, 20, 29])
-def test_find_subsets_are_those_of_three_growing_paths(seed):
-    """By score alone, by score per millisecond and per byte, beside every member alone; scored out of fold.
-
-    One task is of classes, some of which a member excludes, the other one of rated pairs.
-    """
-    generator = np.random.default_rng(seed)
-    classes, labels = drawn(generator, members=4, rows=30)
-    classes[1, labels == 0, 1] = -np.inf
-    ratings, levels = drawn(generator, members=4, rows=30, classes=5)
-    targets = [Targets(labels), Targets(levels, levels + 1 + generator.uniform(-0.4, 0.4, 30))]
-    values = [cost(*pair, 1.0) for pair in zip(generator.permutation([1.0, 2.0, 4.0, 8.0]), [3, 0, 5, 40], strict=True)]
-    costs = dict(zip("abcd", values, strict=True))
-    tasks = list(zip([MemberPredictions(classes), MemberPredictions(ratings)], targets, strict=True))
-
-    scored = [(predictions, one.score) for predictions, one in zip((classes, ratings), targets, strict=True)]
-    weights = [np.maximum([score(member) for member in predictions], 0) for predictions, score in scored]
-    weights = [of_task / sum(of_task) for of_task in weights]
-    wanted = {frozenset([member]): (member,) for member in range(4)}
-    milliseconds, sizes = [one.encode_ms for one in values], [max(one.num_bytes, 1e-9) for one in values]
-    for of_members in ([1.0] * 4, milliseconds, sizes):
-        for members in growing_subsets(scored, weights, of_members):
-            wanted.setdefault(frozenset(members), members)
-
-    found = find_subsets(tasks, costs)
-    assert sorted(one.members for one in found) == sorted(
-        tuple("abcd"[member] for member in members) for members in wanted.values()
-    )
-    for one in found:
-        members = ["abcd".index(name) for name in one.members]
-        scores = [task.score(held_out(made.select(members), task, method="validation")) for made, task in tasks]
-        assert one.score == pytest.approx(100 * sum(scores) / 2)
-        total = total_cost([costs[name] for name in one.members])
-        assert (one.encode_ms, one.num_bytes, one.training_s) == (total.encode_ms, total.num_bytes, total.training_s)
-    order = [(one.encode_ms, one.num_bytes, -one.score) for one in found]
-    assert order == sorted(order)
-
-
-def test_find_subsets_divides_no_gain_by_zero():
-    """Members without files cost no bytes; of equal ones the first is added first, and none beats the other."""
-    predictions, labels = drawn(np.random.default_rng(3), members=1)
-    costs = {"a": cost(1.0, 0, 0.0), "b": cost(1.0, 0, 0.0)}
-    found = find_subsets([(MemberPredictions(np.concatenate([predictions] * 2)), Targets(labels))], costs)
-    assert {one.members for one in found} == {("a",), ("b",), ("a", "b")}
-    fronts = {one.members: one.fronts for one in found}
-    assert fronts[("a",)] == fronts[("b",)] == ("encode_ms", "num_bytes")
-    assert fronts[("a", "b")] == ("num_bytes",)
-
-
-def test_find_subsets_puts_the_better_of_equal_cost_first():
-    """And only the better one is on the fronts."""
-    generator = np.random.default_rng(4)
-    good, labels = drawn(generator, members=1, rows=60, signal=4.0)
-    random = drawn(generator, members=1, rows=60, signal=0.0)[0]
-    costs = {"random": cost(1.0, 10, 1.0), "good": cost(1.0, 10, 1.0)}
-    found = find_subsets([(MemberPredictions(np.concatenate([random, good])), Targets(labels))], costs)
-    assert [one.members for one in found[:2]] == [("good",), ("random",)]
-    assert [one.fronts for one in found[:2]] == [("encode_ms", "num_bytes"), ()]
-
-
-def subset(*members, encode_ms=1.0, num_bytes=1, score=50.0):
-    """Return a subset of members."""
-    return MemberSubset(
-        encode_ms=encode_ms, num_bytes=num_bytes, training_s=None, members=members, score=score, fronts=()
-    )
-
-
-def test_best_within_takes_the_first_of_equal_scores():
-    """A limit is reached, not passed; without limits the best of all is taken."""
-    found = [subset("a", encode_ms=2.0), subset("b", encode_ms=3.0), subset("c", encode_ms=4.0, score=60.0)]
-    assert best_within(found, CostLimits(encode_ms=3.0)).members == ("a",)
-    assert best_within(found, CostLimits(encode_ms=4.0)).members == ("c",)
-    assert best_within(found, CostLimits()).members == ("c",)
-    assert best_within([subset("free", encode_ms=0.0, num_bytes=0)], CostLimits(0.0, 0)).members == ("free",)
-
-
-def test_best_within_names_the_cheapest_member_for_each_limit():
-    """Single members alone, since a limit that lets none in lets no larger subset in either."""
-    found = [
-        subset("small", encode_ms=3000.0, num_bytes=200_000),
-        subset("fast", encode_ms=1234.5, num_bytes=300_000),
-        subset("small", "fast", encode_ms=1.0, num_bytes=1),
-    ]
-    message = (
-        r"^max_ms 0.25 max_bytes 5: at least one member must be within it; 'fast' has the least, 1,234.5; "
-        r"'small' has the least, 200,000; raise it$"
-    )
-    with pytest.raises(ConfigError, match=message):
-        best_within(found, CostLimits(encode_ms=0.25, num_bytes=5))
-    with pytest.raises(ConfigError, match=r"^max_ms nan: must be at least 0$"):
-        CostLimits(encode_ms=float("nan"))
 
 
 def timed(seconds, *, num_rows, kind="sentence"):

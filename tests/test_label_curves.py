@@ -76,15 +76,15 @@ def test_validation_of_an_ensemble_is_of_rows_that_its_weights_were_not_fitted_o
     """As a member's: out of fold. On random labels it is not above its members, as in-sample scores would be."""
     data, names = noise(), ["hash:20", "hash:30", "hash:40", "hash:50"]
     scores = LabelScores(data, expand(names), [], sizes=[64])
-    scores.combine("stacked", names, method="stack")
+    scores.combine("pooled", names, method="pool")
     fits = [scores._fitted[name][64] for name in names]
     expected = [
-        (held_out(MemberPredictions([one[place].validation for one in fits]), Targets(labels), method="stack").argmax(1)
+        (held_out(MemberPredictions([one[place].validation for one in fits]), Targets(labels), method="pool").argmax(1)
         == labels).mean()
         for place, labels in enumerate(data.labels[draw] for draw in scores.draws[64])
     ]  # fmt: skip
-    assert scores.validation("stacked") == (pytest.approx(100 * np.mean(expected)),)
-    assert scores.validation("stacked")[0] < max(scores.validation(name)[0] for name in names) + 3
+    assert scores.validation("pooled") == (pytest.approx(100 * np.mean(expected)),)
+    assert scores.validation("pooled")[0] < max(scores.validation(name)[0] for name in names) + 3
 
 
 def test_no_model_of_noise_is_the_best():

@@ -65,7 +65,6 @@ _RETIRED = {
     "--column": "--set corpus.text_field=NAME, or --set column=NAME",
     "--from-scratch": "--set from_scratch=true",
     "--config": "--protocol NAME/CONFIG",
-    "--max-ms": "--set max_ms=X",
     "--hours": "--time",
     "--track": "--set 'track=[TRACKER:TARGET]'",
     "--method": "--set method=NAME",
@@ -80,8 +79,8 @@ _RETIRED = {
     **{
         f"--{name.replace('_', '-')}": f"--set {name}=VALUE"
         for name in (
-            "accept_versions", "batch_size", "bfloat16", "counts", "device", "dim", "join_vectors", "keep_cluster",
-            "lowercase", "max_bytes", "max_sentences", "num_sentences", "precision", "processes",
+            "accept_versions", "batch_size", "bfloat16", "counts", "device", "dim", "keep_cluster",
+            "lowercase", "max_sentences", "num_sentences", "precision", "processes",
             "remove_component", "select", "usd_per_hour", "workers",
         )
     },

@@ -27,7 +27,7 @@ from raysent.cli.options import (
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
-    from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
+    from raysent.ensembles import EnsembleResult, LabelCurve
     from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
     from raysent.report import Block
 
@@ -158,7 +158,7 @@ def ensemble(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="validation, uniform, best, guarded, pool, greedy, linear, stack; or all, which keeps the best.",
+            help="validation, uniform, best, pool, greedy; or all, which keeps the best.",
         ),
     ] = "validation",
     top: Annotated[
@@ -170,10 +170,8 @@ def ensemble(
     """Combine models into an ensemble.
 
     Combines the members' log-probabilities on each task, and prints cross-validated scores of the ensemble, of the best
-    member and of equal weights, and which sets of members are worth their cost. The ensemble's folder is a model: it
-    encodes and predicts. --set takes select=greedy, for --top members of which each adds most to those before;
-    max_ms=X, the most milliseconds to encode 1,000 sentences, and max_bytes=N, both of all members; join_vectors=true,
-    for a probe on all members' vectors, joined and averaged; protocol=NAME and baselines=false as for evaluate.
+    member and of equal weights. The ensemble's folder is a model: it encodes and predicts. --set takes protocol=NAME
+    and baselines=false as for evaluate.
     """
     made = raysent.ensemble(
         models,
@@ -190,7 +188,6 @@ def ensemble(
         return
     print_ensemble(made.result)
     _print_methods(made.result)
-    _print_costs(made.result)
     results.print(f"ensemble: {made.folder}", soft_wrap=True)
 
 
@@ -444,12 +441,6 @@ def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
         messages.print(remark, soft_wrap=True)
     for name, points in result.below_start().items():
         messages.print(f"warning: {name} scores {points:.2f} points below itself before training", soft_wrap=True)
-    if result.replaced:
-        messages.print(
-            f"{', '.join(result.replaced)}: {result.method} has a lower cross-validated score than the best member, "
-            "which replaces it there",
-            soft_wrap=True,
-        )
 
 
 def _title(name: str, result: EnsembleResult) -> str:
@@ -479,43 +470,15 @@ def _print_methods(result: EnsembleResult) -> None:
                 f"{measures['nll'].value:.3f}",
                 f"{measures['brier'].value:.3f}",
                 f"{measures['ece'].value:.1f}",
-                _replaced(name, result),
             )
         )
-    headings = ["mean over tasks", "cross-fitted", "optimism", "test", "NLL", "Brier", "ECE %", "best member instead"]
+    headings = ["mean over tasks", "cross-fitted", "optimism", "test", "NLL", "Brier", "ECE %"]
     results.print()
     print_table(headings, rows)
 
 
 def _with_interval(value: float, interval: Sequence[float]) -> str:
     return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
-
-
-def _replaced(name: str, result: EnsembleResult) -> str:
-    """Return in how many of all tasks' folds the best member replaces a method."""
-    tasks = result.tasks.values()
-    return f"{sum(task.scores[name].num_replaced for task in tasks)} of {sum(len(task.fold_weights) for task in tasks)}"
-
-
-def _print_costs(result: EnsembleResult) -> None:
-    """Print the subsets of members on the front of score against cost."""
-    from raysent.ensembles import total_cost
-
-    rows = [_cost_row(subset) for subset in result.choices if subset.fronts]
-    rows.append((f"all {len(result.members)}", *_cost(total_cost(list(result.costs.values()))), DASH, ""))
-    results.print()
-    print_table(["members", "ms / 1,000", "MiB", "training s", "base rule, cross-fitted", "least for its"], rows)
-
-
-def _cost_row(subset: MemberSubset) -> tuple[str, ...]:
-    fronts = {"encode_ms": "time", "num_bytes": "size"}
-    best_for = ", ".join(fronts[front] for front in subset.fronts)
-    return " + ".join(subset.members), *_cost(subset), f"{subset.score:.2f}", best_for
-
-
-def _cost(cost: MemberCost) -> tuple[str, str, str]:
-    training = DASH if cost.training_s is None else f"{cost.training_s:,.0f}"
-    return f"{cost.encode_ms:,.1f}", f"{cost.num_bytes / 2**20:,.1f}", training
 
 
 def _print_block(block: Block) -> None:

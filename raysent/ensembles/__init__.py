@@ -5,8 +5,8 @@ each member alone, and saves `ensemble.json`. `load_ensemble` reads it back as a
 
 The base rule: on each task every member has its own probe, its weight is its validation score over the sum of all
 members' scores, and the ensemble averages log-probabilities with these weights. Other methods are files in `methods/`.
-Every method's score is cross-validated and stands beside those of the base rule, of equal weights, of the best single
-member, and of `guarded`, the base rule unless the best member scores higher. A row follows its rule and no other.
+Every method's score is cross-validated and stands beside those of the base rule, of equal weights, and of the best
+single member. A row follows its rule and no other.
 
 predictions.py      members' log-probabilities and their targets
 pools.py            pools and regressions: [members, rows, classes] -> [rows, classes]
@@ -15,8 +15,7 @@ cross_fitting.py    out-of-fold predictions
 calibration.py      temperatures, and thresholds below which a row stays unanswered
 measures.py         scores with intervals, calibration, diversity
 task_ensemble.py    members' records of one task -> the ensemble on it
-selection.py        which models are members: by cost and score, or by what each adds to the others
-representations.py  probes on members' joined vectors
+costs.py            what members cost
 combine.py          all of it, for models on several tasks
 best.py             the one model to take on a task, chosen among everything that was scored
 answer.py           what it is worth, and what simpler things give, in sentences
@@ -32,7 +31,8 @@ from __future__ import annotations
 
 from raysent.ensembles.answer import Answer, Candidate, answer_lines, answer_values, commands
 from raysent.ensembles.best import Prefer, choose, read_answers, save_best, save_encoder
-from raysent.ensembles.combine import ALL, Selection, combine, default_folder
+from raysent.ensembles.combine import ALL, combine, default_folder
+from raysent.ensembles.costs import MemberCost, total_cost
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
 from raysent.ensembles.front import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
@@ -48,7 +48,6 @@ from raysent.ensembles.methods import ENSEMBLE, METHODS, EnsembleMethod, FittedM
 from raysent.ensembles.pools import Combination, linear_pool, pool
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.ensembles.result import EnsembleResult, read_result
-from raysent.ensembles.selection import CostLimits, MemberCost, MemberSubset, total_cost
 from raysent.evaluation.targets import Targets
 
 __all__ = [
@@ -59,7 +58,6 @@ __all__ = [
     "Answer",
     "Candidate",
     "Combination",
-    "CostLimits",
     "CrossFitted",
     "Ensemble",
     "EnsembleMethod",
@@ -70,9 +68,7 @@ __all__ = [
     "LabelCurve",
     "MemberCost",
     "MemberPredictions",
-    "MemberSubset",
     "Prefer",
-    "Selection",
     "Targets",
     "answer_lines",
     "answer_values",

@@ -5,33 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
+from raysent.ensembles.costs import (
+    MemberCost,
+    member_cost,
+)
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.measures import TaskScores, mean_scores
 from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method
-from raysent.ensembles.representations import score_joined_vectors
 from raysent.ensembles.result import EnsembleResult, MeanOverTasks, write_result
-from raysent.ensembles.selection import (
-    CostLimits,
-    GreedySelection,
-    MemberCost,
-    MemberSubset,
-    best_within,
-    find_subsets,
-    member_cost,
-)
 from raysent.ensembles.task_ensemble import (
     BASELINES,
-    check_compatible,
     score_methods,
     score_model,
     task_ensemble,
-    validation_predictions,
 )
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
@@ -48,8 +38,6 @@ from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, 
 
 # In place of a method's name: score every method and keep the one of the best cross-validated score.
 ALL = "all"
-# How members are chosen among more models.
-Selection = Literal["best", "greedy"]
 RUNS = Path("runs")
 
 # Members, best first, and their records [tasks].
@@ -64,9 +52,6 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     data_dir: Path | None = None,
     method: str = "validation",
     top: int | None = None,
-    select: Selection = "best",
-    limits: CostLimits | None = None,
-    joins_vectors: bool = False,
     baselines: bool = False,
     protocol: str = "fast",
     load: Load = load_model,
@@ -82,11 +67,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         tasks: Tasks or their names; by default as for `Evaluator.records`.
         data_dir: Folder in SentEval's layout.
         method: A name in `METHODS`; or `all` to score every method and keep the one of the best cross-validated score.
-        top: The number of members to keep; all by default.
-        select: Which ones: `best` by mean validation score over tasks, or `greedy` by what each adds to the others; see
-            `GreedySelection`. Scores of the ensemble cover a greedy selection.
-        limits: The most that all members together may cost; keeps the best subset within.
-        joins_vectors: Whether to also score probes on members' joined vectors.
+        top: The number of members to keep, by mean validation score over tasks; all by default.
         baselines: Whether to also score the baselines of the members; see `baselines_of`.
         protocol: The evaluation protocol.
         load: Path -> encoder.
@@ -94,17 +75,12 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         map_jobs: As for `Evaluator`.
 
     Raises:
-        ConfigError: If the method, a task, `top`, a limit or the folder is invalid, or a model cannot be saved.
+        ConfigError: If the method, a task, `top` or the folder is invalid, or a model cannot be saved.
         ArtifactError: If members cannot be combined.
     """
     check_method(method, others=[ALL])
     if top is not None and top < 1:
         raise ConfigError(f"top {top}: must be at least 1")
-    if select not in get_args(Selection):
-        raise ConfigError(f"select {select}: must be {' or '.join(get_args(Selection))}")
-    if select == "greedy" and (top is None or (limits is not None and limits.given)):
-        given = "no top" if top is None else "a limit on cost"
-        raise ConfigError(f"select greedy: must be used with top and without limits on cost; given {given}")
     check_folder(output)
     members = [_saved(member, output) for member in expand(models)]
     evaluator = Evaluator(
@@ -120,26 +96,19 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
     ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1])))
-    if method == ALL or (limits and limits.given) or (select == "best" and top is not None and top < len(ranked)):
-        _check_choice(_by_task(ranked))
-    methods = list(METHODS) if method == ALL else [method, *BASELINES]
-    selected: Members = ranked
-    scores: list[dict[str, TaskScores]] | None = None
-    if select == "greedy" and top is not None and top < len(ranked):
-        selected, scores = _select_greedily(ranked, top, methods)
-    chosen, costs, subsets = _choose(dict(list(selected.items())[:top]), limits or CostLimits())
+    chosen: Members = dict(list(ranked.items())[:top])
+    of_tasks = _by_task(chosen)
+    if method == ALL or len(chosen) < len(ranked):
+        _check_choice(of_tasks)
+    scores = [score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES]) for of_task in of_tasks]
     others = evaluator.records(baselines_of(list(chosen), protocol=protocol) if baselines else [], tasks)
-    joined = score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {}
-    scores = scores or [score_methods(of_task, methods) for of_task in _by_task(chosen)]
     result = ensemble_result(
         output,
         chosen,
         others=others,
         scores=scores,
-        joined=joined,
         method=_best_method(scores) if method == ALL else method,
-        costs=costs,
-        subsets=subsets,
+        costs={member.name: member_cost(member, records) for member, records in chosen.items()},
     )
     write_result(output, result)
     return result
@@ -203,7 +172,7 @@ def _check_choice(records: Sequence[Sequence[Record]]) -> None:
         if len(first.folds) > 1:
             raise ConfigError(
                 f"protocol {first.protocol}: {first.task} has no test rows under it, so nothing can be chosen by "
-                "other rows; use protocol fast, or leave out top, max_ms, max_bytes and method all"
+                "other rows; use protocol fast, or leave out top and method all"
             )
 
 
@@ -214,36 +183,6 @@ def _mean_validation(records: Sequence[Record]) -> float:
 def _by_task(members: Members) -> list[list[Record]]:
     """Return the members' records [tasks][members]."""
     return [list(of_task) for of_task in zip(*members.values(), strict=True)]
-
-
-def _choose(members: Members, limits: CostLimits) -> tuple[Members, dict[str, MemberCost], tuple[MemberSubset, ...]]:
-    for of_task in _by_task(members):
-        check_compatible(of_task)
-    costs, subsets = _costs_and_subsets(members)
-    if limits.given:
-        kept = best_within(subsets, limits).members
-        members = {member: records for member, records in members.items() if member.name in kept}
-        costs, subsets = _costs_and_subsets(members)
-    return members, costs, subsets
-
-
-def _costs_and_subsets(members: Members) -> tuple[dict[str, MemberCost], tuple[MemberSubset, ...]]:
-    costs = {member.name: member_cost(member, records) for member, records in members.items()}
-    return costs, find_subsets([validation_predictions(of_task) for of_task in _by_task(members)], costs)
-
-
-def _select_greedily(
-    members: Members, size: int, methods: Sequence[str]
-) -> tuple[Members, list[dict[str, TaskScores]]]:
-    """Return the members that are selected, and scores [tasks] of methods that cover the selection."""
-    records = _by_task(members)
-    for of_task in records:
-        check_compatible(of_task)
-    selection = GreedySelection(records, size=size)
-    scores = [
-        score_methods(of_task, methods, select=partial(selection.within, task)) for task, of_task in enumerate(records)
-    ]
-    return {one: members[one] for place, one in enumerate(members) if place in selection.members}, scores
 
 
 def _best_method(scores: Sequence[Mapping[str, TaskScores]]) -> str:
@@ -258,8 +197,6 @@ def ensemble_result(
     costs: dict[str, MemberCost],
     others: Members | None = None,
     scores: Sequence[Mapping[str, TaskScores]] | None = None,
-    joined: Mapping[str, Sequence[TaskScores]] | None = None,
-    subsets: tuple[MemberSubset, ...] = (),
 ) -> EnsembleResult:
     """Return the ensemble on each task and over all.
 
@@ -270,18 +207,16 @@ def ensemble_result(
         costs: Member -> its cost.
         others: The baselines.
         scores: Of methods on each task [tasks], where they are known.
-        joined: Scores on each task of probes on joined vectors, by name.
-        subsets: Subsets of the members.
     """
     names, by_task = [member.name for member in members], _by_task(members)
-    others, joined, scores = others or {}, joined or {}, scores or [{} for _ in by_task]
+    others, scores = others or {}, scores or [{} for _ in by_task]
     baselines = {one.name: [score_model(record) for record in found] for one, found in others.items()}
     tasks = {
         of_task[0].task: task_ensemble(
             of_task,
             method=method,
             names=names,
-            scores={**scores[place], **{name: found[place] for name, found in joined.items()}},
+            scores=scores[place],
             others={name: found[place] for name, found in baselines.items()},
         )
         for place, of_task in enumerate(by_task)
@@ -295,9 +230,7 @@ def ensemble_result(
         members=tuple(names),
         best_member=names[0],
         baselines=tuple(baselines),
-        replaced=tuple(name for name, task in tasks.items() if task.is_replaced),
         costs=costs,
-        choices=subsets,
         tasks=tasks,
         mean=MeanOverTasks(
             scores={name: mean_scores(found) for name, found in of_all.items()},

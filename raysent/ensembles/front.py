@@ -14,9 +14,9 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
+from raysent.ensembles.costs import member_cost, total_cost
 from raysent.ensembles.methods import ENSEMBLE
 from raysent.ensembles.result import EnsembleResult
-from raysent.ensembles.selection import member_cost, total_cost
 from raysent.ensembles.task_ensemble import score_methods, score_model
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Interval, mean_estimate

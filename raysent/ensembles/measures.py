@@ -1,16 +1,10 @@
-"""What predictions score besides: calibration and other measures with bootstrap intervals, and how members differ.
+"""What predictions score besides: calibration and other measures with bootstrap intervals, and what each member adds.
 
-Measures: accuracy, NLL, Brier score and calibration error. Diversity: ambiguity, which needs no labels, correlations
-between members' errors, and the contribution of each member.
-
-Source: Brier, 1950; Nguyen and O'Connor, 2015 (calibration error over bins of equal mass); Heskes, 1998, equation 6:
-the NLL of a logarithmic pool is the weighted mean of its members' NLL minus the ambiguity, the weighted mean of the
-divergences KL(pool || member).
+Source: Brier, 1950; Nguyen and O'Connor, 2015 (calibration error over bins of equal mass).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
@@ -19,8 +13,7 @@ import numpy as np
 import pydantic
 
 from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.methods import fit
-from raysent.ensembles.pools import LOG_ZERO, checked_weights, pool
+from raysent.ensembles.pools import LOG_ZERO
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.bootstrap import BootstrapEstimate, Interval, Resamples, mean_estimate
 from raysent.evaluation.targets import Float64, Int64, Targets
@@ -78,11 +71,9 @@ class TaskScores(MeanScores):
     """The same on one task.
 
     Attributes:
-        num_replaced: Outer folds in which method `guarded` is the best member; 0 for any other method.
         reliability: Bins of the calibration error, by rising confidence.
     """
 
-    num_replaced: int
     reliability: tuple[CalibrationBin, ...]
 
 
@@ -150,71 +141,25 @@ class Diversity:
     """How the members of an ensemble differ on a task.
 
     Attributes:
-        ambiguity: Nats per row by which the pool is better than the mean of its members, at least 0; None if infinite,
-            as a member excludes a class that the pool does not.
-        error_correlations: Between members' errors [members][members]; None if one of the two members makes no errors,
-            or only errors.
         contributions: Member -> points of the cross-validated score that are lost without it; empty for one member.
     """
 
-    ambiguity: float | None
-    error_correlations: tuple[tuple[float | None, ...], ...]
     contributions: Mapping[str, float]
 
 
-def diversity(predictions: MemberPredictions, targets: Targets, *, method: str, names: Sequence[str]) -> Diversity:
-    """Return how members differ on labelled rows that trained no member's probe; `names` are the members'."""
-    weights = fit(predictions, targets, method=method).weights
-    lost = contributions(predictions, targets, method=method).tolist()
-    return Diversity(
-        _finite(ambiguity(predictions, weights)),
-        tuple(tuple(map(_finite, row)) for row in error_correlations(predictions, targets).tolist()),
-        dict(zip(names, lost, strict=True)) if lost else {},
-    )
+def contributions(
+    predictions: MemberPredictions, targets: Targets, *, method: str, names: Sequence[str]
+) -> dict[str, float]:
+    """Return the points of the cross-validated score, in percent, that the method loses without each member.
 
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def ambiguity(predictions: MemberPredictions, weights: Float64) -> float:
-    """Return the mean over rows of sum over members of w_m KL(pool || member).
-
-    Args:
-        predictions: Members' log-probabilities; the rows need no labels.
-        weights: [members], with sum 1.
+    Empty for one member; `names` are the members'. The rows trained no member's probe.
     """
-    weights = checked_weights(weights, predictions)
-    pooled = pool(predictions, weights)
-    probabilities = np.exp(pooled)
-    total = 0.0
-    for member, weight in zip(predictions.members(), weights, strict=True):
-        if weight > 0:
-            # A class that the pool excludes adds nothing, whatever the member predicts.
-            gap = np.subtract(pooled, member, out=np.zeros_like(pooled), where=probabilities > 0)
-            total += weight * float((probabilities * gap).sum(axis=1).mean())
-    return total
-
-
-def error_correlations(predictions: MemberPredictions, targets: Targets) -> Float64:
-    """Return the correlations between members' errors on labelled rows, float64 [members, members]."""
-    wrong = np.stack([member.argmax(axis=1) != targets.labels for member in predictions.members()]).astype(np.float64)
-    centred = wrong - wrong.mean(axis=1, keepdims=True)
-    lengths = np.sqrt((centred**2).sum(axis=1))
-    products = np.outer(lengths, lengths)
-    unknown = np.full_like(products, np.nan)
-    correlations: Float64 = np.divide(centred @ centred.T, products, out=unknown, where=products > 0)
-    return correlations
-
-
-def contributions(predictions: MemberPredictions, targets: Targets, *, method: str) -> Float64:
-    """Return the points of the cross-validated score, in percent, that the method loses without each member."""
     members = range(predictions.shape[0])
     if len(members) == 1:
-        return np.empty(0)
+        return {}
     whole = targets.score(held_out(predictions, targets, method=method))
     without = [
         targets.score(held_out(predictions.select([m for m in members if m != left_out]), targets, method=method))
         for left_out in members
     ]
-    return 100 * (whole - np.array(without))
+    return {name: 100 * (whole - score) for name, score in zip(names, without, strict=True)}

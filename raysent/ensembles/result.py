@@ -11,9 +11,9 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.ensembles.answer import Answer
+from raysent.ensembles.costs import MemberCost
 from raysent.ensembles.measures import MeanScores
 from raysent.ensembles.methods import BY_LOG_LOSS
-from raysent.ensembles.selection import MemberCost, MemberSubset
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import below_start
@@ -49,13 +49,14 @@ class EnsembleResult(StrictModel):
         members: Names, by falling mean validation score.
         best_member: The first of them.
         baselines: Names of the baselines that were evaluated beside the members.
-        replaced: Tasks on which the best member predicts new sentences; empty unless the method is `guarded`.
         costs: Member -> its cost.
-        choices: Subsets of the members, with costs and scores, by rising time to encode.
         tasks: Task -> the ensemble on it.
         mean: Over all tasks.
         answer: Of the model to take on a task: how it was chosen.
     """
+
+    # Earlier versions wrote more.
+    model_config = pydantic.ConfigDict(extra="ignore")
 
     kind: Literal["raysent ensemble"] = KIND
     paths: dict[str, str]
@@ -65,9 +66,7 @@ class EnsembleResult(StrictModel):
     members: tuple[str, ...]
     best_member: str
     baselines: tuple[str, ...] = ()
-    replaced: tuple[str, ...]
     costs: dict[str, MemberCost]
-    choices: tuple[MemberSubset, ...]
     tasks: dict[str, TaskEnsemble]
     mean: MeanOverTasks
     answer: Answer | None = None

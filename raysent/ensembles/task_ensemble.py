@@ -5,15 +5,15 @@ Members can be combined only if their log-probabilities mean the same: same task
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from raysent.ensembles.calibration import Calibration, calibrate, calibrated_reliability
-from raysent.ensembles.cross_fitting import CrossFitted, Select, cross_fit, held_out
-from raysent.ensembles.measures import Diversity, TaskScores, diversity, measure
+from raysent.ensembles.cross_fitting import CrossFitted, cross_fit, held_out
+from raysent.ensembles.measures import Diversity, TaskScores, contributions, measure
 from raysent.ensembles.methods import ENSEMBLE
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError
@@ -24,7 +24,7 @@ from raysent.evaluation.targets import Int64, Targets
 from raysent.evaluation.task import Metric
 
 # Methods that are scored beside every other one: the base rule as published first.
-BASELINES = ("validation", "uniform", "best", "guarded")
+BASELINES = ("validation", "uniform", "best")
 # Attributes that must be equal, in the order of checking, and their names in messages.
 _EQUAL = {
     "task": "task",
@@ -43,11 +43,9 @@ class TaskEnsemble:
     Attributes:
         weights: Member -> how much it counts for new sentences; the sum is 1.
         fold_weights: The same in every outer fold [folds][members].
-        is_replaced: Whether the best member predicts new sentences; only method `guarded` replaces its rule.
         diagnostics: What the method reports about its fit.
         diversity: How the members differ.
-        scores: Of the ensemble (`ENSEMBLE`), of other methods, of probes on joined vectors, of each member alone, and
-            of each baseline.
+        scores: Of the ensemble (`ENSEMBLE`), of other methods, of each member alone, and of each baseline.
         combination: What predicts new sentences, fitted on every row with a validation prediction; see
             `read_combination`.
         keys: Member -> key of the record that it was fitted on.
@@ -59,7 +57,6 @@ class TaskEnsemble:
 
     weights: Mapping[str, float]
     fold_weights: tuple[tuple[float, ...], ...]
-    is_replaced: bool
     diagnostics: Mapping[str, float]
     diversity: Diversity
     scores: Mapping[str, TaskScores]
@@ -102,9 +99,8 @@ def task_ensemble(
     return TaskEnsemble(
         weights=dict(zip(names, final.fitted.weights.tolist(), strict=True)),
         fold_weights=tuple(tuple(fold.fitted.weights.tolist()) for fold in folds),
-        is_replaced=final.is_replaced,
         diagnostics=dict(final.fitted.diagnostics),
-        diversity=diversity(predictions, targets, method=method, names=names),
+        diversity=Diversity(contributions(predictions, targets, method=method, names=names)),
         scores={
             ENSEMBLE: known.pop(method),
             **known,
@@ -128,9 +124,7 @@ def calibration_of(records: Sequence[Record], *, method: str) -> Calibration | N
     return None if targets.is_scored else calibrate(held_out(predictions, targets, method=method), targets)
 
 
-def score_methods(
-    records: Sequence[Record], methods: Sequence[str], *, select: Callable[[int], Select] | None = None
-) -> dict[str, TaskScores]:
+def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str, TaskScores]:
     """Return the scores of each method on one task.
 
     In every outer fold, a method is fitted on the fold's validation rows and then scored on its test rows.
@@ -138,7 +132,6 @@ def score_methods(
     Args:
         records: The members' records of the task, in the members' order.
         methods: Names in `METHODS`.
-        select: Place of an outer fold -> what selects members in it; None for all members.
 
     Raises:
         ArtifactError: If the records cannot be combined.
@@ -146,7 +139,7 @@ def score_methods(
     """
     check_compatible(records)
     distinct = dict.fromkeys(methods)
-    return {method: score_folds(records, fitted_folds(records, method=method, select=select)) for method in distinct}
+    return {method: score_folds(records, fitted_folds(records, method=method)) for method in distinct}
 
 
 def score_model(record: Record) -> TaskScores:
@@ -154,14 +147,9 @@ def score_model(record: Record) -> TaskScores:
     return score_folds([record], fitted_folds([record], method="uniform"))
 
 
-def fitted_folds(
-    records: Sequence[Record], *, method: str, select: Callable[[int], Select] | None = None
-) -> list[CrossFitted]:
-    """Return a method's fit on the validation rows of every outer fold; `select` as for `score_methods`."""
-    return [
-        cross_fit(*fold_predictions(records, fold), method=method, select=None if select is None else select(fold))
-        for fold in range(len(records[0].folds))
-    ]
+def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:
+    """Return a method's fit on the validation rows of every outer fold."""
+    return [cross_fit(*fold_predictions(records, fold), method=method) for fold in range(len(records[0].folds))]
 
 
 def fold_predictions(records: Sequence[Record], fold: int) -> tuple[MemberPredictions, Targets]:
@@ -213,7 +201,6 @@ def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> Tas
         interval=test.interval,
         measures=measures,
         draws=test.draws,
-        num_replaced=sum(found.is_replaced for found in fitted),
         reliability=bins,
     )
 

@@ -15,10 +15,8 @@ import torch
 
 from raysent.ensembles import (
     DEFAULT_SIZES,
-    CostLimits,
     Ensemble,
     LabelCurve,
-    Selection,
     label_curve,
     load_ensemble,
     parse_sizes,
@@ -196,10 +194,6 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     method: str = "validation",
     output: str | Path | None = None,
     top: int | None = None,
-    select: Selection = "best",
-    max_ms: float | None = None,
-    max_bytes: int | None = None,
-    join_vectors: bool = False,
     baselines: bool | None = None,
     protocol: str = "fast",
     config: str | None = None,
@@ -214,16 +208,10 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             in `data`, or the embedded ones.
         data: Folder of task files in SentEval's layout.
         method: ``validation`` (weights are the members' validation scores), ``uniform``, ``best``, ``pool``,
-            ``greedy``, ``linear``, ``stack``; or ``all``, which keeps the method of the best cross-validated score.
+            ``greedy``; or ``all``, which keeps the method of the best cross-validated score.
         output: The ensemble's folder; ``runs/ensemble-DATE`` by default.
-        top: Keep this number of members.
-        select: Which ones: ``best`` by validation, or ``greedy``: each the one that adds most to those before it. The
-            ensemble's scores cover the selection.
-        max_ms: Most milliseconds that all members may take to encode 1,000 sentences.
-        max_bytes: Most bytes of all members' files.
-        join_vectors: Whether to also score a probe on the members' joined vectors.
-        baselines: Whether to also score what the best member should beat, and what training and combining gain over
-            it; by default as for `evaluate`.
+        top: Keep this number of members, the best on validation.
+        baselines: Whether to also score what the best member should beat; by default as for `evaluate`.
         protocol: As for `evaluate`.
         config: As for `evaluate`.
         trust_remote_code: As for `evaluate`.
@@ -253,9 +241,6 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             data_dir=data_dir,
             method=method,
             top=top,
-            select=select,
-            limits=CostLimits(max_ms, max_bytes),
-            joins_vectors=join_vectors,
             baselines=protocol.partition("/")[0] == "fast" if baselines is None else baselines,
             protocol=protocol_name(protocol, config),
             progress=bar,

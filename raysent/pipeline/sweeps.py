@@ -411,7 +411,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     options = ended.recorded.record.evaluation or {}
     evaluation = ended.space.evaluation
     data = None if options.get("data") is None else Path(options["data"])
-    trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.num_evaluated)
+    trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.members)
     members = [trial_folder(ended.folder, trial.number) for trial in trials]
     result, stopped = None, ""
     if members and options.get("tasks") != []:
@@ -429,8 +429,6 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     tasks=options.get("tasks"),
                     data_dir=data,
                     baselines=evaluation.baselines,
-                    top=evaluation.members if evaluation.select == "greedy" else None,
-                    select=evaluation.select,
                     progress=on_progress,
                     map_jobs=_map_of(machines),
                 )

@@ -48,7 +48,7 @@ class EnsembleMethod(Protocol):
 # The name of the method that makes the ensemble, among the names of other methods and of members.
 ENSEMBLE = "ensemble"
 # Methods whose parameters minimise the log loss, whatever metric the task is scored by.
-BY_LOG_LOSS = ("pool", "greedy", "stack")
+BY_LOG_LOSS = ("pool", "greedy")
 # Fewer rows than this fit the weights of `pool` worse than those of `greedy`.
 MIN_POOL_ROWS = 300
 

@@ -1,4 +1,4 @@
-"""Arithmetic means of members' probabilities: weighted by greedy selection, or by validation score.
+"""Arithmetic means of members' probabilities, weighted by greedy selection.
 
 Greedy selection adds members with replacement, each time the one that lowers the pool's NLL most. The NLL needs only
 the probability that each member gives the right class, [members, rows]. Three guards against overfitting:
@@ -9,8 +9,6 @@ the probability that each member gives the right class, [members, rows]. Three g
 
 Source: Caruana, Niculescu-Mizil, Crew and Ksikes, 2004, sections 2.1 to 2.3.
 Differs: they optimise any measure; this one always uses the NLL, which has no ties.
-
-`linear` differs from the base rule in the mean alone, so comparing the two shows what the geometric mean adds.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.pools import LinearPool, normalized_weights
+from raysent.ensembles.pools import LinearPool
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Float64, Targets
 
@@ -43,12 +41,7 @@ def greedy(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool
     return LinearPool(weights / weights.sum()), {"num_bags": float(len(sizes)), "mean_size": float(np.mean(sizes))}
 
 
-def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool, Diagnostics]:
-    """Weights proportional to validation scores."""
-    return LinearPool(normalized_weights(predictions.member_scores(targets))), {}
-
-
-METHODS = {"greedy": greedy, "linear": weigh_by_score}
+METHODS = {"greedy": greedy}
 
 
 def bags(members: int) -> list[np.ndarray]:

@@ -202,20 +202,12 @@ def _bins(title: str, bins: Sequence[CalibrationBin], color: str) -> Any:
 
 
 def members(run: Run) -> Section | None:
-    """Return what members cost and add, and correlations of their errors."""
+    """Return what members cost and add."""
     ensemble = run.ensemble
     if ensemble is None:
         return None
-    gain = _mean([found.diversity.ambiguity for found in ensemble.tasks.values()])
-    lead = (
-        f"The members differ, so the NLL of the ensemble is {fixed(gain, 3)} nats lower than the weighted mean of "
-        "theirs (the ambiguity, which needs no labels). A member adds more the less its errors correlate with those of "
-        "the others."
-    )
-    blocks: list[Block] = [_members(run, ensemble)]
-    if len(ensemble.members) > 1:
-        blocks.append(_correlations(run, ensemble))
-    return Section("members", "What members cost and add", lead, blocks)
+    lead = "A member that adds nothing and costs much can be left out."
+    return Section("members", "What members cost and add", lead, [_members(run, ensemble)])
 
 
 def _members(run: Run, ensemble: EnsembleResult) -> Table:
@@ -249,20 +241,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _correlations(run: Run, ensemble: EnsembleResult) -> Table:
-    places = range(len(ensemble.members))
-    tables = [found.diversity.error_correlations for found in ensemble.tasks.values()]
-    titles = [run.title(name) for name in ensemble.members]
-    rows = []
-    for row in places:
-        means = [_mean([table[row][column] for table in tables]) for column in places]
-        bars = [None if mean is None or column == row else max(mean, 0.0) for column, mean in enumerate(means)]
-        cells = [Cell(fixed(mean), mean, share=bar) for mean, bar in zip(means, bars, strict=True)]
-        rows.append([Cell(titles[row]), *cells])
-    columns = [Column("errors of"), *(Column(title, "number") for title in titles)]
-    return Table(columns, rows, caption="correlation of the members' errors on validation rows, mean over tasks")
 
 
 def against_time(run: Run) -> Section | None:

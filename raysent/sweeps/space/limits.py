@@ -151,10 +151,6 @@ class PublishedModel(StrictModel):
     model: str
 
 
-# Trials that are evaluated for each member that is selected greedily.
-_CANDIDATES_PER_MEMBER = 3
-
-
 class EvaluationConfig(StrictModel):
     """What is evaluated when all trials have ended.
 
@@ -162,8 +158,6 @@ class EvaluationConfig(StrictModel):
         tasks: Names of downstream tasks; None for every task whose files are present, or the embedded ones; an empty
             list for none.
         members: How many of the best trials are evaluated and may join the ensemble.
-        select: Which trials join: the `best`, or `greedy`: three times as many are evaluated, and the members are those
-            that add most to each other on validation rows.
         stratify_by: A searched name: the first trials have each of its values once, and the best trial of each value
             is a member before the next best trials are.
         baselines: Whether what the best trial should beat is scored too: TF-IDF, its mean word vectors, itself at its
@@ -174,15 +168,9 @@ class EvaluationConfig(StrictModel):
 
     tasks: list[str] | None = None
     members: int = pydantic.Field(default=6, ge=1)
-    select: Literal["best", "greedy"] = "best"
     stratify_by: str | None = None
     baselines: bool = True
     prefer: Literal["speed", "size"] | None = None
-
-    @property
-    def num_evaluated(self) -> int:
-        """How many of the best trials are evaluated."""
-        return self.members * (_CANDIDATES_PER_MEMBER if self.select == "greedy" else 1)
 
 
 class SpaceFile(StrictModel):
