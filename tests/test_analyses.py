@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import CommandLine, write_task
 
-from raysent.analysis import reported_for, reported_tables
+from raysent.analysis import reported_tables
 from raysent.errors import ArtifactError
 from raysent.evaluation.tasks import senteval
 from raysent.report import write as write_report
@@ -96,19 +96,6 @@ def test_reported_tables_are_complete():
             measured = zip(table.columns, row, strict=True)
             bounded = [figure for column, figure in measured if column.endswith(("pearson", "spearman", "f1"))]
             assert all(figure is None or 10 < figure < 100 for figure in bounded)
-
-
-def test_reported_for_joins_a_papers_tables_but_never_protocols():
-    """MC-QT is in two tables of one paper; its row in another paper, of another protocol, is a separate entry."""
-    models = [model for model in reported_for(["MR", "SST-2", "SICK-R"]) if model.model.startswith("MC-QT")]
-    by_paper = {model.where: model for model in models}
-    joined = by_paper["Logeswaran and Lee, 2018, tables 1 and 2"]
-    assert (joined.protocol, joined.figures) == (
-        "kiros",
-        {"dim": 4800, "hours": 28, "MR": 82.4, "SST-2": 87.6, "SICK-R": 87.4},
-    )
-    assert by_paper["Tang and de Sa, 2018, table 5"].protocol == "senteval"
-    assert reported_for(["no-such-task"]) == []
 
 
 def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from raysent.cost import Entry, Ledger, bill_of, on_demand_price, spot_price, ve
 from raysent.report import write
 from raysent.report.blocks import dollars
 from raysent.report.run import read_run
-from raysent.report.sections.costs import pareto_front, rungs_of
+from raysent.report.sections.costs import pareto_front
 from raysent.storage import write_json
 from raysent.storage.layout import ESTIMATE_FILE, LEDGER_FILE
 
@@ -123,20 +123,6 @@ def test_spending_over_time_marks_interruptions(page):
     assert [note["text"] for note in figure["layout"]["annotations"]] == ["budget $800.00", "estimate $200.00"]
 
 
-def test_cost_by_trial_stacks_what_the_ledger_says(page):
-    """The parts of all bars sum to the trials' costs and to what was lost."""
-    figure = next(one for one in figures(page) if one["layout"].get("barmode") == "stack")
-    assert sum(sum(bar["x"]) for bar in figure["data"]) == pytest.approx(210.0 + 3.0)
-    parts = ["report 1", "reports 2 to 3", "reports 4 to 9"]
-    assert [bar["name"] for bar in figure["data"]] == [*parts, "lost and repeated"]
-
-
-def test_rungs_are_those_of_the_scheduler(paid, tmp_path):
-    """Powers of the reduction factor, and the last report; without successive halving, quarters."""
-    assert rungs_of(read_run(paid)) == [1, 3, 9]
-    assert rungs_of(read_run(paid_sweep(tmp_path, lines=[], scheduler="{type: none}"))) == [3, 6, 9]
-
-
 def test_pareto_front_leaves_out_the_most_expensive_and_worst_trial(paid):
     """The last trial is both."""
     run = read_run(paid)
@@ -150,19 +136,12 @@ def test_score_against_the_sweeps_dollars_never_gets_worse(page):
     assert figure["data"][0]["x"][-1] == 300.0
 
 
-def test_importance_for_the_cost_names_what_costs(page):
-    """Each searched name has a bar."""
-    assert "Importance for the cost" in prose(page)
-    figure = next(one for one in figures(page) if "log dollars" in str(one["layout"]["xaxis"]["title"].get("text")))
-    assert sorted(figure["data"][0]["y"]) == ["batch_size", "learning_rate"]
-
-
 def test_a_sweep_that_cost_nothing_says_so_in_one_line(tmp_path):
     """No empty plots."""
     lines = [{**line, "usd": 0.0} for line in ledger_lines()]
     page = write(paid_sweep(tmp_path, lines=lines)).read_text()
     assert "This sweep cost nothing, because its machines have no price." in prose(page)
-    assert not any(title in page for title in ("Cost by trial", "Score against cost", "Importance for the cost"))
+    assert "Score against cost" not in page
 
 
 def test_dollars_have_two_digits_below_a_dollar():

@@ -16,22 +16,18 @@ from raysent.analysis.neighbours import (
     read_comparison,
     save_comparison,
 )
-from raysent.analysis.reported import COSTS, ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
+from raysent.analysis.reported import ReportedTable, reported_tables
 from raysent.analysis.vector_search import FaissIndex, FolderVectors
 
 __all__ = [
-    "COSTS",
     "Comparison",
     "CorpusVectors",
     "FaissIndex",
     "FolderVectors",
     "Neighbour",
-    "ReportedModel",
     "ReportedTable",
     "find_neighbours",
-    "notes_on",
     "read_comparison",
-    "reported_for",
     "reported_tables",
     "save_comparison",
 ]

@@ -67,7 +67,6 @@ class Figure:
         title: Text above the figure.
         caption: Text below the figure.
         is_narrow: Whether it stands beside others.
-        min_width: Pixels; on a narrower screen the figure scrolls sideways.
     """
 
     json: str
@@ -76,7 +75,6 @@ class Figure:
     title: str = ""
     caption: str = ""
     is_narrow: bool = False
-    min_width: int = 0
 
 
 @dataclass(frozen=True)

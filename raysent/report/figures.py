@@ -28,7 +28,6 @@ def figure(
     title: str = "",
     caption: str = "",
     is_narrow: bool = False,
-    min_width: int = 0,
     **layout: Any,
 ) -> Figure:
     """Return traces as a figure of the report.
@@ -40,7 +39,6 @@ def figure(
         title: Text above it.
         caption: Text below it.
         is_narrow: Whether it stands beside others.
-        min_width: Pixels; on a narrower screen it scrolls sideways.
         layout: Plotly's layout; overrides the shared look.
     """
     axis: dict[str, Any] = {
@@ -69,7 +67,7 @@ def figure(
         },
     )
     drawn.update_layout(**layout)
-    return Figure(drawn.to_json() or "", height, label, title, caption, is_narrow, min_width)
+    return Figure(drawn.to_json() or "", height, label, title, caption, is_narrow)
 
 
 def category_axis(axis: str, *, size: int = 12) -> dict[str, Any]:

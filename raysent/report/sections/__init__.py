@@ -37,13 +37,9 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     analyses.nearest_sentences,
     *analyses.sections(),
     importance.for_metric,
-    trials.parallel_coordinates,
     trials.values_against_metric,
     costs.spending,
-    costs.trials_and_rungs,
     costs.score_against_cost,
-    importance.for_cost,
-    evaluation.reported_scores,
     summary.failures,
     summary.reproduction,
 )

@@ -1,4 +1,4 @@
-"""What a sweep cost: over time, by trial and rung, and what the dollars bought."""
+"""What a sweep cost over time, and what the dollars bought."""
 
 from __future__ import annotations
 
@@ -9,33 +9,25 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.cost import Bill, TrialCost, verdict
+from raysent.cost import Bill, verdict
 from raysent.report.blocks import (
-    DASH,
     Block,
-    Cell,
-    Column,
     Facts,
     Figure,
     Note,
     Section,
-    Table,
     counted,
     dollars,
     duration,
     label,
-    percent,
     significant,
-    whole,
 )
-from raysent.report.figures import ACCENT, BAD, BEST, FAINT, QUIET, category_axis, figure, level_line, level_text
+from raysent.report.figures import ACCENT, BAD, BEST, FAINT, QUIET, figure, level_line, level_text
 from raysent.report.run import Run
-from raysent.sweeps import Trial, schedulers
+from raysent.sweeps import Trial
 
-# More points of a line, or bars, than these cannot be distinguished, and make the page large.
+# More points of a line than these cannot be distinguished, and make the page large.
 MAX_POINTS = 1000
-MAX_BARS = 40
-MAX_RUNGS = 8
 NOT_INCLUDED = "Not included: storage in buckets, network traffic."
 
 
@@ -171,123 +163,6 @@ def _crosses(points: Sequence[tuple[float, float]]) -> Any:
     )
 
 
-def trials_and_rungs(run: Run) -> Section | None:
-    """Return the cost of each trial, divided at rungs, and of each rung; None if nothing was spent."""
-    bill = run.bill
-    if bill is None or not bill.trial_costs:
-        return None
-    rungs = rungs_of(run)
-    lead = (
-        "Each bar is a trial, divided at the reports at which trials are compared; later parts are darker. Many short "
-        "bars are the cost of the comparison, the dark parts of the long bars that of the models."
-    )
-    blocks: list[Block] = [_bars(run, bill, rungs), _rungs(run, bill, rungs)]
-    return Section("cost-by-trial", "Cost by trial and rung", lead, blocks)
-
-
-def rungs_of(run: Run) -> list[int]:
-    """Return the reports that divide a trial: the scheduler's rungs and the last report, or without rungs quarters."""
-    last = run.num_reports
-    found = (
-        []
-        if run.sweep is None
-        else schedulers.rungs_of(schedulers.make_scheduler(run.sweep.space, seed=0), num_reports=last)
-    )
-    if last <= 4 or not 0 < len(found) <= MAX_RUNGS:
-        step = max(1, -(-last // 4))
-        return [*range(step, last, step), last]
-    return [*found, last]
-
-
-def _place(index: int, rungs: Sequence[int]) -> int:
-    return min(bisect.bisect_left(rungs, index), len(rungs) - 1)
-
-
-def _reports(rungs: Sequence[int], place: int) -> str:
-    """Return the reports that lead to a rung as text."""
-    first = rungs[place - 1] + 1 if place else 1
-    return f"report {first}" if first == rungs[place] else f"reports {first} to {rungs[place]}"
-
-
-def _bars(run: Run, bill: Bill, rungs: Sequence[int]) -> Figure:
-    costs: dict[str, list[float]] = {}
-    lost: dict[str, float] = {}
-    for cost in bill.trial_costs:
-        costs.setdefault(cost.trial, [0.0] * len(rungs))[_place(cost.rung, rungs)] += cost.usd
-        lost[cost.trial] = lost.get(cost.trial, 0.0) + (cost.lost_usd or 0.0)
-    shown = sorted(costs, key=lambda name: sum(costs[name]) + lost[name])[-MAX_BARS:]
-    names = [label(run.title(name)) for name in shown]
-    traces = [
-        _bar([costs[name][place] for name in shown], names, _reports(rungs, place), ACCENT, _shade(place, len(rungs)))
-        for place in range(len(rungs))
-    ]
-    if any(lost[name] for name in shown):
-        traces.append(_bar([lost[name] for name in shown], names, "lost and repeated", BAD, 0.85))
-    of_all = f"The {len(shown)} most expensive of {len(costs)} trials. " if len(shown) < len(costs) else ""
-    return figure(
-        traces,
-        height=110 + 18 * len(shown),
-        label=f"Dollars of each of {len(shown)} trials, divided at rungs.",
-        title="dollars by trial",
-        caption=f"{of_all}Time in which no trial was trained is not shown.",
-        barmode="stack",
-        showlegend=True,
-        xaxis_title_text="US dollars",
-        xaxis_tickprefix="$",
-        **category_axis("yaxis", size=11),
-    )
-
-
-def _shade(place: int, count: int) -> float:
-    return 0.25 + 0.7 * (place / (count - 1) if count > 1 else 1.0)
-
-
-def _bar(values: Sequence[float], names: Sequence[str], title: str, color: str, opacity: float) -> Any:
-    return go.Bar(
-        x=list(values),
-        y=list(names),
-        name=title,
-        orientation="h",
-        opacity=opacity,
-        marker={"color": color, "line": {"width": 0}},
-        hovertemplate=f"%{{y}}, {title}: $%{{x:.4f}}<extra></extra>",
-    )
-
-
-def _rungs(run: Run, bill: Bill, rungs: Sequence[int]) -> Table:
-    columns = [
-        Column("reports"),
-        Column("trials", "number", "that reached the last of these reports"),
-        Column("dollars", "number"),
-        Column("fraction", "number", "of the cost of all reports"),
-        Column("per trial", "number", "dollars, the mean over the trials that were trained here"),
-        Column("time", "number", "sum over trials"),
-        Column("lost", "number", "dollars for steps that were repeated"),
-    ]
-    rows = [
-        _rung(run, [cost for cost in bill.trial_costs if _place(cost.rung, rungs) == place], rungs, place, bill)
-        for place in range(len(rungs))
-    ]
-    return Table(columns, rows)
-
-
-def _rung(run: Run, costs: Sequence[TrialCost], rungs: Sequence[int], place: int, bill: Bill) -> list[Cell]:
-    total_usd = sum(cost.usd for cost in bill.trial_costs)
-    usd, seconds = sum(cost.usd for cost in costs), sum(cost.seconds for cost in costs)
-    lost_usd = sum(cost.lost_usd or 0.0 for cost in costs)
-    trained = len({cost.trial for cost in costs})
-    reached = sum(trial.index >= rungs[place] for trial in run.trials)
-    return [
-        Cell(_reports(rungs, place), place),
-        Cell(whole(reached), reached),
-        Cell(dollars(usd), usd, share=usd / total_usd if total_usd else None),
-        Cell(percent(usd / total_usd if total_usd else None), usd),
-        Cell(dollars(usd / trained) if trained else DASH, usd / trained if trained else None),
-        Cell(duration(seconds), seconds),
-        Cell(dollars(lost_usd), lost_usd),
-    ]
-
-
 def score_against_cost(run: Run) -> Section | None:
     """Return each trial's metric against its cost, and the best so far against spending; None if nothing was spent."""
     trials = [trial for trial in run.trials if run.is_comparable(trial) and trial.usd > 0]
@@ -300,7 +175,7 @@ def score_against_cost(run: Run) -> Section | None:
     )
     best_so_far = _best_so_far(run, run.bill)
     figures = [_front(run, trials, front)] + ([_so_far(run, best_so_far)] if len(best_so_far) > 1 else [])
-    return Section("score-cost", "Score against cost", lead, [*figures, _front_table(run, front)])
+    return Section("score-cost", "Score against cost", lead, figures)
 
 
 def pareto_front(run: Run, trials: Iterable[Trial]) -> list[Trial]:
@@ -398,24 +273,3 @@ def _so_far(run: Run, points: Sequence[tuple[float, float]]) -> Figure:
         **_axes(run, "US dollars of the whole sweep"),
         xaxis_rangemode="tozero",
     )
-
-
-def _front_table(run: Run, front: Sequence[Trial]) -> Table:
-    columns = [
-        Column("on the Pareto front"),
-        Column("cost", "number"),
-        Column(run.metric, "number"),
-        Column("trained", "number"),
-        Column("status"),
-    ]
-    rows = [
-        [
-            Cell(run.title(trial.name)),
-            Cell(dollars(trial.usd), trial.usd),
-            Cell(significant(run.value(trial)), run.value(trial)),
-            Cell(duration(trial.seconds), trial.seconds),
-            Cell(trial.status, mark=trial.status),
-        ]
-        for trial in front
-    ]
-    return Table(columns, rows, is_tall=len(front) > 12)

@@ -1,4 +1,4 @@
-"""Scores on tasks: of the evaluated models, against the number of labels, and as papers report them."""
+"""Scores on tasks: of the evaluated models, and against the number of labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.analysis import ReportedModel, notes_on, reported_for
-from raysent.analysis.reported import COSTS, F1
 from raysent.ensembles.label_curves import Curve, LabelCurve
 from raysent.evaluation.baselines import CHANCE
 from raysent.evaluation.bootstrap import BootstrapEstimate
@@ -207,33 +205,3 @@ def _label_table(run: Run, found: LabelCurve) -> Table:
 def _label_cell(point: BootstrapEstimate, *, is_best: bool) -> Cell:
     title = f"95 % interval {fixed(point.interval[0])} to {fixed(point.interval[1])}"
     return Cell(fixed(point.value), point.value, mark="best" if is_best else "", title=title)
-
-
-def reported_scores(run: Run) -> Section | None:
-    """Return the scores that papers report on the evaluated tasks; None if there are none."""
-    models = reported_for(sorted({score.task for score in run.scores}))
-    if not models:
-        return None
-    lead = (
-        "Scores as the papers print them: correlations × 100, hours on the hardware of their time. Corpora and "
-        "machines differ, and so do protocols of different names, so compare with care."
-    )
-    protocols = dict.fromkeys(model.protocol for model in models)
-    tables: list[Block] = [_reported(name, [model for model in models if model.protocol == name]) for name in protocols]
-    notes = [Note(f"{where}: {note}") for where, note in notes_on(models)]
-    return Section("reported", "Scores reported in papers", lead, [*tables, *notes])
-
-
-def _reported(protocol: str, models: Sequence[ReportedModel]) -> Table:
-    found = {name for model in models for name in model.figures if not name.endswith(F1)}
-    names = [*(name for name in COSTS if name in found), *sorted(found - set(COSTS))]
-    columns = [Column("model"), Column("source"), *(Column(name, "number") for name in names)]
-    rows = [
-        [
-            Cell(model.model),
-            Cell(model.where),
-            *(Cell(model.text_of(name, missing=DASH), model.figures.get(name)) for name in names),
-        ]
-        for model in sorted(models, key=lambda model: -len(model.figures))
-    ]
-    return Table(columns, rows, _caption(protocol), is_tall=True)

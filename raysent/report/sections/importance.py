@@ -1,18 +1,15 @@
-"""How much of the variance of the metric, and of the cost, each searched name explains.
+"""How much each searched name matters for the metric.
 
-A random forest predicts the quantity from the searched values. The importance of a name is its total effect: half the
-mean squared change of the prediction when this name alone is drawn again, divided by the variance of the predictions.
+A random forest predicts the metric from the searched values. The importance of a name is its total effect: half of the
+part of the variance that the forest no longer explains when the values of this name alone are permuted.
 
-Source: Hutter, Hoos and Leyton-Brown, 2014 (importance of hyperparameters by a forest); Jansen, 1999 (the estimator).
-Differs: values are drawn from those that were tried, not from the whole search space.
+Source: Breiman, 2001 (permutations); Jansen, 1999 (the half of them as a total effect).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
@@ -24,28 +21,22 @@ from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN
 
-if TYPE_CHECKING:
-    from sklearn.ensemble import RandomForestRegressor
-
-NUM_RESAMPLES = 40
-NUM_TREES = 16
-MAX_DRAWN = 2000
+NUM_TREES = 100
+NUM_PERMUTATIONS = 30
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Total effects [parameters] with 95 % intervals; as total effects, they may sum to more than one.
+    """Total effects [parameters]; they may sum to more than one.
 
     Attributes:
-        effects: Median over the resamples.
-        low: 2.5th percentile over the resamples.
-        high: 97.5th percentile over the resamples.
+        effects: Mean over the permutations.
+        spread: Standard deviation over the permutations.
         explained: Fraction of variance that the forest explains on trials it was not fitted on; may be negative.
     """
 
     effects: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    spread: np.ndarray
     explained: float
 
 
@@ -61,31 +52,9 @@ def for_metric(run: Run) -> Section | None:
     when = "at the end of training" if progress >= 1 else f"after {percent(progress)} of training"
     lead = (
         f"Fraction of the variance of {run.metric} that each searched name explains, {when}, over the {len(trials)} "
-        "trials that reached this point. Whiskers are 95 % bootstrap intervals over trials."
+        "trials that reached this point. Whiskers are one standard deviation over permutations."
     )
     return Section(key, title, lead, _blocks(parameters, metric, of=f"fraction of the variance of {run.metric}"))
-
-
-def for_cost(run: Run) -> Section | None:
-    """Return the importance of the searched names for dollars per report; None where too few trials can tell it."""
-    if run.bill is None or not run.searched:
-        return None
-    key, title = "importance-cost", "Importance for the cost"
-    found = [(trial, usd) for trial in run.trials if (usd := _log_usd_per_report(trial)) is not None]
-    trials, costs = [trial for trial, _ in found], np.array([usd for _, usd in found])
-    parameters = varied_parameters(run, trials)
-    if len(trials) < MIN_TRIALS or len(parameters) < 2 or np.ptp(costs) == 0:
-        return None
-    low, middle, high = (math.exp(value) for value in np.percentile(costs, [10, 50, 90]))
-    lead = (
-        "Fraction of the variance of log dollars per report that each searched name explains, over "
-        f"{len(trials)} trials. The most expensive tenth of the trials costs more than {high / middle:.1f} times the "
-        f"median, the cheapest tenth less than {low / middle:.2g} times. If a name matters for the cost and not for "
-        "the metric, fix it at a cheap value."
-    )
-    return Section(
-        key, title, lead, _blocks(parameters, costs, of="fraction of the variance of log dollars per report")
-    )
 
 
 def comparable(run: Run) -> tuple[list[Trial], np.ndarray, float]:
@@ -111,54 +80,20 @@ def _value_at(run: Run, trial: Trial, index: int) -> float | None:
     return run.value(trial) if index == run.num_reports and trial.status == "finished" else None
 
 
-def _log_usd_per_report(trial: Trial) -> float | None:
-    """Return the logarithm of a trial's dollars per report; None if it has no cost, failed or diverged."""
-    if trial.status in BROKEN:
-        return None
-    last = next((report for report in reversed(trial.reports) if report.usd > 0), None)
-    return None if last is None else math.log(last.usd / last.index)
-
-
 def importance(values: np.ndarray, target: np.ndarray, *, seed: int) -> Importance:
-    """Return total effects with bootstrap intervals over trials.
+    """Return what each searched name explains.
 
     Args:
         values: Coordinates of the searched values, [trials, parameters].
         target: What is explained, [trials].
-        seed: Seed of the resamples and forests.
+        seed: Seed of the forest and of the permutations.
     """
     from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+    from sklearn.inspection import permutation_importance  # noqa: PLC0415 - as above
 
-    generator = np.random.default_rng(seed)
-    effects, errors = [], []
-    for _ in range(NUM_RESAMPLES):
-        rows = generator.integers(len(target), size=len(target))
-        unseen = np.setdiff1d(np.arange(len(target)), rows)
-        if np.ptp(target[rows]) == 0:
-            continue
-        forest = RandomForestRegressor(n_estimators=NUM_TREES, random_state=int(generator.integers(2**31)), n_jobs=1)
-        forest.fit(values[rows], target[rows])
-        effects.append(_total_effects(forest, values, generator))
-        if len(unseen) > 0:
-            errors.append(np.square(target[unseen] - forest.predict(values[unseen])))
-    low, middle, high = np.percentile(np.array(effects), [2.5, 50, 97.5], axis=0)
-    return Importance(middle, low, high, float(1.0 - np.concatenate(errors).mean() / target.var()))
-
-
-def _total_effects(forest: RandomForestRegressor, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return total effects [parameters]: half the mean squared change under a new draw, divided by the variance."""
-    rows, num_parameters = values.shape
-    num_draws = max(1, min(8, MAX_DRAWN // rows))
-    changed = np.tile(values, (num_parameters, num_draws, 1, 1))  # [parameters, draws, rows, parameters]
-    for column in range(num_parameters):
-        drawn_rows = generator.integers(rows, size=(num_draws, rows))
-        changed[column, :, :, column] = values[drawn_rows, column]
-    before = forest.predict(values)
-    after = forest.predict(changed.reshape(-1, num_parameters)).reshape(num_parameters, num_draws, rows)
-    variance = before.var()
-    if variance == 0:
-        return np.zeros(num_parameters)
-    return np.asarray(np.square(after - before).mean(axis=(1, 2)) / (2 * variance))
+    forest = RandomForestRegressor(NUM_TREES, oob_score=True, random_state=seed, n_jobs=1).fit(values, target)
+    found = permutation_importance(forest, values, target, n_repeats=NUM_PERMUTATIONS, random_state=seed)
+    return Importance(found.importances_mean / 2, found.importances_std / 2, float(forest.oob_score_))
 
 
 def _blocks(parameters: Sequence[Parameter], target: np.ndarray, *, of: str) -> list[Block]:
@@ -177,9 +112,7 @@ def _bars(found: Importance, names: Sequence[str], *, of: str) -> Figure:
         width=0.55,
         error_x={
             "type": "data",
-            "symmetric": False,
-            "array": found.high[order] - effects,
-            "arrayminus": effects - found.low[order],
+            "array": found.spread[order],
             "color": QUIET,
             "thickness": 1.5,
             "width": 4,

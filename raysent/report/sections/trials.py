@@ -26,7 +26,7 @@ from raysent.report.blocks import (
     text_of,
     whole,
 )
-from raysent.report.figures import ACCENT, BEST, CLEAR, FAINT, INK, QUIET, figure, level_line, level_text
+from raysent.report.figures import ACCENT, BEST, QUIET, figure, level_line, level_text
 from raysent.report.parameters import MIN_TRIALS, Parameter, short_names, varied_parameters
 from raysent.report.run import Run
 from raysent.sweeps import Trial
@@ -34,8 +34,6 @@ from raysent.sweeps.trial import BROKEN
 
 # More lines than this hide each other, and make the page large.
 MAX_LINES = 150
-# Width of a letter in the parallel coordinates, and the least width of an axis.
-_LETTER_PX, _AXIS_PX = 7, 90
 
 
 def leaderboard(run: Run) -> Section | None:
@@ -158,57 +156,6 @@ def _annotations(run: Run) -> list[dict[str, Any]]:
         place = {"x": best.index / run.num_reports, "y": value, "xanchor": "right", "yanchor": "bottom", "yshift": 6}
         notes.append({**place, "showarrow": False, "text": label(best.name), "font": {"color": BEST, "size": 13}})
     return notes
-
-
-def parallel_coordinates(run: Run) -> Section | None:
-    """Return the searched values and the metric, one line per trial across all axes; None for few trials."""
-    if run.sweep is None:
-        return None
-    trials = [trial for trial in reversed(run.ranked) if run.is_comparable(trial)]  # the best trial is on top
-    parameters = varied_parameters(run, trials)
-    if len(trials) < MIN_TRIALS or not parameters:
-        return None
-    lead = (
-        f"One line per trial. The better its {run.metric}, the stronger the line. Trials that were stopped early have "
-        f"their last value."
-    )
-    names = [*(parameter.short for parameter in parameters), run.metric]
-    first = max(map(len, [*parameters[0].ticks()[1], "0" * (len(names[0]) // 2)]))
-    lines = figure(
-        [_lines(run, trials, parameters)],
-        height=400,
-        label=f"Parallel coordinates of {len(parameters)} searched names and {run.metric} over {len(trials)} trials.",
-        caption="Drag along an axis to select lines. A dash means that the name does not apply to a trial.",
-        min_width=len(names) * max(_AXIS_PX, _LETTER_PX * (max(map(len, names)) + 2)),
-        margin={"l": _LETTER_PX * first + 16, "r": 4 * len(run.metric) + 8, "t": 64, "b": 24},
-    )
-    return Section("parallel", "Parallel coordinates", lead, [lines])
-
-
-def _lines(run: Run, trials: Sequence[Trial], parameters: Sequence[Parameter]) -> Any:
-    metric = [run.value(trial) or 0.0 for trial in trials]
-    low, high = min(metric), max(metric)
-    better: list[tuple[float, str]] = [(0, FAINT), (0.999, ACCENT), (1, BEST)]
-    if run.mode == "min":
-        better = [(1 - place, color) for place, color in reversed(better)]
-    return go.Parcoords(
-        line={"color": metric, "colorscale": better, "cmin": low, "cmax": high if high > low else low + 1.0},
-        dimensions=[*map(_axis, parameters), {"label": label(run.metric), "values": metric}],
-        labelfont={"size": 12, "color": INK},
-        tickfont={"size": 11, "color": INK},
-        rangefont={"size": 1, "color": CLEAR},
-        labelangle=-12 if len(parameters) > 5 else 0,
-    )
-
-
-def _axis(parameter: Parameter) -> dict[str, Any]:
-    ticks, texts = parameter.ticks()
-    return {
-        "label": label(parameter.short),
-        "values": parameter.coordinates().tolist(),
-        "tickvals": ticks,
-        "ticktext": texts,
-    }
 
 
 def values_against_metric(run: Run) -> Section | None:
