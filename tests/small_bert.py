@@ -38,7 +38,7 @@ def write_transformer(folder: Path, kind: str, *, seed: int = 0) -> Path:
     """Write a transformer of a kind, of two small layers for 30 tokens, and a tokenizer of a few parts of words."""
     if kind == "bert":
         return write_bert(folder, seed=seed, max_position_embeddings=30)
-    library = pytest.importorskip("transformers", reason="pip install raysent[transformers]")
+    library = pytest.importorskip("transformers", reason="pip install raysent[pretrained]")
     if kind == "distilbert":
         config = library.DistilBertConfig(
             vocab_size=len(WORDS), dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=30
@@ -97,7 +97,7 @@ def _write_model(folder: Path, model: Any, config: Any, *, seed: int) -> Path:
 
 def write_bert(folder: Path, *, seed: int = 0, **changes: int) -> Path:
     """Write a BERT of two small layers with random weights, and a tokenizer of a few parts of words."""
-    library = pytest.importorskip("transformers", reason="pip install raysent[transformers]")
+    library = pytest.importorskip("transformers", reason="pip install raysent[pretrained]")
     _write_word_pieces(folder, WORDS, ("[CLS]", "[PAD]", "[SEP]"))
     config = library.BertConfig(
         vocab_size=len(WORDS),

@@ -29,7 +29,7 @@ from raysent.storage import load_tensors
 from raysent.storage.layout import ENSEMBLE_FILE
 from raysent.training.loop import fit
 
-transformers = pytest.importorskip("transformers", reason="pip install raysent[transformers]")
+transformers = pytest.importorskip("transformers", reason="pip install raysent[pretrained]")
 
 TEXT = ["a cat", "the dog runs to the cat and a man", "", "zzz", "a cat sleeps"]
 SPLITS = (("train", 20), ("validation", 10), ("test", 10))

@@ -17,6 +17,8 @@ from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.records import read_scores
 from raysent.exports.formats import Format
 from raysent.models import SentenceModel
+from raysent.models.backbone import Backbone
+from raysent.models.encoders import encoders_in
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
@@ -57,16 +59,17 @@ def model_card(
         target: What it was exported to.
         check: The comparison of export and model.
         folder: The model's folder; None if it has none.
-        license: What `check_license` accepts; None if it is not known.
+        license: What `check_license` accepts; None for that of the model that training started from, if it is known.
     """
+    usage, found = _usage(target, models), {one.license for one in _backbones(models)} & _LICENSES
     parts = [
-        _metadata(target, license),
+        _metadata(target, license or (found.pop() if len(found) == 1 else None), usage),
         "# Sentence encoder trained with raysent",
         _summary(encoder, models),
         "## Use",
-        f"```python\n{_usage(target, models)}\n```",
+        f"```python\n{usage}\n```",
         "## Training",
-        _training(encoder, models, folder),
+        "\n\n".join([_training(encoder, models, folder), *map(_started_from, _backbones(models))]),
         "## Scores",
         _score_table(encoder, folder),
         "## Export",
@@ -79,15 +82,30 @@ def model_card(
 
 def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
     """Return the lines of Python that read the folder."""
+    usage_of = getattr(target, "usage_of", None)
+    if usage_of is not None:
+        return str(usage_of(models))
     has_padding = all(model.vocabulary.has_padding for model in models)
     return target.USAGE if has_padding else str(getattr(target, "USAGE_OF_PRETRAINED", target.USAGE))
 
 
-def _metadata(target: Format, license: str | None) -> str:
+def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:
+    """Return the pretrained models that models start from, each once."""
+    parts = [part for model in models for tower in model.config.towers for part in encoders_in(tower)]
+    return list({part.tokenizer.path: part.tokenizer for part in parts if part.tokenizer is not None}.values())
+
+
+def _started_from(backbone: Backbone) -> str:
+    name = backbone.path if backbone.revision else Path(str(backbone.path)).name
+    known = {"revision": backbone.revision, "license": backbone.license}
+    return ", ".join([f"Started from `{name}`", *(f"{what} {value}" for what, value in known.items() if value)]) + "."
+
+
+def _metadata(target: Format, license: str | None, usage: str) -> str:
     tags = [*_TAGS, *(["sentence-transformers"] if target.LIBRARY == "sentence-transformers" else [])]
     lines = [f"library_name: {target.LIBRARY}", "pipeline_tag: sentence-similarity", "tags:"]
     lines += [f"- {tag}" for tag in tags]
-    lines += ["- custom_code"] if "trust_remote_code" in target.USAGE else []
+    lines += ["- custom_code"] if "trust_remote_code" in usage else []
     lines += _license_lines(license) if license else []
     return "\n".join(["---", *lines, "---"])
 

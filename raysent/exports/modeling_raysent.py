@@ -16,8 +16,8 @@ fixed word vectors and what was fitted to text after the training have no gradie
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ except ImportError:  # where raysent exports to ONNX, which needs the members al
     InputModule = nn.Module
 
 UNKNOWN = 1
+DENSE = ("in_features", "out_features", "bias", "use_residual")
 
 
 class Batch:
@@ -257,70 +258,58 @@ def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
     return vectors.gather(1, sources[..., None].expand_as(vectors))
 
 
-class TransformerLayer(nn.Module):
-    """A layer of attention and a hidden layer."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__()
-        size, inner, epsilon = config["hidden_size"], config["intermediate_size"], config["norm_epsilon"]
-        self.num_heads = config["num_heads"]
-        self.query_key_value = nn.Linear(size, 3 * size)
-        self.out = nn.Linear(size, size)
-        self.norm = nn.LayerNorm(size, eps=epsilon)
-        self.up = nn.Linear(size, inner)
-        self.down = nn.Linear(inner, size)
-        self.last_norm = nn.LayerNorm(size, eps=epsilon)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return the next states [batch, time, size]; `mask` is that of torch's attention."""
-        batch, time, size = x.shape
-        heads = self.query_key_value(x).view(batch, time, 3, self.num_heads, size // self.num_heads)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        x = self.norm(x + self.out(torch.cat(found.unbind(1), dim=2)))
-        return self.last_norm(x + self.down(functional.gelu(self.up(x))))
-
-
 class Transformer(nn.Module):
-    """Layers of self-attention, then the mean of the states or the first one."""
+    """A transformer of Hugging Face's transformers, then pooling and further modules of sentence-transformers."""
 
     def __init__(self, config: dict[str, Any], num_words: int) -> None:
         super().__init__()
-        self.config, size = config, config["hidden_size"]
-        self.table = Words(num_words, size)
-        self.positions = nn.Parameter(torch.empty(config["max_positions"], size))
-        self.norm = nn.LayerNorm(size, eps=config["norm_epsilon"])
-        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config["num_layers"]))
-        buckets = config["num_buckets"]
-        self.distances = nn.Parameter(torch.empty(buckets, config["num_heads"])) if buckets else None
+        import transformers  # noqa: PLC0415 - only these encoders need it
+        from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - as above
 
-    @property
-    def block_dims(self) -> list[int]:
-        """One block of the size of a state."""
-        return [self.config["hidden_size"]]
+        about = config.get("backbone") or from_scratch(config)
+        given = transformers.CONFIG_MAPPING[about["config"]["model_type"]].from_dict(about["config"])
+        given.use_cache = False
+        is_mapped = type(given) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+        auto = transformers.AutoModelForTextEncoding if is_mapped else transformers.AutoModel
+        self.model = auto.from_config(given, dtype=torch.float32)
+        if config["type"] == "transformer":
+            self.model.set_input_embeddings(nn.Identity())
+            self.table = Words(num_words, given.hidden_size)
+        heads = [modules.Pooling(given.hidden_size, tuple(about["pooling"]))]
+        for head in about["heads"]:
+            if head["type"] == "Normalize":
+                heads.append(modules.Normalize())
+            else:
+                activation = resolve_name(head.get("activation_function", "torch.nn.modules.activation.Tanh"))()
+                kept = {name: head[name] for name in DENSE if name in head}
+                heads.append(modules.Dense(**kept, activation_function=activation))
+        self.heads = nn.ModuleList(heads)
+        dense = [head["out_features"] for head in about["heads"] if head["type"] == "Dense"]
+        self.block_dims = [dense[-1] if dense else len(about["pooling"]) * given.hidden_size]
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
-        time = batch.ids.shape[1]
-        x = self.norm(self.table(batch.ids) + self.positions[:time])
-        mask = batch.mask[:, None, None, :, 0] > 0
-        if self.distances is not None:
-            biases = self.distances[buckets_of(time, len(self.distances)).to(x.device)].permute(2, 0, 1)
-            mask = torch.where(mask, biases, -torch.inf)
-        for layer in self.layers:
-            x = layer(x, mask)
-        return x[:, 0] if self.config["pooling"] == "first" else pool(x, batch.mask, "mean")
+        mask = batch.mask[:, :, 0].long()
+        words = {"inputs_embeds": self.table(batch.ids)} if hasattr(self, "table") else {"input_ids": batch.ids * mask}
+        states = self.model(**words, attention_mask=mask).last_hidden_state
+        features = {"token_embeddings": states, "attention_mask": mask}
+        for head in self.heads:
+            features = head(features)
+        return features["sentence_embedding"]
 
 
-def buckets_of(time: int, num_buckets: int) -> Tensor:
-    """Return the bucket of the distance from each place to each other one [time, time]."""
-    places = torch.arange(time)
-    distance = places[None] - places[:, None]
-    half, single = num_buckets // 2, num_buckets // 4
-    near = distance.abs()
-    ratio = torch.log(near.clamp(min=1).float() / single) / math.log(128 / single)
-    far = (single + (ratio * (half - single)).long()).clamp(max=half - 1)
-    return torch.where(near < single, near, far) + torch.where(distance > 0, half, 0)
+def from_scratch(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a transformer of raysent's own words."""
+    names = {
+        "hidden_size": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_positions": "max_position_embeddings",
+    }
+    sizes = {name: config[own] for own, name in names.items()}
+    given = {"model_type": "bert", "vocab_size": 1, "type_vocab_size": 1, **sizes}
+    return {"config": given, "pooling": [config["pooling"]], "heads": []}
 
 
 class Concatenation(nn.Module):
@@ -347,6 +336,7 @@ ENCODERS = {
     "gru": Recurrence,
     "linear": Linear,
     "lstm": Recurrence,
+    "pretrained": Transformer,
     "transformer": Transformer,
 }
 
@@ -359,8 +349,9 @@ def build_encoder(config: dict[str, Any], num_words: int) -> Any:
 class Postprocessing(nn.Module):
     """Each block loses its projection on a component, where there are any, and gets unit length; whitening follows."""
 
-    def __init__(self, config: dict[str, Any], dims: list[int]) -> None:
+    def __init__(self, config: dict[str, Any], dims: list[int], *, normalizes: bool = True) -> None:
         super().__init__()
+        self.normalizes = normalizes
         self.dims, self.is_average = dims, config["combine"] == "average"
         self.dim = dims[0] if self.is_average else sum(dims)
         self.components = nn.ParameterList(torch.empty(dim) for dim in (dims if config["remove_component"] else ()))
@@ -375,7 +366,8 @@ class Postprocessing(nn.Module):
         if len(self.components):
             pairs = zip(blocks, self.components, strict=True)
             blocks = [block - (block @ component)[:, None] * component for block, component in pairs]
-        blocks = [functional.normalize(block, dim=1) for block in blocks]
+        if self.normalizes:
+            blocks = [functional.normalize(block, dim=1) for block in blocks]
         combined = torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
         if self.center is None:
             return combined
@@ -425,7 +417,7 @@ class Member(nn.Module):
         if about["num_towers"] == 2:
             self.g = build_encoder(config["second_encoder"] or config["encoder"], num_words)
         dims = [dim for tower in self.towers for dim in tower.block_dims]
-        self.postprocessing = Postprocessing(config["postprocessing"], dims)
+        self.postprocessing = Postprocessing(config["postprocessing"], dims, normalizes=about["normalizes"])
         method = config["code"] and config["code"]["type"]
         self.code = Code(method, self.postprocessing.dim, about["num_bits"]) if method else None
         self.dim = self.postprocessing.dim if self.code is None else self.code.dim

@@ -166,10 +166,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
         self.vocabulary = vocabulary
         self.max_length = max_length
         self.num_classes = num_classes
+        self.prompts, self.default_prompt_name = config.encoder.named_prompts
         self.f = build_encoder(config.encoder, tables)
         if len(config.towers) == 2:
             self.g = build_encoder(config.towers[1], tables)
-        self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
+        self.postprocessing = Postprocessing(
+            config.postprocessing, config.encoded_dims, normalizes=any(tower.is_normalized for tower in config.towers)
+        )
         dim = self.postprocessing.dim()
         self.code = None if config.code is None else build_code(config.code, dim=dim, generator=tables.generator)
         self._trains_code = config.objective.trains_code
@@ -381,8 +384,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             with torch.no_grad():
                 return (self.postprocessing(self._blocks(sentences)),)
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
-        for table in self._word_tables():
-            table.generator = generator
+        for module in self.modules():
+            if isinstance(module, WordTable | Tower):
+                module.generator = generator
         vectors = tuple(tower(packed).float() for tower in self.towers)
         if self.code is not None:
             vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)

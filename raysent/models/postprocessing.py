@@ -96,7 +96,7 @@ _TOLERANCE = 1e-12
 
 
 class PostprocessingConfig(StrictModel):
-    """Settings of postprocessing; each block gets unit length in any case.
+    """Settings of postprocessing; each block gets unit length, unless its encoder is pretrained and says otherwise.
 
     Attributes:
         remove_component: Whether each block loses its first singular vector, computed without centring from
@@ -136,9 +136,10 @@ class Postprocessing(nn.Module):
     center: nn.Parameter | None
     projection: nn.Parameter | None
 
-    def __init__(self, config: PostprocessingConfig, dims: tuple[int, ...]) -> None:
-        """Prepare for blocks of the sizes `dims`."""
+    def __init__(self, config: PostprocessingConfig, dims: tuple[int, ...], *, normalizes: bool = True) -> None:
+        """Prepare for blocks of the sizes `dims`; `normalizes` gives each unit length."""
         super().__init__()
+        self._normalizes = normalizes
         self._is_average = config.combine == "average"
         self._dims = dims
         self.num_sentences = config.num_sentences
@@ -190,7 +191,8 @@ class Postprocessing(nn.Module):
         if len(self.components):
             pairs = zip(blocks, self.components, strict=False)
             blocks = [without(block, component) for block, component in pairs]
-        blocks = [nn.functional.normalize(block, dim=1) for block in blocks]
+        if self._normalizes:
+            blocks = [nn.functional.normalize(block, dim=1) for block in blocks]
         return torch.stack(blocks).mean(dim=0) if self._is_average else torch.cat(blocks, dim=1)
 
     @torch.no_grad()

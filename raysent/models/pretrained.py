@@ -7,7 +7,8 @@ Code in such a folder runs only where it is trusted: inside `trust_remote_code()
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +26,11 @@ TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
 
 # What `git clone` writes in place of a large file where Git LFS is not installed.
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_DESCRIPTIONS = ["*.json", "*.txt", "*.model", "README.md"]
+_OTHER_WEIGHTS = ["*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "onnx/*", "openvino/*"]
+# Parameters after the last hidden states, which many folders lack.
+_UNUSED = ("pooler.", "lm_head.", "cls.")
 
 
 @contextmanager
@@ -70,6 +76,48 @@ def check_code(name: str, foreign: str | None) -> bool:
             f"{name}: contains code of its own, {foreign}; to run it, set {TRUST_VARIABLE}=1 or --trust-remote-code"
         )
     return is_trusted
+
+
+def find_folder(
+    path: str, revision: str | None = None, *, has_weights: bool = False, where: str = "encoder.path"
+) -> tuple[Path, str | None]:
+    """Return the local folder of a model, and its commit if it is one of the hub; None for a folder.
+
+    Args:
+        path: A folder, or the name of a model of the hub: `owner/name`.
+        revision: Branch, tag or commit of the hub.
+        has_weights: Whether its weights are needed, or only what describes it.
+        where: The setting that names it, for messages.
+
+    Raises:
+        ArtifactError: If there is no such folder, and the hub's client does not find it either.
+    """
+    folder = (open_folder(path) if path else Path()).expanduser()
+    if path and folder.is_dir():
+        return folder.resolve(), None
+    reason = "no such folder"
+    if _HUB_NAME.fullmatch(path) and find_spec("huggingface_hub") is not None:
+        hub = import_module("huggingface_hub")
+        files = {"ignore_patterns": _OTHER_WEIGHTS} if has_weights else {"allow_patterns": _DESCRIPTIONS}
+        try:
+            with quiet():
+                folder = Path(hub.snapshot_download(path, revision=revision, **files))
+        except Exception as error:  # the client's errors, and those of its HTTP library
+            reason = f"no such folder, and the hub gives none: {' '.join(str(error).split()) or type(error).__name__}"
+        else:
+            return folder, folder.name
+    raise ArtifactError(f"{where}: must be a model's folder or its name on the hub; given {path}: {reason}")
+
+
+def first_missing(name: str, keys: Iterable[str]) -> None:
+    """Refuse a model of which transformers drew weights that its folder lacks.
+
+    Raises:
+        ArtifactError: With the first one.
+    """
+    missing = sorted(key for key in keys if not any(part in key for part in _UNUSED))
+    if missing:
+        raise ArtifactError(f"{name}: must hold every weight; {missing[0]} is missing, of {len(missing)}")
 
 
 def first_script(folder: Path) -> str | None:
@@ -130,7 +178,7 @@ def reading(name: str, folder: Path, *, library: str) -> Iterator[None]:
         ArtifactError: In place of any other error.
     """
     try:
-        with _quiet():
+        with quiet():
             yield
     except RaysentError:
         raise
@@ -146,8 +194,8 @@ def reading(name: str, folder: Path, *, library: str) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from printing while it reads a model; missing weights are checked by the caller."""
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing while it reads or writes a model; missing weights are checked by the caller."""
     if find_spec("transformers") is None:
         yield
         return

@@ -35,11 +35,13 @@ class SentenceEncoder(ABC):
 
     Attributes:
         source: The name that `load` returned this encoder for; None for one that was not loaded.
-        prompts: Texts by name that `encode` puts before each sentence; no model of raysent is trained with any.
+        prompts: Texts by name that `encode` puts before each sentence, as a pretrained model's folder names them.
+        default_prompt_name: The name of the one that is put where none is named; None for none.
     """
 
     source: str | None = None
     prompts: Mapping[str, str] = MappingProxyType({})
+    default_prompt_name: str | None = None
 
     @abstractmethod
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
@@ -117,7 +119,7 @@ class SentenceEncoder(ABC):
         Args:
             sentences: One string, or a list, tuple, array, series or any other sequence of strings; a sentence may be
                 empty.
-            prompt_name: Key of `prompts`.
+            prompt_name: Key of `prompts`; None is `default_prompt_name`.
             prompt: Text to put before each sentence; it overrides `prompt_name`.
             batch_size: Sentences computed at once; changes at most the last bits of the vectors.
             show_progress_bar: Whether to show progress.
@@ -330,6 +332,7 @@ class SentenceEncoder(ABC):
             )
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
+        name = self.default_prompt_name if name is None else name
         if prompt is not None or name is None:
             return prompt or ""
         if name not in self.prompts:

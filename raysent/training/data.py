@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from raysent.data.corpus import Corpus, count_text, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
+from raysent.models.backbone import read_tokenizer
 from raysent.models.objectives import TargetBatches
 from raysent.parallel import Progress
 from raysent.storage import open_folder
@@ -146,7 +146,7 @@ def source_key(config: RunConfig) -> str:
     return (
         config.source.model_dump_json()
         + config.vocabulary.model_dump_json()
-        + (config.initial or config.tokenizer or "")
+        + (config.initial or (config.tokenizer.model_dump_json() if config.tokenizer else ""))
         + (repr(config.objective.batches) if isinstance(config.objective.batches, TargetBatches) else "")
     )
 
@@ -175,7 +175,7 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
     """
     words = None if config.initial is None else initial_words(config.initial)
     if words is None and config.tokenizer is not None:
-        words = SubwordVocabulary.read(Path(config.tokenizer))
+        words = SubwordVocabulary(read_tokenizer(config.tokenizer))
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source)
         return TrainingData(

@@ -69,7 +69,7 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         training_data.vocabulary,
         seed=config.seed,
         word_vectors=vectors_of_corpus,
-        max_length=training_data.max_length,
+        max_length=min(tower.encoded_length(training_data.max_length) for tower in config.model.towers),
         num_classes=training_data.num_classes,
         targets=None if training_data.targets is None else training_data.targets.sizes,
         word_counts=lambda: torch.from_numpy(training_data.word_counts()),
@@ -183,10 +183,10 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
     open_stream(config, training_data, Workers(world_size=num_workers))
     parts = (("encoder", config.encoder), ("second_encoder", config.second_encoder))
     for part, encoder in parts:
-        limits = [one.max_tokens for one in encoders_in(encoder) if one.max_tokens is not None]
+        limits = [one.token_limit for one in encoders_in(encoder) if one.token_limit is not None]
         if limits and training_data.max_length > min(limits):
             raise ConfigError(
-                f"{part}.max_positions: must be at least the longest sentence, {training_data.max_length}; given "
+                f"{part}: must read at least the longest sentence, {training_data.max_length}; given "
                 f"{min(limits)}; lower corpus.max_length or pairs.max_length"
             )
     for part, encoder in () if config.initial is not None else parts:  # the weights of a trained model have the vectors

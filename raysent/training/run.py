@@ -20,6 +20,7 @@ from raysent.data.pairs import PairsConfig
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models import ModelConfig
+from raysent.models.backbone import Backbone
 from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder, encoders_in
@@ -136,8 +137,9 @@ class RunConfig(StrictModel):
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         objective = self.objective
-        if len(folders := self._tokenizers) > 1:
-            raise ValueError(f"encoder.path and second_encoder.path must be one folder; given {' and '.join(folders)}")
+        if len(found := self._tokenizers) > 1:
+            folders = " and ".join(str(one.path) for one in found)
+            raise ValueError(f"encoder.path and second_encoder.path must be one folder; given {folders}")
         check_parts(self.encoder, self.second_encoder, objective, self.postprocessing, self.code)
         if isinstance(objective.batches, PairBatches):
             if self.pairs is None:
@@ -178,14 +180,15 @@ class RunConfig(StrictModel):
         return self.objective.batches.num_encoded + further
 
     @property
-    def tokenizer(self) -> str | None:
-        """Folder of the pretrained model whose sub-words the run reads; None for words of the text."""
+    def tokenizer(self) -> Backbone | None:
+        """The pretrained model whose sub-words the run reads; None for the run's vocabulary."""
         return next(iter(self._tokenizers), None)
 
     @property
-    def _tokenizers(self) -> list[str]:
-        found = [encoder.tokenizer for tower in (self.encoder, self.second_encoder) for encoder in encoders_in(tower)]
-        return list(dict.fromkeys(folder for folder in found if folder is not None))
+    def _tokenizers(self) -> list[Backbone]:
+        parts = (self.encoder, self.second_encoder)
+        found = [encoder.tokenizer for tower in parts for encoder in encoders_in(tower)]
+        return list({one.path: one for one in found if one is not None}.values())
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -268,7 +271,7 @@ def _describe_part(part: Any) -> str:
 def _differences(part: pydantic.BaseModel) -> Iterator[str]:
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
-        if name == "type" or value == field.get_default(call_default_factory=True, validated_data={}):
+        if name == "type" or not field.repr or value == field.get_default(call_default_factory=True, validated_data={}):
             continue
         if isinstance(value, dict):
             yield from (f"{key} {_describe_part(member)}" for key, member in value.items())

@@ -1,6 +1,7 @@
 """sentence-transformers: a folder that `SentenceTransformer(folder, trust_remote_code=True)` reads without raysent.
 
-The folder contains its own module, `modeling_raysent.py`; that file describes the others.
+The folder contains its own module, `modeling_raysent.py`; that file describes the others. That of a pretrained encoder
+of one tower is a standard one, of sentence-transformers' own modules, and needs no `trust_remote_code`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 from torch import Tensor
 
+from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ConfigError
 from raysent.exports.formats import Encode
 from raysent.exports.tokenizer import TOKENIZER_FILE, build_tokenizer, numbered
 from raysent.models import SentenceModel
-from raysent.models.encoders import ENCODERS
+from raysent.models.encoders import ENCODERS, pretrained
+from raysent.models.pretrained import quiet
 from raysent.models.schemes.st import KIND
 from raysent.registry import OWN_PACKAGE
 from raysent.storage import save_tensors, write_json
@@ -46,6 +50,7 @@ def exported_code() -> Any:
 
 def plain_member(model: SentenceModel) -> Any:
     """Return a model as the exported code computes it: a module of a padded batch, with the model's own values."""
+    model = without_adapters(model)
     member, tensors = exported_code().Member(_about(model)), model.tensors()
     for name, parameter in member.named_parameters():
         parameter.data.copy_(tensors[name])
@@ -76,8 +81,24 @@ def _check_own(part: Any) -> None:
         _check_own(member)
 
 
+def is_standard(models: Sequence[SentenceModel]) -> bool:
+    """Return whether sentence-transformers' own modules compute a model: one pretrained tower, and nothing after it."""
+    model = models[0]
+    has_more = model.code is not None or model.postprocessing.is_fitted_to_text or len(model.towers) > 1
+    return len(models) == 1 and model.config.encoder.type == "pretrained" and not has_more
+
+
+def usage_of(models: Sequence[SentenceModel]) -> str:
+    """Return the lines of Python that read the folder."""
+    return USAGE.replace(", trust_remote_code=True", "") if is_standard(models) else USAGE
+
+
 def write(models: Sequence[SentenceModel], folder: Path) -> None:
-    """Write the folder."""
+    """Write the folder: a standard one where it can be, else one with its own module."""
+    if is_standard(models):
+        _write_standard(models[0], folder)
+        return
+    models = [without_adapters(model) for model in models]
     tensors: dict[str, Tensor] = {}
     for number, model in enumerate(models):
         own = {name: value for name, value in model.tensors().items() if not name.startswith("objectives.")}
@@ -93,8 +114,8 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     settings = {
         "__version__": versions,
         "model_type": "SentenceTransformer",
-        "prompts": {},
-        "default_prompt_name": None,
+        "prompts": dict(models[0].prompts) if len(models) == 1 else {},
+        "default_prompt_name": models[0].default_prompt_name if len(models) == 1 else None,
         # On bits, the Manhattan distance is the Hamming distance.
         "similarity_fn_name": "manhattan" if is_code else "cosine",
     }
@@ -119,12 +140,47 @@ def open(folder: Path) -> Encode:
     return encode
 
 
-def _without_folders(config: Any) -> Any:
-    """Return a configuration that names the pretrained model of an encoder, not its folder on this machine."""
+def _described(config: Any) -> Any:
+    """Return a configuration whose pretrained encoders have no adapters, and no paths of this machine."""
     if not isinstance(config, dict):
         return config
-    known = {name: _without_folders(value) for name, value in config.items()}
-    return {**known, "path": Path(known["path"]).name} if isinstance(known.get("path"), str) else known
+    if config.get("type") != "pretrained":
+        return {name: _described(value) for name, value in config.items()}
+    about = pretrained.Config.model_validate(config).about
+    name = str(about.path) if about.revision else Path(config["path"]).name
+    return {"type": "pretrained", "path": name, "backbone": {**about.model_dump(mode="json"), "path": name}}
+
+
+def without_adapters(model: SentenceModel) -> SentenceModel:
+    """Return a model whose adapters are added to its weights; one without adapters itself."""
+    towers = {name: part for name, part in model.named_modules() if isinstance(part, pretrained.Encoder)}
+    if not any(".lora_" in name for name in model.tensors()):
+        return model
+    tensors = model.tensors()
+    for name, tower in towers.items():
+        prefix = f"{name}.model."
+        tensors = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
+        tensors |= {f"{prefix}{key}": value.detach() for key, value in tower.merged().named_parameters()}
+    config = type(model.config).model_validate(_described(model.config.model_dump(mode="json")))
+    record = model.record.model_copy(update={"config": config})
+    kept = model.config.objective.in_saved_model != "absent"
+    tensors = {name: value for name, value in tensors.items() if kept or not name.startswith("objectives.")}
+    return SentenceModel.from_tensors(record, model.vocabulary, tensors)
+
+
+def _write_standard(model: SentenceModel, folder: Path) -> None:
+    """Write the folder that sentence-transformers itself would write."""
+    library = import_module("sentence_transformers")
+    modules = import_module("sentence_transformers.sentence_transformer.modules")
+    tower = cast("pretrained.Encoder", model.f)
+    about, length = cast("pretrained.Config", model.config.encoder).about, {"model_max_length": model.max_length}
+    with TemporaryDirectory() as name, quiet():
+        tower.merged().save_pretrained(name)
+        cast("SubwordVocabulary", model.vocabulary).tokenizer.save(f"{name}/{TOKENIZER_FILE}")
+        write_json(Path(name) / "tokenizer_config.json", {**about.tokenizer, **length})
+        parts = [modules.Transformer(name, max_seq_length=model.max_length), *tower.heads]
+        prompts = {"prompts": about.prompts, "default_prompt_name": about.default_prompt or None}
+        library.SentenceTransformer(modules=parts, device="cpu", **prompts).save(str(folder), create_model_card=False)
 
 
 def _about(model: SentenceModel) -> dict[str, Any]:
@@ -138,10 +194,11 @@ def _about(model: SentenceModel) -> dict[str, Any]:
     record = model.record
     return {
         **record.model_dump(mode="json"),
-        "config": _without_folders(record.config.model_dump(mode="json")),
+        "config": _described(record.config.model_dump(mode="json")),
         "unknown_id": model.vocabulary.unknown_id,
         "has_padding": model.vocabulary.has_padding,
         "num_towers": len(model.towers),
         "num_bits": model.num_bits,
+        "normalizes": any(tower.is_normalized for tower in record.config.towers),
         "shared": shared,
     }

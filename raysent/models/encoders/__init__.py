@@ -19,8 +19,11 @@ from torch import Tensor, nn
 from raysent.config import StrictModel
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.kernels.packing import Packed
+from raysent.models.backbone import Backbone
 from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
 from raysent.registry import Registry, by_type, union
+
+_NO_WORDS = (PAD_WORD, UNK_WORD)
 
 
 class EncoderConfig(StrictModel):
@@ -76,14 +79,28 @@ class EncoderConfig(StrictModel):
         return torch.ones(1, self.dim), torch.ones(1, self.dim)
 
     @property
-    def tokenizer(self) -> str | None:
-        """Folder of a pretrained model whose sub-words the encoder reads; None for words of the text."""
+    def tokenizer(self) -> Backbone | None:
+        """The pretrained model whose sub-words the encoder reads; None for the run's vocabulary."""
         return None
 
     @property
-    def max_tokens(self) -> int | None:
+    def token_limit(self) -> int | None:
         """Tokens of the longest sentence that the encoder can read; None for any."""
         return None
+
+    def encoded_length(self, trained: int) -> int:
+        """Return the tokens that `encode` reads of a longer text; by default as many as training read."""
+        return trained
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether `encode` returns vectors of unit length."""
+        return True
+
+    @property
+    def named_prompts(self) -> tuple[dict[str, str], str | None]:
+        """The prompts that texts may begin with, by name, and the name of the one that stands before every text."""
+        return {}, None
 
     def word_tables(self) -> dict[str, EmbeddingConfig]:
         """Return the settings of every word table by dotted name, such as `embedding` or `members.a.embedding`."""
@@ -97,15 +114,26 @@ class EncoderConfig(StrictModel):
         Args:
             num_words: Rows of the vocabulary.
         """
-        vocabulary = Vocabulary([PAD_WORD, UNK_WORD])
-        try:
-            with torch.device("meta"):
-                tower = build_encoder(self, EmptyTables(vocabulary, generator=torch.Generator(device="cpu")))
-        except RuntimeError:  # sizes that torch cannot address: no machine holds them
+        tower = self.empty_tower()
+        if tower is None:
             return sys.maxsize
         tables = [module for module in tower.modules() if isinstance(module, WordTable)]
         others = sum(parameter.numel() for parameter in tower.parameters())
-        return others + (num_words - len(vocabulary)) * sum(table.weight.shape[1] for table in tables)
+        return others + (num_words - len(_NO_WORDS)) * sum(table.weight.shape[1] for table in tables)
+
+    def empty_tower(self) -> Tower | None:
+        """Return a tower without values, over no words; None if it is larger than torch can address."""
+        try:
+            with torch.device("meta"):
+                generator = torch.Generator(device="cpu")
+                return build_encoder(self, EmptyTables(Vocabulary(_NO_WORDS), generator=generator))
+        except RuntimeError:  # no machine holds such sizes
+            return None
+
+    @property
+    def num_fixed(self) -> int:
+        """Parameters of one tower that training does not change, beside fixed word vectors."""
+        return 0
 
     @property
     def activations_per_token(self) -> int:
@@ -140,14 +168,15 @@ def encoders_in(part: Any) -> Iterator[EncoderConfig]:
 
 
 def count_parameters(configs: Iterable[EncoderConfig], num_words: int) -> tuple[int, int]:
-    """Return the parameters of encoders that are built with the same `Tables`: trained ones, and fixed word vectors.
+    """Return the parameters of encoders that are built with the same `Tables`: trained ones, and fixed ones.
 
     Equal fixed word tables are one table, which all of them read.
     """
     towers = list(configs)
     fixed_tables = [{table for table in tower.word_tables().values() if not table.trained} for tower in towers]
     sizes = [num_words * sum(table.dim for table in tables) for tables in [*fixed_tables, set().union(*fixed_tables)]]
-    return sum(tower.num_parameters(num_words) for tower in towers) - sum(sizes[:-1]), sizes[-1]
+    fixed = sum(part.num_fixed for tower in towers for part in encoders_in(tower))
+    return sum(tower.num_parameters(num_words) for tower in towers) - sum(sizes[:-1]) - fixed, sizes[-1] + fixed
 
 
 class WordEncoderConfig(EncoderConfig):
@@ -191,7 +220,13 @@ class WordEncoderConfig(EncoderConfig):
 
 
 class Tower(nn.Module):
-    """One encoder of a model. `project` computes what depends on the word only, `read` what depends on its place."""
+    """One encoder of a model. `project` computes what depends on the word only, `read` what depends on its place.
+
+    Attributes:
+        generator: Source of dropout masks inside the encoder; None is torch's global one.
+    """
+
+    generator: torch.Generator | None = None
 
     @abstractmethod
     def project(self, words: Tensor) -> Any:

@@ -56,7 +56,7 @@ def load(rest: str) -> TransformerModel:
     """
     folder = _FOLDERS.folder(rest)
     if find_spec(_LIBRARY) is None:
-        raise ConfigError(f"hf:{rest}: needs transformers; install raysent[transformers]")
+        raise ConfigError(f"hf:{rest}: needs transformers; install raysent[pretrained]")
     return TransformerModel(folder, is_trusted=check_code(f"hf:{rest}", _foreign_code(folder)))
 
 

@@ -1,0 +1,311 @@
+"""`Backbone`: what the folder of a pretrained transformer says, without its weights; and models made from it.
+
+A folder of sentence-transformers has pooling, further modules and prompts of its own; one of transformers gets the mean
+of its states. The description is kept in a run's record and in saved models, which do not need the folder again.
+transformers, sentence-transformers and peft do the work; they are imported when a model is made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Literal
+
+import pydantic
+import torch
+from torch import nn
+
+from raysent.config import StrictModel
+from raysent.errors import ArtifactError, ConfigError
+from raysent.models.pretrained import check_tokenizer, check_weights, find_folder, first_missing, reading
+from raysent.storage import read_json
+
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+# The names of older folders, in the order in which several are concatenated.
+_OLDER_MODES: dict[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_CONFIG_FILE, _TOKENIZER_FILE = "config.json", "tokenizer_config.json"
+# Lists of words, which `tokenizer.json` has too, and templates of conversations.
+_UNUSED_OF_TOKENIZER = ("added_tokens_decoder", "chat_template", "tokenizer_file", "name_or_path")
+# The tokenizers of transformers give a number above this where there is no limit.
+_NO_LIMIT = 1_000_000
+# Their positions begin after that of padding.
+_SKIPS_POSITIONS = frozenset(("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"))
+# Dropout by its usual names; a configuration leaves out what equals its class's default.
+_DROPOUTS = (
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "dropout_rate",
+    "embedding_dropout",
+    "hidden_dropout_prob",
+    "mlp_dropout",
+)
+
+
+class Backbone(StrictModel):
+    """What a folder says of its model.
+
+    Attributes:
+        path: The folder, or the name of a model of the hub; None for a model from scratch.
+        revision: The commit of the hub that the files are of.
+        license: The license that the folder's model card names.
+        config: The content of `config.json`.
+        tokenizer: That of `tokenizer_config.json`, without its lists of words.
+        pooling: What a vector consists of, in this order.
+        heads: The modules after pooling, each with its `type`, `Dense` or `Normalize`, and its settings.
+        prompts: Texts by name.
+        default_prompt: The name of the one that stands before every text.
+        max_tokens: Tokens read of a longer text; None for no limit.
+        lowercase: Whether text is lowercased before the tokenizer.
+    """
+
+    path: str | None = None
+    revision: str | None = None
+    license: str | None = None
+    config: dict[str, Any]
+    tokenizer: dict[str, Any] = pydantic.Field(default_factory=dict)
+    pooling: list[PoolingMode] = pydantic.Field(default=["mean"], min_length=1)
+    heads: list[dict[str, Any]] = pydantic.Field(default_factory=list)
+    prompts: dict[str, str] = pydantic.Field(default_factory=dict)
+    default_prompt: str | None = None
+    max_tokens: int | None = pydantic.Field(default=None, ge=1)
+    lowercase: bool = False
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether the vectors have unit length."""
+        return bool(self.heads) and self.heads[-1]["type"] == "Normalize"
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of a state."""
+        return int(self.size("hidden_size", "dim", "d_model", "n_embd"))
+
+    @property
+    def num_layers(self) -> int:
+        """Layers."""
+        return int(self.size("num_hidden_layers", "n_layers", "num_layers", "n_layer"))
+
+    @property
+    def intermediate_size(self) -> int:
+        """Size of the hidden layer after each attention."""
+        return int(self.size("intermediate_size", "hidden_dim", "d_ff", default=4 * self.hidden_size))
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        dense = [head for head in self.heads if head["type"] == "Dense"]
+        return int(dense[-1]["out_features"]) if dense else len(self.pooling) * self.hidden_size
+
+    def size(self, *names: str, default: int = 0) -> Any:
+        """Return the first of some values of `config.json`, whose names differ between architectures."""
+        inner = self.config.get("text_config") or {}
+        return next((part[name] for name in names for part in (self.config, inner) if part.get(name)), default)
+
+    def folder(self, *, has_weights: bool = False) -> Path:
+        """Return the local folder; with `has_weights` those of a model of the hub are downloaded first.
+
+        Raises:
+            ArtifactError: If it is gone.
+        """
+        return find_folder(str(self.path), self.revision, has_weights=has_weights)[0]
+
+
+@lru_cache(maxsize=64)
+def read_backbone(path: str, revision: str | None = None) -> Backbone:
+    """Return what a folder, or a model of the hub, says.
+
+    Raises:
+        ArtifactError: If there is none, or it holds modules that cannot be trained.
+    """
+    folder, commit = find_folder(path, revision)
+    modules = _read(folder / "modules.json", default=[])
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    known = kinds[:2] in ([], ["Transformer", "Pooling"]) and {*kinds[2:]} <= {"Dense", "Normalize"}
+    if not known:
+        raise ArtifactError(
+            f"{path}: must consist of Transformer, Pooling, Dense and Normalize to be trained; "
+            f"given {', '.join(kinds)}; as a member, name it st:{path}"
+        )
+    root = folder / (modules[0].get("path", "") if modules else "")
+    config = _read(root / _CONFIG_FILE)
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ArtifactError(f"{root / _CONFIG_FILE}: must name a model_type of transformers")
+    parts = [_read(folder / module["path"] / _CONFIG_FILE, default={}) for module in modules[1:]]
+    settings = _read(folder / "config_sentence_transformers.json", default={})
+    of_text = _read(root / "sentence_bert_config.json", default={})
+    tokenizer = {**_read(root / "special_tokens_map.json", default={}), **_read(root / _TOKENIZER_FILE, default={})}
+    return Backbone(
+        path=path if commit else str(folder),
+        revision=commit,
+        license=_license(folder),
+        config=config,
+        tokenizer={name: value for name, value in tokenizer.items() if name not in _UNUSED_OF_TOKENIZER},
+        pooling=_modes(parts[0], path) if parts else ["mean"],
+        heads=[{"type": kind, **part} for kind, part in zip(kinds[2:], parts[1:], strict=True)],
+        prompts=settings.get("prompts") or {},
+        default_prompt=settings.get("default_prompt_name"),
+        max_tokens=_limit(config, tokenizer, of_text),
+        lowercase=bool(of_text.get("do_lower_case")),
+    )
+
+
+def _read(path: Path, *, default: Any = None) -> Any:
+    return default if default is not None and not path.is_file() else read_json(path)
+
+
+def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
+    """Return the modes of a folder's pooling, by today's names."""
+    if not settings.get("include_prompt", True):
+        raise ArtifactError(f"{path}: must pool over prompts to be trained; as a member, name it st:{path}")
+    given = settings.get("pooling_mode") or [own for name, own in _OLDER_MODES.items() if settings.get(name)] or "mean"
+    return [given] if isinstance(given, str) else list(given)  # type: ignore[list-item]
+
+
+def _limit(config: Mapping[str, Any], tokenizer: Mapping[str, Any], of_text: Mapping[str, Any]) -> int | None:
+    """Return the tokens that are read of a longer text, special ones included; None for no limit."""
+    positions = config.get("max_position_embeddings") or 0
+    if positions and config["model_type"] in _SKIPS_POSITIONS:
+        positions -= int(config.get("pad_token_id", 1)) + 1
+    limits = (of_text.get("max_seq_length"), tokenizer.get("model_max_length"), positions)
+    return min((int(limit) for limit in limits if limit and 0 < limit < _NO_LIMIT), default=None)
+
+
+def _license(folder: Path) -> str | None:
+    """Return the license in the first lines of a folder's model card."""
+    card = folder / "README.md"
+    head = card.read_text(errors="replace")[:4096] if card.is_file() else ""
+    found = re.match(r"---\n.*?^license: *([^\n]+)\n.*?^---", head, re.DOTALL | re.MULTILINE)
+    return found[1].strip().strip("'\"") if found else None
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def library(name: str, *, where: str) -> Any:
+    """Return a library of the extra `pretrained`.
+
+    Raises:
+        ConfigError: If it is not installed.
+    """
+    if find_spec(name.partition(".")[0]) is None:
+        raise ConfigError(f"{where}: needs {name.replace('_', '-')}; install raysent[pretrained]")
+    return import_module(name)
+
+
+@contextmanager
+def drawing(generator: torch.Generator | None) -> Iterator[None]:
+    """Let libraries draw from torch's global generator as `generator` says, and leave that as it was."""
+    with torch.random.fork_rng():
+        if generator is not None:
+            torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator, device=generator.device)))
+        yield
+
+
+def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None = None) -> Any:
+    """Return the transformer, in float32; of an encoder-decoder, the encoder.
+
+    Args:
+        backbone: What the folder says.
+        has_weights: Whether the folder's weights are read; otherwise initial values are drawn.
+        dropout: Fraction of values set to zero in training, wherever it has dropout; None is the folder's own.
+
+    Raises:
+        ConfigError: If transformers does not know the architecture.
+        ArtifactError: If it cannot read the folder, or weights are missing or not finite.
+    """
+    name = backbone.path or "encoder"
+    given = library("transformers", where=name)
+    if backbone.config["model_type"] not in given.CONFIG_MAPPING:
+        kind = backbone.config["model_type"]
+        raise ConfigError(
+            f"{name}: must be an architecture of transformers; given {kind}; as a member, name it st:{name}"
+        )
+    config = given.CONFIG_MAPPING[backbone.config["model_type"]].from_dict(
+        {**backbone.config, **({} if dropout is None else _with_dropout(backbone.config, dropout))}
+    )
+    config.use_cache = False
+    is_mapped = type(config) in given.MODEL_FOR_TEXT_ENCODING_MAPPING  # the encoder alone of an encoder-decoder
+    auto = given.AutoModelForTextEncoding if is_mapped else given.AutoModel
+    if not has_weights:
+        return auto.from_config(config, dtype=torch.float32)
+    folder = backbone.folder(has_weights=True)
+    root = folder if (folder / _CONFIG_FILE).is_file() else folder / "0_Transformer"
+    with reading(name, folder, library="transformers"):
+        model, report = auto.from_pretrained(
+            str(root), config=config, dtype=torch.float32, output_loading_info=True, local_files_only=True
+        )
+    first_missing(name, report["missing_keys"])
+    check_weights(name, model)
+    return model
+
+
+def _with_dropout(config: Mapping[str, Any], dropout: float) -> dict[str, float]:
+    own = (name for name, value in config.items() if ("drop" in name) and isinstance(value, int | float))
+    return dict.fromkeys((*_DROPOUTS, *own), dropout)
+
+
+def heads(backbone: Backbone, *, has_weights: bool) -> list[nn.Module]:
+    """Return pooling and the modules after it, each a module of sentence-transformers.
+
+    Raises:
+        ArtifactError: If weights cannot be read.
+    """
+    name = backbone.path or "encoder"
+    modules = library("sentence_transformers.sentence_transformer.modules", where=name)
+    made: list[Any] = [modules.Pooling(backbone.hidden_size, tuple(backbone.pooling))]
+    for settings in backbone.heads:
+        values = {key: value for key, value in settings.items() if key != "type"}
+        if settings["type"] == "Normalize":
+            made.append(modules.Normalize())
+            continue
+        activation = str(values.pop("activation_function", "torch.nn.modules.activation.Tanh"))
+        if not activation.startswith("torch.nn."):
+            raise ArtifactError(f"{name}: activation_function must be one of torch.nn; given {activation}")
+        kept = {key: values[key] for key in ("in_features", "out_features", "bias", "use_residual") if key in values}
+        made.append(modules.Dense(**kept, activation_function=resolve_name(activation)()))
+    if has_weights and any(isinstance(own, modules.Dense) for own in made):
+        folder = backbone.folder(has_weights=True)
+        paths = [folder / module["path"] for module in read_json(folder / "modules.json")[1:]]
+        with reading(name, folder, library="sentence-transformers"):
+            for own, path in zip(made, paths, strict=False):
+                if isinstance(own, modules.Dense):
+                    modules.Dense.load_torch_weights(str(path), model=own)
+    return made
+
+
+def read_tokenizer(backbone: Backbone) -> str:
+    """Return the content of `tokenizer.json` for a folder's tokenizer.
+
+    Raises:
+        ArtifactError: If the folder has none, or one without such a form.
+    """
+    name, folder = str(backbone.path), backbone.folder()
+    root = folder if (folder / _CONFIG_FILE).is_file() else folder / "0_Transformer"
+    given = library("transformers", where=name)
+    with reading(name, folder, library="transformers"):
+        tokenizer = given.AutoTokenizer.from_pretrained(str(root), local_files_only=True)
+        check_tokenizer(name, root, tokenizer)
+        if not tokenizer.is_fast:
+            raise ArtifactError(
+                f"{name}: its tokenizer must have a fast form, tokenizer.json; as a member, name it st:"
+            )
+        values = json.loads(tokenizer.backend_tokenizer.to_str())
+    if backbone.lowercase:
+        steps = [{"type": "Lowercase"}, *([values["normalizer"]] if values.get("normalizer") else [])]
+        values["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    return json.dumps(values, ensure_ascii=False)

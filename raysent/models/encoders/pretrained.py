@@ -1,0 +1,355 @@
+"""Pretrained: a transformer of a folder or the hub, with the folder's pooling, further modules and prompts.
+
+Any architecture that `AutoModel` of transformers knows. The saved model has its configuration, weights, sub-words and
+prompts, and does not need the folder again. With `lora` the weights stay as they are, and adapters are trained.
+
+Source: Reimers and Gurevych, 2019 (pooling); Hu et al., 2022 (LoRA).
+Differs: dropout is 0 unless it is set, and its masks follow from the run's seed and step, so that a run that was
+stopped continues to the same weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from raysent.config import StrictModel
+from raysent.errors import ConfigError, RaysentError
+from raysent.kernels.devices import to_device
+from raysent.kernels.packing import Packed
+from raysent.models.backbone import (
+    Backbone,
+    PoolingMode,
+    drawing,
+    heads,
+    library,
+    read_backbone,
+    transformer,
+)
+from raysent.models.embeddings import Tables
+from raysent.models.encoders import EncoderConfig, Tower
+
+# Sentences of one product, of which at most a tenth is padding where there are many.
+_LEAST_ROWS, _MOST_PADDING = 8, 0.1
+_LAYER = re.compile(r"\.(\d+)\.")
+
+
+class LoraConfig(StrictModel):
+    """Settings of the adapters beside the linear layers.
+
+    Attributes:
+        rank: Size of an adapter.
+        alpha: Factor of its product, divided by the rank; None for twice the rank.
+        dropout: Fraction of an adapter's input set to zero in training.
+        targets: Endings of the names of the layers that get one, such as `query`; empty for all linear layers.
+    """
+
+    rank: int = pydantic.Field(default=8, ge=1)
+    alpha: float | None = pydantic.Field(default=None, gt=0)
+    dropout: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    targets: list[str] = pydantic.Field(default_factory=list)
+
+
+class BackboneEncoderConfig(EncoderConfig):
+    """Settings of an encoder that transformers computes.
+
+    Attributes:
+        dropout: Fraction of values set to zero in training inside the layers; `auto` is the configuration's own.
+        gradient_checkpointing: Whether states are computed again in the backward pass instead of kept.
+        learning_rate_factor: Factor of the learning rate for this encoder.
+        layer_decay: Further factor for each layer below the last one; the words' vectors are below all.
+    """
+
+    dropout: float | Literal["auto"] = 0.0
+    gradient_checkpointing: bool = False
+    learning_rate_factor: float = pydantic.Field(default=1.0, gt=0)
+    layer_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
+
+    @pydantic.field_validator("dropout")
+    @classmethod
+    def _is_a_fraction(cls, value: float | str) -> float | str:
+        if not isinstance(value, str) and not 0 <= value < 1:
+            raise ValueError(f"must be at least 0 and below 1, or auto; given {value}")
+        return value
+
+    @property
+    @abstractmethod
+    def about(self) -> Backbone:
+        """What the transformer is made from."""
+
+    @property
+    def lora_settings(self) -> LoraConfig | None:
+        """The adapters that are trained; None where all weights are."""
+        return None
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.about.dim
+
+    @property
+    def num_fixed(self) -> int:
+        """Parameters of one tower that training does not change: the weights beside adapters, and a pooler."""
+        tower = self.empty_tower()
+        parameters = () if tower is None else tower.parameters()
+        return sum(parameter.numel() for parameter in parameters if not parameter.requires_grad)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a sentence's vector in training differs from its vector outside of training."""
+        return self.dropout != 0 or bool(self.lora_settings and self.lora_settings.dropout)
+
+    @property
+    def activations_per_token(self) -> int:
+        """Numbers of a word vector, and of each layer's states, products and hidden layer.
+
+        With `gradient_checkpointing` one layer at a time, and the states between layers.
+        """
+        found = self.about
+        layer = 8 * found.hidden_size + 2 * found.intermediate_size
+        if self.gradient_checkpointing:
+            return (1 + found.num_layers) * found.hidden_size + layer
+        return found.hidden_size + found.num_layers * layer
+
+
+class Config(BackboneEncoderConfig):
+    """Settings of a pretrained transformer.
+
+    Attributes:
+        path: Its folder, of transformers or sentence-transformers; or its name on the hub, such as `owner/name`.
+        revision: Branch, tag or commit of the hub; the record has the commit.
+        pooling: What a vector is made of: `mean`, `cls`, `max`, `lasttoken` …; `auto` is what the folder says.
+        normalize: Whether vectors have unit length; `auto` is what the folder says.
+        prompts: Texts by name that stand before a text, such as `query`; `auto` is what the folder says.
+        max_tokens: Tokens that `encode` reads of a longer text; None is what the folder says. Training reads at most
+            `corpus.max_length`.
+        lora: Adapters, which are trained in place of the weights; None trains the weights.
+        backbone: What the folder says; it is read from there, and need not be given.
+    """
+
+    type: Literal["pretrained"] = "pretrained"
+    path: str
+    revision: str | None = None
+    pooling: Literal["auto"] | PoolingMode = "auto"
+    normalize: Literal["auto"] | bool = "auto"
+    prompts: Literal["auto"] | dict[str, str] = "auto"
+    max_tokens: int | None = pydantic.Field(default=None, ge=3)
+    lora: LoraConfig | None = None
+    backbone: Backbone = pydantic.Field(repr=False)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return descriptions of small models, of one without weights; see `EncoderConfig.examples`."""
+        sizes = {"hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        about = {"model_type": "bert", "vocab_size": 40, "max_position_embeddings": 250, **sizes}
+        dense = {"type": "Dense", "in_features": 6, "out_features": 4}
+        made: list[dict[str, Any]] = [
+            {"config": about},
+            {"config": about, "pooling": ["cls"], "heads": [dense, {"type": "Normalize"}]},
+        ]
+        others: list[dict[str, Any]] = [{}, {"lora": {"rank": 2}, "learning_rate_factor": 0.5, "layer_decay": 0.9}]
+        return tuple(
+            cls.model_validate({"path": "model", "backbone": {"path": None, **one}, **other})
+            for one, other in zip(made, others, strict=True)
+        )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        return cls.completed(values) if isinstance(values, dict) else values
+
+    @classmethod
+    def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return settings with what the folder says; of settings that have it, no folder is read.
+
+        Raises:
+            ValueError: If the folder does not hold a model that can be trained.
+        """
+        path, known = values.get("path"), values.get("backbone")
+        if not isinstance(path, str) or (
+            known and (known["path"] if isinstance(known, dict) else known.path) in (path, None)
+        ):
+            return values
+        try:
+            found = read_backbone(path, values.get("revision"))
+        except RaysentError as error:
+            raise ValueError(str(error).removeprefix("encoder.path: ")) from None
+        return {**values, "path": found.path, "backbone": found.model_dump()}
+
+    @property
+    def about(self) -> Backbone:
+        """The folder's description, with the settings that are not `auto`."""
+        last = [{"type": "Normalize"}]
+        others = [head for head in self.backbone.heads if head["type"] != "Normalize"]
+        own = {
+            "pooling": None if self.pooling == "auto" else [self.pooling],
+            "heads": None if self.normalize == "auto" else others + last * self.normalize,
+            "prompts": None if self.prompts == "auto" else self.prompts,
+            "default_prompt": None if self.prompts == "auto" else "",
+            "max_tokens": self.max_tokens,
+        }
+        return self.backbone.model_copy(update={name: value for name, value in own.items() if value is not None})
+
+    @property
+    def lora_settings(self) -> LoraConfig | None:
+        """The adapters that are trained; None where all weights are."""
+        return self.lora
+
+    @property
+    def tokenizer(self) -> Backbone | None:
+        """The folder whose sub-words the encoder reads."""
+        return self.backbone
+
+    @property
+    def token_limit(self) -> int | None:
+        """Tokens of the longest sentence that can be read."""
+        return self.about.max_tokens
+
+    def encoded_length(self, trained: int) -> int:
+        """Return the tokens that `encode` reads of a longer text."""
+        return self.about.max_tokens or trained
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether `encode` returns vectors of unit length."""
+        return self.about.is_normalized
+
+    @property
+    def named_prompts(self) -> tuple[dict[str, str], str | None]:
+        """The prompts by name, and the name of the one that stands before every text."""
+        return self.about.prompts, self.about.default_prompt or None
+
+
+class Encoder(Tower):
+    """One tower."""
+
+    def __init__(self, config: BackboneEncoderConfig, tables: Tables) -> None:
+        super().__init__()
+        self._config = config
+        self._about = config.about
+        has_weights = tables.sets_values and self._about.path is not None
+        dropout = None if config.dropout == "auto" else float(config.dropout)
+        with drawing(tables.generator if tables.sets_values else None):
+            self.model = transformer(self._about, has_weights=has_weights, dropout=dropout)
+            self.heads = nn.ModuleList(heads(self._about, has_weights=has_weights))
+            if config.lora_settings is not None:
+                _add_adapters(self.model, config.lora_settings)
+        for name, parameter in self.model.named_parameters():
+            if name.startswith("pooler."):  # read by no module after it
+                parameter.requires_grad_(False)
+        if config.gradient_checkpointing:
+            # By its earlier name in earlier versions.
+            getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)()
+
+    def project(self, words: Tensor) -> Tensor:
+        """Return the ids themselves [distinct]: a sub-word's state depends on its sentence."""
+        return words
+
+    def read(self, packed: Packed, projected: Tensor) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        vectors = []
+        for places, mask, _ in _groups(packed):
+            features: dict[str, Any] = {
+                "token_embeddings": self._states(projected, places, mask),
+                "attention_mask": mask,
+            }
+            for head in self.heads:
+                features = head(features)
+            vectors.append(features["sentence_embedding"])
+        return torch.cat(vectors).index_select(0, packed.rank)
+
+    def tokens(self, packed: Packed) -> Tensor:
+        """Return the states of all tokens, special ones included, the sentences one after another [tokens, hidden]."""
+        states, order, projected = [], [], self.project(packed.words)
+        for places, mask, (rows, tokens) in _groups(packed):
+            states.append(self._states(projected, places, mask).flatten(0, 1).index_select(0, rows))
+            order.append(tokens)
+        return torch.cat(states).index_select(0, torch.argsort(torch.cat(order)))
+
+    def _states(self, projected: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        """Return the last states [rows, time, hidden] of words at places among the projected ones [rows, time]."""
+        inputs = projected.index_select(0, places.flatten()).view(*places.shape, *projected.shape[1:])
+        name = "inputs_embeds" if inputs.is_floating_point() else "input_ids"
+        draws = self.training and self._config.has_dropout
+        with drawing(self.generator) if draws else nullcontext():
+            states: Tensor = self.model(**{name: inputs}, attention_mask=mask).last_hidden_state
+        return states
+
+    def learning_rate_factors(self) -> dict[str, float]:
+        """Return the factor of the learning rate of each parameter."""
+        num_layers, factors = self._about.num_layers, {}
+        for name, _ in self.named_parameters():
+            layer = _LAYER.search(name) if name.startswith("model.") else None
+            below = num_layers - int(layer[1]) - 1 if layer else num_layers * ("embed" in name or "shared" in name)
+            factors[name] = self._config.learning_rate_factor * self._config.layer_decay**below
+        return factors
+
+    def merged(self) -> Any:
+        """Return a copy of the transformer with its adapters added to its weights."""
+        plain = copy.deepcopy(self.model)
+        for name, layer in list(plain.named_modules()):
+            if hasattr(layer, "get_base_layer"):
+                layer.merge()
+                plain.set_submodule(name, layer.get_base_layer())
+        return plain.eval()
+
+
+def _groups(packed: Packed) -> Iterator[tuple[Tensor, Tensor, tuple[Tensor, Tensor]]]:
+    """Yield sentences of similar length, longest first, each group as a rectangle.
+
+    Yields:
+        Indices into the distinct words [rows, time]; the mask of tokens [rows, time]; the places of tokens among the
+        rectangle's, and among those of the batch, the sentences one after another [tokens].
+    """
+    device = packed.words.device
+    lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
+    starts = packed.sentence_starts.index_select(0, packed.order)
+    for first, end in _similar(lengths):
+        time = np.arange(lengths[first])
+        is_token = time < lengths[first:end, None]
+        offsets, mask = to_device(np.where(is_token, time, 0), device), to_device(is_token, device)
+        places = (starts[first:end, None] + offsets).flatten()
+        rows = to_device(np.flatnonzero(is_token), device)
+        words = packed.sentence_tokens.index_select(0, places).view(offsets.shape)
+        yield words, mask, (rows, places.index_select(0, rows))
+
+
+def _similar(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield first and end of groups of decreasing lengths [batch], each with little padding."""
+    first, total = 0, 0
+    for place, length in enumerate(lengths):
+        rows = place - first
+        if rows >= _LEAST_ROWS and 1 - (total + length) / ((rows + 1) * lengths[first]) > _MOST_PADDING:
+            yield first, place
+            first, total = place, 0
+        total += length
+    yield first, len(lengths)
+
+
+def _add_adapters(model: Any, config: LoraConfig) -> None:
+    """Put adapters beside the linear layers of a transformer, which is then fixed but for them.
+
+    Raises:
+        ConfigError: If no layer has such a name.
+    """
+    peft = library("peft", where="encoder.lora")
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=2 * config.rank if config.alpha is None else config.alpha,
+        lora_dropout=config.dropout,
+        target_modules=config.targets or "all-linear",
+    )
+    try:
+        peft.inject_adapter_in_model(settings, model)
+    except ValueError as error:
+        raise ConfigError(f"encoder.lora.targets: {' '.join(str(error).split())}") from None

@@ -1,0 +1,307 @@
+"""Pretrained encoders: the vectors of sentence-transformers before the first step, training from there, and exports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from backbones import KINDS, write_backbone, write_sentence_transformer
+from small_bert import write_bert
+from tiny_run import check_resumed, tiny_run
+
+from raysent.config import Document
+from raysent.data.vocabulary import SubwordVocabulary
+from raysent.errors import ArtifactError, ConfigError
+from raysent.exports import export
+from raysent.kernels.packing import pack
+from raysent.models import SentenceModel, load
+from raysent.models.backbone import read_backbone, read_tokenizer
+from raysent.models.config import ModelConfig
+from raysent.models.derived import expand
+from raysent.models.encoders import count_parameters
+from raysent.storage import load_tensors, save_tensors
+from raysent.sweeps.record import SweepRecord
+from raysent.sweeps.space import parse_space
+from raysent.training.data import open_training_data
+from raysent.training.loop import fit
+from raysent.training.optimization import Optimizer
+from raysent.training.plan import build_model, check_run
+
+library = pytest.importorskip("sentence_transformers", reason="pip install raysent[pretrained]")
+pytest.importorskip("peft", reason="pip install raysent[pretrained]")
+
+TEXT = ["a cat", "The dog runs to the cat, and a man", "", "zzz", "a cat sleeps?", "日本 cat", "the " * 60]
+FOLDERS: dict[str, dict[str, Any]] = {
+    "mean": {"pooling": "mean"},
+    "cls": {"pooling": "cls", "normalize": True, "prompts": {"query": "cat: ", "document": ""}},
+    "last": {"pooling": "lasttoken", "dense": 8, "normalize": True, "prompts": {"query": "cat: "}},
+    "both": {"pooling": ["max", "mean"], "prompts": {"of": "the: "}, "default_prompt": "of"},
+}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small BERT."""
+    return write_backbone(tmp_path_factory.mktemp("models") / "bert", "bert")
+
+
+def build(folder: Path | str, **settings: Any) -> SentenceModel:
+    """Return an untrained model of one tower."""
+    config = ModelConfig.model_validate(
+        {
+            "encoder": {"type": "pretrained", "path": str(folder), **settings},
+            "objective": {"type": "paraphrase_margin"},
+        }
+    )
+    words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))
+    return SentenceModel.build(config, words, seed=0, max_length=config.encoder.encoded_length(30)).eval()
+
+
+def run_of(folder: Path, bert: Path, *, encoder: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """Return a run of 12 steps."""
+    values = {"corpus__max_length": 20, "training__learning_rate": 0.003, "training__warmup_steps": 4, **changes}
+    return tiny_run(folder, encoder={"type": "pretrained", "path": str(bert), **(encoder or {})}, **values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_those_of_sentence_transformers(kind, tmp_path):
+    """Before any training, with the folder's pooling, further modules, lengths and prompts."""
+    backbone = write_backbone(tmp_path / kind, kind)
+    for name, settings in FOLDERS.items():
+        folder = write_sentence_transformer(tmp_path / name, backbone, **settings)
+        model, reference = build(folder), library.SentenceTransformer(str(folder), device="cpu")
+        assert (
+            model.config.encoder.dim == model.get_sentence_embedding_dimension() == reference.get_embedding_dimension()
+        )
+        for method in ("encode", "encode_query", "encode_document"):
+            vectors, expected = getattr(model, method)(TEXT), getattr(reference, method)(TEXT)
+            np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        assert np.abs(expected[0] - expected[1]).max() > 1e-3
+        assert settings.get("normalize", False) == np.allclose(np.linalg.norm(vectors, axis=1), 1)
+
+
+def test_settings_replace_what_the_folder_says(bert, tmp_path):
+    """Pooling, length, unit vectors and prompts; without a folder of sentence-transformers, the mean."""
+    plain = build(bert)
+    np.testing.assert_allclose(plain.encode(TEXT), load(f"hf:{bert}").encode(TEXT), atol=1e-5)
+    own = write_sentence_transformer(tmp_path / "own", bert, pooling="cls", normalize=True)
+    expected = library.SentenceTransformer(str(own), device="cpu").encode(["cat: a cat"])
+    model = build(bert, pooling="cls", normalize=True, prompts={"query": "cat: "}, max_tokens=9)
+    np.testing.assert_allclose(model.encode_query(["a cat"]), expected, atol=1e-5)
+    assert model.max_seq_length == 9
+    np.testing.assert_allclose(model.encode("the " * 50), model.encode("the " * 7), atol=1e-6)
+
+
+def test_record_names_the_license_and_what_the_folder_says(bert, tmp_path):
+    """For the model card and for reading it where the folder is not."""
+    folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["last"])
+    found = read_backbone(str(folder))
+    assert (found.license, found.pooling, found.max_tokens, found.dim) == ("mit", ["lasttoken"], 40, 8)
+    assert found.prompts["query"] == "cat: "
+    assert "added_tokens_decoder" not in found.tokenizer
+    assert found.tokenizer["pad_token"] == "<pad>"
+
+
+def test_states_of_tokens_are_those_of_the_transformer(bert):
+    """In the order of the sentences, special tokens included."""
+    model = build(bert)
+    ids = model.vocabulary.ids(TEXT, max_length=20)
+    states = model.f.tokens(pack(ids))
+    for row, own in zip(
+        np.split(ids.ids, np.cumsum(ids.lengths)[:-1]), states.split(ids.lengths.tolist()), strict=True
+    ):
+        expected = model.f.model(input_ids=torch.tensor(row[None].astype(np.int64))).last_hidden_state[0]
+        torch.testing.assert_close(own, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", [{}, {"lora": {"rank": 2}}], ids=["weights", "adapters"])
+def test_training_lowers_the_loss_and_the_model_needs_no_folder(encoder, tmp_path):
+    """The same run gives the same weights; adapters leave the others as they were."""
+    own = write_sentence_transformer(tmp_path / "bert", write_backbone(tmp_path / "plain", "bert"), **FOLDERS["cls"])
+    config = run_of(tmp_path, own, encoder=encoder, training__epochs=2.0)
+    start = build_model(config, open_training_data(config)).tensors()
+    outcome = fit(config, tmp_path / "one")
+    fit(config, tmp_path / "two")
+    reports = [json.loads(line) for line in (tmp_path / "one/reports.jsonl").read_text().splitlines()]
+    assert outcome.status == "finished"
+    assert reports[-1]["metrics"]["loss"] < reports[0]["metrics"]["loss"]
+    first, second = (load_tensors(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    moved = {name for name, value in first.items() if not torch.equal(value, start[name])}
+    assert moved
+    assert all("lora_" in name for name in moved) == bool(encoder)
+    own.rename(tmp_path / "elsewhere")
+    model = load(tmp_path / "one")
+    assert (model.get_sentence_embedding_dimension(), model.max_seq_length) == (32, 40)
+    assert model.prompts["query"] == "cat: "
+    untrained = load(f"st:{tmp_path / 'elsewhere'}")
+    assert not np.allclose(model.encode(TEXT, towers="f"), untrained.encode(TEXT), atol=1e-3)
+    trained, fixed = count_parameters(config.model.towers, 100)
+    assert trained + fixed == 2 * sum(value.numel() for value in model.f.parameters())
+    assert (fixed > trained) == bool(encoder)
+
+
+def test_run_that_was_stopped_continues_to_the_same_weights(bert, tmp_path):
+    """Dropout's masks follow from the run's generator; nothing is drawn from torch's own."""
+    encoder = {"dropout": 0.2, "lora": {"rank": 2, "dropout": 0.1}, "gradient_checkpointing": True}
+    config = run_of(tmp_path, bert, encoder=encoder)
+    assert config.encoder.has_dropout
+    check_resumed(config, tmp_path)
+
+
+def test_dropout_follows_from_the_generator(bert):
+    """Two masks differ; the same generator gives the same one; without training there is none."""
+    model, ids = build(bert, dropout=0.3).train(), build(bert).vocabulary.ids(TEXT, max_length=20)
+
+    def vectors(seed: int) -> torch.Tensor:
+        return model.vectors(ids, generator=torch.Generator().manual_seed(seed))[0]
+
+    assert torch.equal(vectors(0), vectors(0))
+    assert not torch.allclose(vectors(0), vectors(1), atol=1e-2)
+    np.testing.assert_allclose(model.encode(TEXT), build(bert).encode(TEXT), atol=1e-6)
+
+
+def test_run_starts_with_a_trained_model(bert, tmp_path):
+    """Its sub-words and weights, without the pretrained folder's."""
+    fit(run_of(tmp_path, bert), tmp_path / "one")
+    config = tiny_run(tmp_path, encoder=None, initial=str(tmp_path / "one"), corpus__max_length=20)
+    model = build_model(config, open_training_data(config))
+    np.testing.assert_array_equal(model.eval().encode(TEXT), load(tmp_path / "one").encode(TEXT))
+
+
+def test_learning_rate_is_lower_in_lower_layers(bert, tmp_path):
+    """By `layer_decay` for each layer below the last, under the factor of the encoder."""
+    config = run_of(tmp_path, bert, encoder={"learning_rate_factor": 0.5, "layer_decay": 0.1}, training__warmup_steps=0)
+    model = build_model(config, open_training_data(config)).train()
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    optimizer = Optimizer(model, config.training, num_steps=10)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step(0)
+    rate = config.training.learning_rate
+    layers = {"encoder.layer.1": 0.5, "encoder.layer.0": 0.05}
+    expected = {f"f.model.{layer}.output.dense.weight": factor * rate for layer, factor in layers.items()}
+    expected["f.model.embeddings.word_embeddings.weight"] = 0.005 * rate
+    moved = {name: float((model.get_parameter(name) - before[name]).detach().abs().mean()) for name in expected}
+    assert moved == pytest.approx(expected, rel=0.01)
+
+
+def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatch):
+    """From any working directory; a searched folder is not fixed."""
+    own = write_bert(tmp_path / "own")
+    monkeypatch.chdir(tmp_path)
+    base = {"encoder": {"type": "pretrained", "path": "own"}, "objective": {"type": "context_prediction"}}
+    values = {"base": base, "search": {"training.learning_rate": {"choice": [0.1, 0.2]}}}
+    space = parse_space(Document(values, source="s.yaml"), name="s")
+    expected = space.config(space.first_params()).encoder
+    recorded = SweepRecord(space, seed=0).values()["space"]
+    searched = {"base": base, "search": {"encoder.path": {"choice": ["own", str(bert)]}}}
+    backbones = parse_space(Document(searched, source="s.yaml"), name="s")
+    assert SweepRecord(backbones, seed=0).values()["space"]["base"]["encoder"] == base["encoder"]
+    sizes = [backbones.config({"encoder.path": path}).encoder.num_parameters(1) for path in ("own", str(bert))]
+    assert sizes[0] != sizes[1]
+    own.rename(tmp_path / "gone")
+    monkeypatch.chdir("/")
+    again = parse_space(Document(recorded, source="sweep.json"), name="s")
+    assert again.config(space.first_params()).encoder == expected
+
+
+def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
+    """No model, another architecture, modules that cannot be trained, missing and wrong weights; each in one line."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("/nowhere", "owner/name"):
+        with pytest.raises(
+            ValueError, match=rf"must be a model's folder or its name on the hub; given {name}: [^\n]*\n"
+        ):
+            build(name)
+    own = write_bert(tmp_path / "own")
+    about = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**about, "model_type": "other"}))
+    with pytest.raises(ConfigError, match="must be an architecture of transformers; given other; as a member, name it"):
+        build(own)
+    (own / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 3, "vocab_size": 25}))
+    with pytest.raises(ArtifactError, match=r"must hold every weight; encoder\.layer\.2\.\S+ is missing"):
+        build(_copy(own, tmp_path / "short"))
+    (own / "config.json").write_text(json.dumps(about))
+    tensors = load_tensors(own / "model.safetensors")
+    tensors["encoder.layer.0.output.dense.weight"][0, 0] = np.nan
+    save_tensors(own / "model.safetensors", tensors, metadata={"format": "pt"})
+    with pytest.raises(ArtifactError, match=r"must be finite; given NaN or infinity in encoder\.layer\.0\.output"):
+        build(_copy(own, tmp_path / "nan"))
+    folder = write_sentence_transformer(tmp_path / "st", bert)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_CNN", "type": "sentence_transformers.models.CNN"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(
+        ValueError, match="must consist of Transformer, Pooling, Dense and Normalize .* Pooling, CNN; as"
+    ):
+        build(folder)
+    with pytest.raises(ConfigError, match=r"encoder\.lora\.targets: "):
+        build(bert, lora={"targets": ["nothing"]})
+
+
+def _copy(folder: Path, other: Path) -> Path:
+    """Return a copy of a folder, which no earlier look at it can hide."""
+    other.mkdir()
+    for file in folder.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    return other
+
+
+def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
+    """Longer sentences, another folder's sub-words, an objective that predicts words, and new words."""
+    config = run_of(tmp_path, bert, corpus__max_length=50)
+    with pytest.raises(ConfigError, match=r"^encoder: must read at least the longest sentence, 50; given 40"):
+        check_run(config, open_training_data(config))
+    other = {"type": "pretrained", "path": str(write_bert(tmp_path / "other"))}
+    with pytest.raises(ValueError, match=r"encoder\.path and second_encoder\.path must be one folder; given "):
+        run_of(tmp_path, bert, second_encoder=other)
+    config = run_of(tmp_path, bert, objective={"type": "sentence_decoding"})
+    with pytest.raises(ConfigError, match="sentence_decoding reads word vectors; the encoder must have some"):
+        build_model(config, open_training_data(config))
+    with pytest.raises(ConfigError, match=r"^MODEL: must have words of its own to be expanded"):
+        expand(build(bert), None)  # type: ignore[arg-type]
+    old = {"type": "transformer", "path": str(bert), "norm_epsilon": 1e-12}
+    with pytest.raises(ValueError, match=r"train .* again, with encoder: \{type: pretrained, path: FOLDER\}"):
+        tiny_run(tmp_path, encoder=old)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("encoder", [{}, {"lora": {"rank": 2}}], ids=["weights", "adapters"])
+def test_export_is_a_standard_folder(kind, encoder, tmp_path):
+    """Without code of raysent: the vectors of the trained model by sentence-transformers' own modules and prompts."""
+    folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["last"])
+    model = build(folder, **encoder)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.05)
+    done = export(model, tmp_path / "out")
+    assert done.check.num_other_ids == 0
+    assert not list((tmp_path / "out").rglob("*.py"))
+    again = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(again.encode(TEXT), model.encode(TEXT), atol=1e-5)
+    np.testing.assert_allclose(again.encode_query(TEXT), model.encode_query(TEXT), atol=1e-5)
+    assert again.max_seq_length == model.max_seq_length
+    card = (tmp_path / "out/README.md").read_text()
+    assert "Started from `own`, license mit." in card
+    assert "license: mit" in card
+    assert "trust_remote_code" not in card
+
+
+@pytest.mark.parametrize("target", ["sentence-transformers", "onnx"])
+def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
+    """And adapters, and a transformer from scratch; the folder is read again without names of this machine."""
+    fit(run_of(tmp_path, bert, encoder={"lora": {"rank": 2}, "pooling": "cls"}), tmp_path / "run")
+    scratch = {"type": "transformer", "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 8}
+    fit(tiny_run(tmp_path, encoder=scratch), tmp_path / "scratch")
+    for name in ("run", "scratch"):
+        done = export(tmp_path / name, tmp_path / target / name, to=target)
+        assert done.check.num_sentences == 200
+    if target == "sentence-transformers":
+        again = load(f"st:{tmp_path / target / 'run'}")
+        np.testing.assert_allclose(again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5)
+        assert str(tmp_path) not in (tmp_path / target / "run/raysent.json").read_text()
