@@ -9,11 +9,12 @@ from reference import contrast as reference
 from tiny_run import check_resumed, tiny_run
 from toy_batches import sentences
 
+import raysent
 from raysent.config import Document, validate
-from raysent.data.batches import Batch, PairStream
+from raysent.data.batches import Batch, LabelBatch, LabelStream, PairStream
 from raysent.data.pairs import Pairs, PairsConfig, number_texts, read_pairs
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel
 from raysent.models.objectives.contrast import Config, Objective
 from raysent.training.data import open_training_data
@@ -336,3 +337,138 @@ def test_saved_model_has_one_encoder_and_trains_on(tmp_path):
     model = SentenceModel.load(tmp_path / "run")
     assert model.encode(["w1 w2"]).shape == (1, 8)
     assert not [name for name in model.tensors() if name.startswith(("g.", "objectives."))]
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+def write_task(folder, num_rows=240, *, has_parts=True):
+    """A task of three classes, each with words of its own."""
+    generator = np.random.default_rng(0)
+    lines = ["text,label,split"]
+    for number in range(num_rows):
+        label = number % 3
+        words = " ".join(f"w{generator.integers(0, 13) + 13 * label}" for _ in range(5))
+        lines.append(f"{words} {number},class{label},{('train', 'train', 'validation', 'test')[number // 3 % 4]}")
+    lines = lines if has_parts else [line.rpartition(",")[0] for line in lines]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    (folder / "rows.yaml").write_text("path: rows.csv\ntext: text\nlabel: label\n")
+    return str(folder / "rows.yaml")
+
+
+def labels_run(folder, **changes):
+    """A run on the training rows of `write_task`."""
+    values = {
+        "labels": {"task": write_task(folder)},
+        "encoder": {"type": "bag", "pooling": "mean", "embedding": {"dim": 8}},
+        "objective": {"type": "contrast", "positives": "labels", "temperature": 0.1},
+        "training": {"batch_size": 31, "epochs": 8.0, "num_reports": 4, "learning_rate": 0.02},
+    }
+    return tiny_run(folder, **{**values, **changes})
+
+
+def test_labels_equal_their_restatement_and_two_columns_of_a_class():
+    """Rows of the same class; with two rows a class the same as pairs against all other rows."""
+    labels = np.array([0, 0, 1, 1, 2, 2, 0, 3, 1])
+    column = some_texts({4: 1, 7: 2})
+    batch, read = LabelBatch(column, np.arange(SIZE), np.zeros(SIZE, dtype=np.int64), labels), Given()
+    loss = Objective(Config(positives="labels", temperature=0.3))(read, batch)
+    loss.backward()
+    values, texts = read.vectors[0].detach().double().numpy(), texts_of(column)
+
+    def restate(vectors):
+        return reference(
+            vectors, vectors, lambda i, j: labels[i] == labels[j], texts, texts, temperature=0.3, itself=True
+        )
+
+    assert loss.item() == pytest.approx(restate(values), rel=1e-5)
+    moved = [values.copy(), values.copy()]
+    moved[0][2, 1] += 1e-5
+    moved[1][2, 1] -= 1e-5
+    expected = (restate(moved[0]) - restate(moved[1])) / 2e-5
+    assert read.vectors[0].grad[2, 1].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_two_rows_a_class_equal_pairs_in_all_directions():
+    """Supervised contrast with one positive each is sentence-transformers' ranking loss over both columns."""
+    batch = LabelBatch(
+        sentences(np.full(8, 4)), np.arange(8), np.zeros(8, dtype=np.int64), np.concatenate([np.arange(4)] * 2)
+    )
+    loss = Objective(Config(positives="labels"))(Given(size=8), batch)
+    vectors = Given(size=8).vectors[0]
+    one, other = vectors[:4], vectors[4:]
+    scores = [
+        torch.cat([row, _their_scores(first, first)], dim=1)
+        for row, first in ((_their_scores(one, other), one), (_their_scores(other, one), other))
+    ]
+    for matrix in scores:
+        matrix[torch.arange(4), torch.arange(4) + 4] = -torch.inf
+    expected = torch.stack([torch.nn.functional.cross_entropy(matrix, torch.arange(4)) for matrix in scores]).mean()
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=0)
+
+
+def _their_scores(one, other):
+    """Cosines by sentence-transformers, scaled."""
+    from sentence_transformers.util import cos_sim
+
+    return cos_sim(one, other) * 20.0
+
+
+def test_label_batches_are_balanced_and_divided_among_workers(tmp_path):
+    """A function of the step; no row twice in a batch, and all rows of a large class within some epochs."""
+    labels = np.array([0] * 40 + [1] * 9 + [2] * 3 + [3])
+    texts = sentences(np.full(len(labels), 3))
+    stream = LabelStream(texts, labels, batch_size=16, seed=1)
+    seen = set()
+    for step in range(20):
+        batch = stream.batch(step)
+        assert np.bincount(batch.labels).tolist() == [6, 5, 3]
+        assert len(set(batch.positions.tolist())) == 14
+        seen |= set(batch.positions.tolist())
+        np.testing.assert_array_equal(
+            batch.positions, LabelStream(texts, labels, batch_size=16, seed=1).batch(step).positions
+        )
+    assert seen >= set(range(40))
+    parts = [
+        LabelStream(texts, labels, batch_size=16, seed=1, rank=rank, world_size=2, gathers=True).batch(3)
+        for rank in (0, 1)
+    ]
+    whole = stream.batch(3)
+    np.testing.assert_array_equal(np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids)
+    for part in parts:
+        np.testing.assert_array_equal(part.labels, whole.labels)
+        np.testing.assert_array_equal(part.texts, number_texts(whole.sentences))
+
+
+def test_run_reads_training_rows_alone_learns_and_says_so(tmp_path):
+    """Other rows' words are unknown to it; its record names the task, and so do scores, cards and what continues it."""
+    config = labels_run(tmp_path)
+    data = open_training_data(config)
+    numbers = {int(text.split()[-1]) for text in data.labelled_rows.train}
+    assert numbers == {number for number in range(240) if number // 3 % 4 < 2}
+    check_resumed(config, tmp_path)
+    model = SentenceModel.load(tmp_path / "whole")
+    assert list(model.learned_tasks) == ["rows"]
+    after, before = (
+        raysent.evaluate([name], tasks=[config.labels.task], output=tmp_path / folder)
+        for name, folder in ((str(tmp_path / "whole"), "one"), (f"start:{tmp_path / 'whole'}", "two"))
+    )
+    assert bool(after.learned.iloc[0]) is True
+    assert "learned" not in before
+    assert after.test.iloc[0] > 90
+    further = tiny_run(tmp_path, initial=str(tmp_path / "whole"), encoder=None, objective={"type": "contrast"})
+    fit(further, tmp_path / "further")
+    assert SentenceModel.load(tmp_path / "further").learned_tasks == dict(model.learned_tasks)
+
+
+def test_labels_that_would_choose_are_refused(tmp_path):
+    """A cross-validated task, scores, no labels named, and too small a batch."""
+    config = labels_run(tmp_path)
+    write_task(tmp_path, has_parts=False)
+    with pytest.raises(ConfigError, match=r"rows: must have validation and test rows of its own.*'split: \{validation"):
+        open_training_data(config)
+    write_task(tmp_path)
+    with pytest.raises(ValueError, match=r"labels\.task must name a task for objective contrast"):
+        labels_run(tmp_path, labels=None)
+    with pytest.raises(DataError, match=r"training\.batch_size: must be at least 6"):
+        fit(labels_run(tmp_path, training__batch_size=5), tmp_path / "run")

@@ -320,6 +320,7 @@ _RUNS: dict[str, dict[str, Any]] = {
         "encoder": {"type": "gru", "hidden_size": 8, "dropout": 1e-9, "embedding": {"dim": 6}},
     },
     "partners": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "pairs", "symmetric": True}},
+    "classes": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "labels"}},
     "disturbed": {"training__max_steps": 2},
 }
 _BY_THREE = ("ragged", "skip", "margin")
@@ -328,6 +329,14 @@ _BY_THREE = ("ragged", "skip", "margin")
 def named_run(folder: Path, name: str) -> RunConfig:
     """Return one of the runs; that on pairs reads a file of its own."""
     changes = {"training__num_reports": 1, **_RUNS[name]}
+    if name == "classes":
+        rows = [
+            f"w{place % 40} w{3 * place % 40},c{place % 3},{('train', 'validation', 'test')[place // 3 % 3]}"
+            for place in range(90)
+        ]
+        path = folder / "rows.csv"
+        path.write_text("\n".join(["text,label,split", *rows]))
+        changes["labels"] = {"task": str(path)}
     if name in ("margin", "partners"):
         path = folder / "pairs.tsv"
         generator = np.random.default_rng(0)
@@ -361,6 +370,7 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for name in ("gru", "bi", "bag", "concat", "skip", "views", "margin", "self", "contrast", "readings")
         ),
         (2, "partners"),
+        (2, "classes"),
         *((3, name) for name in _BY_THREE),
     ],
 )

@@ -319,7 +319,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
 
     Parameters and hours of training come first, if any model has them.
     """
-    from raysent.evaluation import Costs
+    from raysent.evaluation import LEARNED_NOTE, Costs
 
     costs = {score.model: score.costs for score in scores}
     has_costs = any(cost != Costs() for cost in costs.values())
@@ -340,6 +340,8 @@ def _print_scores(scores: Sequence[Score]) -> None:
     headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
     cost_headings = ["parameters", "hours"] if has_costs else []
     print_table([f"test, protocol {scores[0].protocol}", *cost_headings, *headings], rows)
+    if any(score.learned for score in scores):
+        messages.print(LEARNED_NOTE, style="dim", soft_wrap=True)
 
 
 def _cost_texts(costs: Costs) -> list[str]:
@@ -349,7 +351,10 @@ def _cost_texts(costs: Costs) -> list[str]:
 
 def _score_text(score: Score) -> str:
     """Return a score as the table shows it, with the F1 after the accuracy."""
-    return f"{score.test:.2f}" + (f"/{score.measures['f1']:.2f}" if "f1" in score.measures else "")
+    from raysent.evaluation import LEARNED
+
+    f1 = f"/{score.measures['f1']:.2f}" if "f1" in score.measures else ""
+    return f"{score.test:.2f}{f1}{LEARNED if score.learned else ''}"
 
 
 def _print_retrieval(scores: Sequence[Score]) -> None:

@@ -3,6 +3,7 @@
 - `BatchStream` yields `Batch`: windows of a corpus, in text order, from random places or grouped by similarity
 - `TripletStream` yields `Triplets`: a sentence with its predecessor and its successor
 - `PairStream` yields `Pairs`: two or more columns of sentences with an optional label or score
+- `LabelStream` yields `LabelBatch`: texts of a task's training rows with their classes
 - `TargetStream` yields `TargetBatch`: sentences of a corpus with what a teacher returned for each
 
 A batch is divided among the workers: the blocks of all ranks, concatenated, are the batch that one worker would read.
@@ -20,13 +21,13 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 
 from raysent.data.corpus import CorpusSplit
-from raysent.data.pairs import Pairs, number_texts
+from raysent.data.pairs import Pairs, number_texts, select_rows
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
 Candidates = Literal["contiguous", "random", "nearest"]
 # The batch of a worker.
-Own = TypeVar("Own", "Batch", "Triplets", Pairs)
+Own = TypeVar("Own", "Batch", "Triplets", "LabelBatch", Pairs)
 
 _PAGE_WINDOWS = 32_768
 _HASHED_DIM = 256
@@ -460,6 +461,82 @@ class PairStream(_Stream[Pairs]):
 
 
 @dataclass(frozen=True)
+class LabelBatch(Batch):
+    """Texts of one step with their classes; positions are numbers of rows.
+
+    Attributes:
+        labels: The class of each candidate, int64 [candidates].
+    """
+
+    labels: np.ndarray
+
+
+class LabelStream(_Stream[LabelBatch]):
+    """An infinite stream of labelled texts, balanced over classes; the same arguments give the same batches.
+
+    A class has its part of a batch, or all its rows where these are fewer. Its rows are drawn in random order; those
+    that fill no whole part of a batch are left out until the next order.
+
+    Args:
+        sentences: The texts.
+        labels: Their classes, int64 [rows].
+        batch_size: Maximum number of texts of a step, over all workers.
+        seed: Seed of the order.
+        rank: Rank of this worker, from 0.
+        world_size: Number of workers.
+        gathers: Whether a loss compares the texts of all workers.
+
+    Raises:
+        DataError: If there are fewer than two classes with two rows, or a batch has no place for these.
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences,
+        labels: np.ndarray,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        gathers: bool = False,
+    ) -> None:
+        super().__init__(rank=rank, world_size=world_size, gathers=gathers)
+        self._sentences, self._labels, self._seed = sentences, labels, seed
+        self._classes = [rows for label in np.unique(labels) if len(rows := np.flatnonzero(labels == label)) > 1]
+        least = max(2 * len(self._classes), world_size)
+        if len(self._classes) < 2 or batch_size < least:
+            raise DataError(
+                f"training.batch_size: must be at least {least}, and the training rows must be of two classes or more "
+                f"with two rows each; given {batch_size}, and {len(self._classes)} such classes"
+            )
+        share, rest = divmod(batch_size, len(self._classes))
+        self._counts = [min(len(rows), share + (place < rest)) for place, rows in enumerate(self._classes)]
+        self.num_batches = max(1, sum(map(len, self._classes)) // sum(self._counts))
+        self._order = lru_cache(maxsize=4 * len(self._classes))(self._make_order)
+
+    def _rows(self, step: int) -> np.ndarray:
+        drawn = [self._of_class(place, step, count) for place, count in enumerate(self._counts)]
+        return np.random.default_rng((self._seed, step, 0)).permutation(np.concatenate(drawn))
+
+    def _of_class(self, place: int, step: int, count: int) -> np.ndarray:
+        number, within = divmod(step, len(self._classes[place]) // count)
+        return self._order(place, number)[within * count : (within + 1) * count]
+
+    def _make_order(self, place: int, number: int) -> np.ndarray:
+        return np.random.default_rng((self._seed, place, number, 1)).permutation(self._classes[place])
+
+    def _at(self, rows: np.ndarray, own: slice) -> LabelBatch:
+        candidates = rows if self._gathers else rows[own]
+        batch = LabelBatch(
+            select_rows(self._sentences, rows[own]), candidates, np.zeros_like(candidates), self._labels[candidates]
+        )
+        if not self._gathers:
+            return batch
+        return replace(batch, rows=own, texts=number_texts(select_rows(self._sentences, rows)))
+
+
+@dataclass(frozen=True)
 class TargetBatch(Batch):
     """The sentences of one step, with what a teacher returned for each.
 
@@ -543,4 +620,4 @@ class TargetStream:
 
 
 AnyBatch = Batch | Triplets | Pairs
-AnyStream = BatchStream | TripletStream | PairStream | TargetStream
+AnyStream = BatchStream | TripletStream | PairStream | LabelStream | TargetStream

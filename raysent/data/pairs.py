@@ -377,13 +377,18 @@ class PairCorpus:
 
     def vocabulary(self, config: VocabularyConfig) -> Vocabulary:
         """Return the vocabulary of the training pairs."""
-        tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
-        counts: dict[str, int] = {}
-        for side in self.train.columns:
-            for row in tokens.tokenize(side):
-                for word in row:
-                    counts[word] = counts.get(word, 0) + 1
-        return build_vocabulary(counts.items(), config)
+        return vocabulary_of(self.train.columns, config)
+
+
+def vocabulary_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
+    """Return the vocabulary of columns of text."""
+    tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
+    counts: dict[str, int] = {}
+    for column in columns:
+        for row in tokens.tokenize(column):
+            for word in row:
+                counts[word] = counts.get(word, 0) + 1
+    return build_vocabulary(counts.items(), config)
 
 
 def _hold_out(pairs: PairTexts, config: PairsConfig) -> tuple[PairTexts, PairTexts]:

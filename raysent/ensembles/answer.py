@@ -10,6 +10,7 @@ from typing import Any, Literal
 from raysent.config import StrictModel
 from raysent.evaluation.baselines import LEXICAL, is_baseline, is_free, shown_name
 from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
+from raysent.evaluation.records import LEARNED, LEARNED_NOTE
 from raysent.evaluation.task import Metric
 from raysent.storage import address_of
 
@@ -35,6 +36,7 @@ class Candidate(StrictModel):
         behind: The test score of the answer minus its own; paired.
         encode_ms: Milliseconds for 1,000 texts.
         num_bytes: Size of its models' files.
+        learned: Whether one of its models was trained on labels of the task's training rows; its title says so by `*`.
     """
 
     members: tuple[str, ...]
@@ -45,6 +47,7 @@ class Candidate(StrictModel):
     behind: BootstrapEstimate
     encode_ms: float
     num_bytes: int
+    learned: bool = False
 
     @property
     def title(self) -> str:
@@ -54,7 +57,7 @@ class Candidate(StrictModel):
         names = [shown_name(name) for name in self.members]
         if len(names) > _SHOWN_MEMBERS:
             names = [*names[: _SHOWN_MEMBERS - 1], f"{len(names) - _SHOWN_MEMBERS + 1} more"]
-        return " + ".join(names) + ("" if len(self.members) == 1 else f" ({self.method})")
+        return " + ".join(names) + ("" if len(self.members) == 1 else f" ({self.method})") + LEARNED * self.learned
 
 
 class Answer(StrictModel):
@@ -139,6 +142,7 @@ def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
     lines = []
     for folder, found in answers:
         lines += [f"Take {address_of(folder)}: {found.answer.title}", found.sentence]
+        lines += [LEARNED_NOTE] if any(one.learned for one in (found.answer, *found.simpler)) else []
     return [*lines, "      ".join(commands(answers[0][0]))] if answers else []
 
 
@@ -163,6 +167,7 @@ def answer_card(folder: Path, answer: Answer) -> str:
         f'```python\nmodel = raysent.load("{address_of(folder)}")\nmodel.predict(["One text.", "Another."])\n```',
         f"| model | validation | test {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
         + "\n".join(rows),
+        *([LEARNED_NOTE] if any(one.learned for one in (answer.answer, *answer.simpler)) else []),
         "The folder holds all that it needs and can be copied.",
     ]
     return "\n\n".join(lines) + "\n"

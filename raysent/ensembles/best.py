@@ -291,6 +291,7 @@ def answer_of(
             behind=tested[taken].minus(tested[place]),
             encode_ms=candidates[place].cost.encode_ms,
             num_bytes=candidates[place].cost.num_bytes,
+            learned=any(records[member].score.learned for member in candidates[place].members),
         )
         for place in order
     )

@@ -53,6 +53,7 @@ class Ensemble(SentenceEncoder):
         self.folder, self.result = folder, result
         self.members = tuple(members)
         self._vectors = JoinedEncoders([member.encoder for member in self.members])
+        self.learned_tasks = self._vectors.learned_tasks
 
     def __repr__(self) -> str:
         """Return the folder, the members and the tasks."""

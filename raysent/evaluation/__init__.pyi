@@ -9,6 +9,8 @@ from .members import expand as expand
 from .members import is_model as is_model
 from .protocols import PROTOCOLS as PROTOCOLS
 from .protocols import protocol_name as protocol_name
+from .records import LEARNED as LEARNED
+from .records import LEARNED_NOTE as LEARNED_NOTE
 from .records import SIMILARITY as SIMILARITY
 from .records import AnyScore as AnyScore
 from .records import MtebScore as MtebScore

@@ -325,6 +325,8 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "costs": asdict(costs),
         "scale": data.scale,
     }
+    learned = {} if isinstance(encoder, LexicalModel) else encoder.learned_tasks
+    about["learned"] = data.task in learned or data.row_hash in learned.values()
     return Record(
         model=job.member.name,
         model_key=job.member.key,

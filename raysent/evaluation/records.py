@@ -110,6 +110,7 @@ class Score:
         measures: Other measures of the test rows by name: `f1` in percent; `pearson` and `spearman` times 100; `mse`.
         row_hash: A hash of the rows' content; empty if a file lacks it.
         costs: The model's costs.
+        learned: Whether the model was trained on labels of the task's training rows.
         encode_ms: Milliseconds to encode 1,000 sentences, warm; of TF-IDF, to weigh the words; None if a file lacks it.
         by_query: The nDCG@10 of each test query, from 0 to 1, for tasks with queries; else empty.
     """
@@ -123,6 +124,7 @@ class Score:
     measures: Mapping[str, float] = field(default_factory=dict)
     row_hash: str = ""
     costs: Costs = field(default_factory=Costs)
+    learned: bool = False
     encode_ms: float | None = field(default=None, compare=False)  # two measurements differ
     by_query: tuple[float, ...] = ()
 
@@ -135,6 +137,13 @@ class Score:
     def f1(self) -> float | None:
         """The F1 in percent, for tasks that have one."""
         return self.measures.get("f1")
+
+
+LEARNED = "*"
+LEARNED_NOTE = (
+    "* the model was trained on labels of the task's training rows; its test rows are read by the score alone"
+)
+"""Marks a score of a model that learned from the task's labels, and says so below a table."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +263,7 @@ def score_of(values: Mapping[str, Any]) -> Score:
         measures=values.get("measures", {}),
         row_hash=values.get("row_hash", ""),
         costs=Costs(**values.get("costs", {})),
+        learned=bool(values.get("learned")),
         encode_ms=values.get("seconds", {}).get("encode_ms_per_1000"),
         by_query=tuple(values.get("by_query", ())),
     )
@@ -338,7 +348,8 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         scores=arrays["scores"],
         folds=folds,
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
-        about={name: about[name] for name in _ABOUT} | {"costs": about.get("costs", {}), "scale": about.get("scale")},
+        about={name: about[name] for name in _ABOUT}
+        | {"costs": about.get("costs", {}), "scale": about.get("scale"), "learned": about.get("learned", False)},
         arrays={
             name.removeprefix(_MODEL_ARRAYS): value for name, value in arrays.items() if name.startswith(_MODEL_ARRAYS)
         },

@@ -14,7 +14,7 @@ from pathlib import Path
 from raysent import __version__
 from raysent.ensembles import ENSEMBLE, Ensemble
 from raysent.errors import ConfigError, did_you_mean
-from raysent.evaluation.records import read_scores
+from raysent.evaluation.records import LEARNED, read_scores
 from raysent.exports.formats import Format
 from raysent.models import SentenceModel
 from raysent.models.backbone import Backbone
@@ -168,7 +168,15 @@ def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
     is_trial = folder.parent.name == TRIALS_FOLDER
     scores = read_scores((folder.parent.parent if is_trial else folder) / EVALUATION_FOLDER)
     shown = [score for score in scores if not is_trial or score.model == folder.name]
-    return [(score.task, score.protocol, f"{score.test:.1f}", _interval(score.interval)) for score in shown]
+    return [
+        (
+            score.task,
+            score.protocol,
+            f"{score.test:.1f}{LEARNED * getattr(score, 'learned', False)}",
+            _interval(score.interval),
+        )
+        for score in shown
+    ]
 
 
 def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
@@ -203,6 +211,11 @@ def _limits(models: Sequence[SentenceModel], target: Format) -> str:
             f"- Words outside the vocabulary ({words} words, {case}) are unknown; text without a known word has the "
             f"vector of one unknown word{zeros}.",
             f"- Of a longer text only the first words are read: {lengths}.",
+            *(
+                f"- It was trained on labels of the training rows of {task}: scores of this task are marked {LEARNED}. "
+                "Test rows were not read."
+                for task in sorted({task for model in models for task in model.learned_tasks})
+            ),
             *(["- Bits have no gradient: the folder cannot be trained on."] if has_code else []),
             "- The model reflects its training text, with its language, subjects and prejudices.",
         )

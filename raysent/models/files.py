@@ -39,12 +39,14 @@ class Record(StrictModel):
         max_length: Tokens read of a longer sentence.
         num_words: Words of its vocabulary.
         num_classes: Labels of the pairs that it was trained on; 0 where they had none.
+        learned_tasks: Tasks whose labels it learned from, with the hashes of their rows; those of its start too.
     """
 
     config: ModelConfig
     max_length: int = pydantic.Field(ge=1, le=1_000_000)
     num_words: int = pydantic.Field(ge=2, le=1 << 31)
     num_classes: int = pydantic.Field(default=0, ge=0, le=1 << 31)
+    learned_tasks: dict[str, str] = pydantic.Field(default={})
 
 
 def write_record(folder: Path, record: Record) -> None:

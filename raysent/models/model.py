@@ -312,6 +312,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if config.objective.in_saved_model != "absent":
             model._add_objectives(tables.generator)
         model.load_tensors(tensors, source=source)
+        model.learned_tasks = record.learned_tasks
         return model.eval()
 
     # -- parts --------------------------------------------------------------------------------------------------
@@ -570,7 +571,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def record(self) -> Record:
         """The content of `model.json`."""
         num_words = len(self.vocabulary)
-        return Record(config=self.config, max_length=self.max_length, num_words=num_words, num_classes=self.num_classes)
+        return Record(
+            config=self.config,
+            max_length=self.max_length,
+            num_words=num_words,
+            num_classes=self.num_classes,
+            learned_tasks=dict(self.learned_tasks),
+        )
 
     def save(self, folder: Path) -> None:
         """Write the model's three files; `model.json` comes last and marks the others as complete.

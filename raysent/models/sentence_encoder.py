@@ -35,11 +35,13 @@ class SentenceEncoder(ABC):
 
     Attributes:
         source: The name that `load` returned this encoder for; None for one that was not loaded.
+        learned_tasks: Tasks whose labels it was trained on, with the hashes of their rows.
         prompts: Texts by name that `encode` puts before each sentence, as a pretrained model's folder names them.
         default_prompt_name: The name of the one that is put where none is named; None for none.
     """
 
     source: str | None = None
+    learned_tasks: Mapping[str, str] = MappingProxyType({})
     prompts: Mapping[str, str] = MappingProxyType({})
     default_prompt_name: str | None = None
 
@@ -364,6 +366,7 @@ class JoinedEncoders(SentenceEncoder):
         """
         self.encoders = tuple(encoders)
         self._normalizes = normalizes
+        self.learned_tasks = {name: rows for one in self.encoders for name, rows in one.learned_tasks.items()}
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the encoders' sizes."""

@@ -383,6 +383,7 @@ def scores_frame(scores: Sequence[AnyScore]) -> pd.DataFrame:
         if isinstance(score, Score):
             low, high = score.interval or (None, None)
             row = {"validation": score.validation, "test": score.test, "low": low, "high": high, **score.measures}
+            row |= {"learned": True} if score.learned else {}
             costs = {"num_parameters": score.costs.num_parameters, "training_hours": score.costs.training_hours}
             rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row, **costs})
         elif isinstance(score, SimilarityScore):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.data.batches import SentenceTargets
-from raysent.data.corpus import Corpus, count_text, prepare
+from raysent.data.corpus import Corpus, CorpusConfig, count_text, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
@@ -18,6 +18,7 @@ from raysent.models.objectives import TargetBatches
 from raysent.parallel import Progress
 from raysent.storage import open_folder
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
+from raysent.training.labels import LabelledRows, LabelsConfig
 from raysent.training.run import RunConfig
 from raysent.training.targets import open_targets
 
@@ -33,6 +34,7 @@ class TrainingData:
         vocabulary: The words that have an id.
         corpus: Running text; None for a run on pairs.
         pairs: Pairs; None for a run on running text.
+        labels: Training rows of a task; None for a run that reads no labels.
         max_length: Tokens kept of a longer sentence.
         targets: What a teacher returned for each sentence of the corpus; None for a run without a teacher.
     """
@@ -40,6 +42,7 @@ class TrainingData:
     vocabulary: Vocabulary
     corpus: Corpus | None = None
     pairs: PairCorpus | None = None
+    labels: LabelledRows | None = None
     max_length: int = 50
     targets: SentenceTargets | None = None
 
@@ -54,6 +57,12 @@ class TrainingData:
         """The pairs of a run on pairs."""
         assert self.pairs is not None
         return self.pairs
+
+    @property
+    def labelled_rows(self) -> LabelledRows:
+        """The rows of a run on labels."""
+        assert self.labels is not None
+        return self.labels
 
     @property
     def teacher_targets(self) -> SentenceTargets:
@@ -72,6 +81,8 @@ class TrainingData:
             pairs = self.pairs.train
             text = [*pairs.first[: num_sentences // 2], *pairs.second[: num_sentences // 2]]
             return self.vocabulary.ids(text, max_length=self.max_length)
+        if self.labels is not None:
+            return self.vocabulary.ids(self.labels.train[:num_sentences], max_length=self.max_length)
         train, block = self.text.train, max(1, num_sentences // _SAMPLE_BLOCKS)
         starts = np.unique(np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64))
         blocks = [train.sentences(start, min(start + block, len(train))) for start in starts.tolist()]
@@ -83,7 +94,8 @@ class TrainingData:
 
     def facts(self) -> dict[str, Any]:
         """Return sizes and keys, as plain values."""
-        text = self.pairs if self.corpus is None else self.corpus
+        parts = (self.corpus, self.pairs, self.labels)
+        text = next((part for part in parts if part is not None), None)
         if text is None:
             return {}
         names = () if self.corpus is None else ("text_key", "num_sentences", "num_documents", "num_tokens")
@@ -124,16 +136,16 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
     Raises:
         DataError: If the text cannot be read.
     """
-    if isinstance(config.source, PairsConfig):
-        pairs = PairCorpus(config.source)
-        vocabulary = pairs.vocabulary(config.vocabulary)
-        sides = pairs.train.columns
+    if not isinstance(config.source, CorpusConfig):
+        source = PairCorpus(config.source) if isinstance(config.source, PairsConfig) else LabelledRows(config.source)
+        vocabulary = source.vocabulary(config.vocabulary)
+        sides = source.train.columns if isinstance(source, PairCorpus) else [source.train]
         counts = np.bincount(
             np.concatenate([vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]),
             minlength=len(vocabulary),
         )
         return TextSize(
-            len(pairs.train), len(sides) * len(pairs.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64)
+            len(source.train), len(sides) * len(source.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64)
         )
     text = count_text(config.corpus, progress=progress)
     return TextSize(
@@ -180,6 +192,11 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
         pairs = PairCorpus(config.source)
         return TrainingData(
             words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=config.source.max_length
+        )
+    if isinstance(config.source, LabelsConfig):
+        labels = LabelledRows(config.source)
+        return TrainingData(
+            words or labels.vocabulary(config.vocabulary), labels=labels, max_length=config.source.max_length
         )
     corpus = prepare(config.corpus, config.vocabulary, words=words, progress=progress)
     batches = config.objective.batches

@@ -13,14 +13,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from raysent.data.batches import AnyStream, BatchStream, PairStream, TargetStream, TripletStream
+from raysent.data.batches import AnyStream, BatchStream, LabelStream, PairStream, TargetStream, TripletStream
 from raysent.data.corpus import Corpus, corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
+from raysent.models import load as load_model
 from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
 from raysent.models.encoders import encoders_in
-from raysent.models.objectives import CONTEXT_METRICS, ContextBatches, PairBatches, TargetBatches, TripletBatches
+from raysent.models.files import read_record
+from raysent.models.objectives import (
+    CONTEXT_METRICS,
+    ContextBatches,
+    LabelBatches,
+    PairBatches,
+    TargetBatches,
+    TripletBatches,
+)
 from raysent.storage import open_folder, save_tensors
 from raysent.storage.layout import START_FILE
 from raysent.training.data import TrainingData
@@ -64,7 +73,7 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
             )
         return _counted_vectors(corpus, dim)
 
-    return SentenceModel.build(
+    model = SentenceModel.build(
         config.model,
         training_data.vocabulary,
         seed=config.seed,
@@ -75,6 +84,19 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         word_counts=lambda: torch.from_numpy(training_data.word_counts()),
         initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
     )
+    model.learned_tasks = _learned_tasks(config, training_data)
+    return model
+
+
+def _learned_tasks(config: RunConfig, training_data: TrainingData) -> dict[str, str]:
+    """Return the tasks whose labels a run's model learned, those of its start and of its teacher too."""
+    rows, batches = training_data.labels, config.objective.batches
+    learned = {} if rows is None else {rows.task: rows.row_hash}
+    if config.initial is not None:
+        learned |= read_record(open_folder(config.initial)).learned_tasks
+    if isinstance(batches, TargetBatches) and batches.teacher is not None:
+        learned |= load_model(batches.teacher).learned_tasks
+    return learned
 
 
 def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder: Path) -> None:
@@ -121,6 +143,9 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
                 training_data.vocabulary, max_length=training_data.max_length
             )
             return PairStream(pairs, gathers=gathers, **share)
+        case LabelBatches():
+            rows = training_data.labelled_rows.encode(training_data.vocabulary, max_length=training_data.max_length)
+            return LabelStream(*rows, gathers=gathers, **share)
         case TripletBatches(max_length):
             max_length = max_length or training_data.max_length
             return TripletStream(training_data.text.train, max_length=max_length, **share)
@@ -164,6 +189,8 @@ def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | 
         case TargetBatches():
             text, targets = training_data.text.validation, training_data.teacher_targets
             return held_out_targets(text, targets, num_sentences=num_sentences)
+        case LabelBatches():
+            return None  # validation rows are read by `downstream`
 
 
 def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: int = 1) -> Validator:

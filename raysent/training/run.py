@@ -25,10 +25,11 @@ from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder, encoders_in
 from raysent.models.files import read_record
-from raysent.models.objectives import OBJECTIVES, AnyObjective, PairBatches, TargetBatches
+from raysent.models.objectives import OBJECTIVES, AnyObjective, LabelBatches, PairBatches, TargetBatches
 from raysent.models.postprocessing import PostprocessingConfig
 from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
+from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
@@ -92,6 +93,7 @@ class RunConfig(StrictModel):
     Attributes:
         corpus: Running text, for objectives that read contexts or triplets.
         pairs: Pairs of sentences, for objectives that read pairs.
+        labels: A task, for objectives that read the labels of its training rows.
         vocabulary: Settings of the words that have an id.
         encoder: The first tower.
         second_encoder: The second tower, for objectives that train two; None for the settings of the first.
@@ -107,6 +109,7 @@ class RunConfig(StrictModel):
 
     corpus: CorpusConfig = pydantic.Field(default_factory=CorpusConfig)
     pairs: PairsConfig | None = None
+    labels: LabelsConfig | None = None
     vocabulary: VocabularyConfig = pydantic.Field(default_factory=VocabularyConfig)
     encoder: AnyEncoder
     second_encoder: AnyEncoder | None = None
@@ -154,6 +157,8 @@ class RunConfig(StrictModel):
                 )
             if objective.batches.needs_scores and self.pairs.score is None:
                 raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
+        if isinstance(objective.batches, LabelBatches) and self.labels is None:
+            raise ValueError(f"labels.task must name a task for objective {objective.type}, which reads its labels")
         if isinstance(objective.batches, TargetBatches) and objective.batches.teacher is None:
             raise ValueError(
                 f"objective.teacher must be set for objective {objective.type}: the folder of a model or an ensemble"
@@ -165,8 +170,11 @@ class RunConfig(StrictModel):
         return self
 
     @property
-    def source(self) -> CorpusConfig | PairsConfig:
+    def source(self) -> CorpusConfig | PairsConfig | LabelsConfig:
         """The text that the objective reads."""
+        if isinstance(self.objective.batches, LabelBatches):
+            assert self.labels is not None  # as below
+            return self.labels
         if isinstance(self.objective.batches, PairBatches):
             assert self.pairs is not None  # checked when the configuration was made
             return self.pairs
@@ -215,6 +223,8 @@ class RunConfig(StrictModel):
             for name in names:
                 if values[part] and values[part][name] == type(getattr(self, part)).model_fields[name].default:
                     del values[part][name]
+        if values["labels"] is None:
+            del values["labels"]
         objective = values["objective"]
         if objective["type"] == "relatedness":
             objective["num_marks"] = objective.pop("num_levels")

@@ -78,6 +78,13 @@ class PairBatches:
 
 
 @dataclass(frozen=True)
+class LabelBatches:
+    """Training rows of a task with their classes, balanced over classes; a batch is a `LabelBatch`."""
+
+    num_encoded: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
 class TargetBatches:
     """Sentences of running text in random order, each with what a teacher returned; a batch is a `TargetBatch`.
 
@@ -99,7 +106,7 @@ class TargetBatches:
     num_encoded: ClassVar[int] = 1
 
 
-Batches: TypeAlias = ContextBatches | TripletBatches | PairBatches | TargetBatches
+Batches: TypeAlias = ContextBatches | TripletBatches | PairBatches | LabelBatches | TargetBatches
 """What an objective reads; `num_encoded` is the number of sentences of one example."""
 
 
@@ -301,7 +308,7 @@ class Objective(nn.Module):
 
         Args:
             read: Sentences -> vectors.
-            batch: A `Batch`, `Triplets`, `Pairs` or `TargetBatch`, as the configuration's `batches` says.
+            batch: A `Batch`, `Triplets`, `Pairs`, `LabelBatch` or `TargetBatch`, as the configuration's `batches` says.
             generator: Source of the objective's own randomness; a function of the seed and the step.
         """
 

@@ -8,6 +8,7 @@
     context     the sentences of a block, but the anchor                       neighbours in running text
     pairs       first sentences; second ones, then those of further columns    the partners of its text (multiple
                                                                                negatives ranking)
+    labels      training rows of a task, but the anchor                        rows of the same class
 
 C(i) are all candidates but those that repeat the text of the anchor or of a positive and are no positives themselves.
 
@@ -34,6 +35,7 @@ from raysent.models.objectives import (
     BuildContext,
     ContextBatches,
     ContextConfig,
+    LabelBatches,
     PairBatches,
     Read,
     StepShape,
@@ -50,7 +52,7 @@ class Config(ContextConfig):
         positives: What a sentence is to be similar to. `self`: itself, read again with other dropout, which the encoder
             must have (`encoder.dropout` or `encoder.embedding.dropout`). `context`: its neighbours in running text.
             `pairs`: its partners in `pairs.second` and `pairs.positives`; those in `pairs.negatives` are further
-            negatives.
+            negatives. `labels`: rows of the same class, among the training rows of the task that `labels.task` names.
         temperature: Divides the cosines; lower values weigh the most similar negatives more.
         symmetric: Whether candidates are anchors too, for `self` and `pairs`; the loss is the mean of both directions.
         cached: Whether all sentences are encoded without a graph first, and `micro_batch` of them at a time again for
@@ -61,7 +63,7 @@ class Config(ContextConfig):
     num_towers: ClassVar[Literal[1, 2]] = 1
 
     type: Literal["contrast"] = "contrast"
-    positives: Literal["self", "context", "pairs"] = "context"
+    positives: Literal["self", "context", "pairs", "labels"] = "context"
     temperature: float = pydantic.Field(default=0.05, gt=0)
     symmetric: bool = False
     cached: bool = False
@@ -83,6 +85,8 @@ class Config(ContextConfig):
                 return super().batches
             case "pairs":
                 return PairBatches(reads_further=True)
+            case "labels":
+                return LabelBatches()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -169,6 +173,10 @@ class Objective(BaseObjective):
                 places = places_of(batch.positions, batch.documents, device)
                 positives = [neighbour_masks(places, places, context_size=self._config.context_size)[0]]
                 others = [anchors]
+            case "labels":
+                labels = to_device(batch.labels, device)
+                itself = torch.eye(len(labels), dtype=torch.bool, device=device)
+                positives, others = [(labels[:, None] == labels[None, :]) & ~itself], [anchors]
             case "pairs":
                 positives = self._partners(batch, is_same, others)
         known = _texts_known(positives, anchors, others, num_texts=1 + max(int(column.max()) for column in texts))

@@ -11,7 +11,7 @@ from raysent.ensembles.label_curves import Curve, LabelCurve
 from raysent.evaluation.baselines import CHANCE
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.costs import Costs
-from raysent.evaluation.records import MTEB, SIMILARITY, AnyScore
+from raysent.evaluation.records import LEARNED, LEARNED_NOTE, MTEB, SIMILARITY, AnyScore
 from raysent.evaluation.retrieval import RETRIEVAL
 from raysent.report.blocks import (
     DASH,
@@ -40,6 +40,8 @@ def task_scores(run: Run) -> Section:
         "Test scores of linear probes on frozen sentence vectors, in percent. The best model of each task is "
         "highlighted. Validation scores and intervals are in the tooltips."
     )
+    if any(getattr(score, "learned", False) for score in run.scores):
+        lead += f" {LEARNED_NOTE}."
     if any(score.f1 is not None for score in run.scores):
         lead += " A second figure after a slash is F1."
     protocols = sorted({score.protocol for score in run.scores})
@@ -110,6 +112,7 @@ def _cell(score: AnyScore | None, best: float | None) -> Cell:
         return Cell(DASH)
     ends = "" if score.interval is None else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
     text = fixed(score.test) if score.f1 is None else f"{fixed(score.test)}/{fixed(score.f1)}"
+    text += LEARNED * getattr(score, "learned", False)
     return Cell(text, score.test, mark=_mark(score.test, best), title=f"validation {fixed(score.validation)}{ends}")
 
 
