@@ -51,13 +51,16 @@ def test_describe_has_the_values_that_differ_from_the_defaults(tmp_path: Path) -
 def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
     """So that the checkpoints of version 0.2.0 are found."""
     now = {"type": "relatedness", "num_levels": 5, "penalty_center": "initial"}
-    changes = {"objective": now, "pairs": {"path": "pairs.tsv", "score": 2}}
+    pairs = {"path": "pairs.tsv", "score": 2}
+    changes = {"objective": now, "pairs": pairs, "validation__similarity": pairs}
     config = tiny_run(tmp_path, **changes)
     added = {
         "training": {"optimizer", "epoch_decay", "drop_decay", "encode_once"},
         "corpus": {"cache_dir", "document_field"},
         "postprocessing": {"whitening"},
-        "validation": {"documents"},
+        "validation": {"documents": True, "similarity": {"positives", "negatives"}},
+        "pairs": {"positives", "negatives"},
+        "labels": True,
     }
     values = config.model_dump(mode="json", exclude=added)
     objective = values["objective"]

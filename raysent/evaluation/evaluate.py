@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -325,7 +325,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "costs": asdict(costs),
         "scale": data.scale,
     }
-    learned = {} if isinstance(encoder, LexicalModel) else encoder.learned_tasks
+    learned: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
     about["learned"] = data.task in learned or data.row_hash in learned.values()
     return Record(
         model=job.member.name,

@@ -33,7 +33,6 @@ from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
-    "pairs": ("positives", "negatives"),
     "training": ("optimizer", "epoch_decay", "drop_decay", "encode_once"),
     "corpus": ("document_field",),
     "postprocessing": ("whitening",),
@@ -221,8 +220,12 @@ class RunConfig(StrictModel):
         # Settings that were added or renamed since leave the key of a run as it was.
         for part, names in _ADDED.items():
             for name in names:
-                if values[part] and values[part][name] == type(getattr(self, part)).model_fields[name].default:
+                if values[part][name] == type(getattr(self, part)).model_fields[name].default:
                     del values[part][name]
+        for pairs in filter(None, (values["pairs"], values["validation"]["similarity"])):
+            for name in ("positives", "negatives"):
+                if not pairs[name]:
+                    del pairs[name]
         if values["labels"] is None:
             del values["labels"]
         objective = values["objective"]
