@@ -33,7 +33,6 @@ from raysent.training.outcome import Report
 from raysent.training.run import RunConfig, load_run
 
 COMMANDS = [
-    "plan",
     "sweep",
     "resume",
     "attach",

@@ -119,7 +119,7 @@ def raysent(monkeypatch, capsys, tmp_path) -> CommandLine:
 
 def test_plan_measures_the_time_of_a_trial(raysent):
     """Hours and reports also where the machine is free; nothing is written."""
-    ran = raysent("plan", "space.yaml", "--set", "data=data", "--tasks", "MR", "--run", "out", "--json")
+    ran = raysent("sweep", "space.yaml", "--dry-run", "--data", "data", "--tasks", "MR", "--run", "out", "--json")
     assert ran.code == 0
     found = json.loads(ran.out)["estimate"]
     assert 0 < found["hours"]["p10"] <= found["hours"]["p90"] < 1
@@ -131,7 +131,7 @@ def test_plan_measures_the_time_of_a_trial(raysent):
 def test_plan_prints_when_each_report_is_known(raysent):
     """The time of a trial may also be given; options hold beside a section that is set as a whole."""
     ran = raysent(
-        "plan", "space.yaml", "--set", "data=data", "--tasks", "MR", "--budget", "5usd",
+        "sweep", "space.yaml", "--dry-run", "--data", "data", "--tasks", "MR", "--budget", "5usd",
         "--set", "cost={usd_per_hour: 2.0, trial: 10m}",
     )  # fmt: skip
     assert ran.code == 0

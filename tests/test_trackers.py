@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,14 +15,12 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from ray import tune
 
 import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps import read_events, read_sweep, study_of
-from raysent.sweeps.ray_tune import check_callbacks
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.limits import ComponentChoice
 from raysent.sweeps.trackers import (
@@ -206,26 +203,6 @@ def test_targets_refuse_a_wrong_one_before_the_sweep(target, message, tmp_path):
         check_targets([target], SPACE, tmp_path)
 
 
-def test_callbacks_that_fail_are_not_called_again():
-    """The failure is a warning; anything but a callback of Tune is refused."""
-
-    class Failing(tune.Callback):
-        calls = 0
-
-        def on_trial_result(self, iteration, trials, trial, result, **info):
-            self.calls += 1
-            raise ValueError("no")
-
-    callback = Failing()
-    [guarded] = check_callbacks([callback])
-    with pytest.warns(UserWarning, match="callback Failing: ValueError: no; it is not called again"):
-        guarded.on_trial_result(iteration=0, trials=[], trial=None, result={})
-    guarded.on_trial_result(iteration=1, trials=[], trial=None, result={})
-    assert callback.calls == 1
-    with pytest.raises(ConfigError, match=r"callbacks\[0\]: must be a ray.tune.Callback; given function"):
-        check_callbacks([lambda: None])
-
-
 @pytest.mark.parametrize(
     ("trackers", "message"),
     [
@@ -321,7 +298,7 @@ def test_optuna_keeps_sweeps_of_the_same_name_apart(run, tmp_path):
     (other / "sweep.json").write_text(json.dumps({**record, "started": record["started"] + 1}))
     storage = f"sqlite:///{tmp_path}/study.db"
     for folder in (run, other, other):
-        track(folder, f"optuna:{storage}", evaluated=lambda: EVALUATED)
+        track(folder, f"optuna:{storage}", evaluated=EVALUATED)
     names = optuna.get_all_study_names(storage)
     assert len(names) == 2
     for name in names:
@@ -336,7 +313,7 @@ def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="pip install raysent[mlflow]")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     for _ in range(2):
-        track(run, f"mlflow:{uri}", evaluated=lambda: EVALUATED)
+        track(run, f"mlflow:{uri}", evaluated=EVALUATED)
     client = mlflow.MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name(f"{SPACE.name}-run")
     runs = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
@@ -396,7 +373,7 @@ def test_wandb_has_a_run_for_each_trial(run):
     track(run, "wandb:encoders")
     assert sum(map(len, steps().values())) > 0
     journal.write_text("".join(lines))
-    track(run, "wandb:encoders", evaluated=lambda: EVALUATED)
+    track(run, "wandb:encoders", evaluated=EVALUATED)
     trials = {trial.name: trial for trial in read_sweep(run).trials}
     whole = steps()
     by_name = {run_id.rpartition("-")[2]: values for run_id, values in whole.items()}
@@ -405,24 +382,12 @@ def test_wandb_has_a_run_for_each_trial(run):
         name: [report.index for report in trial.reports] for name, trial in trials.items()
     }
     folders = sorted((run / "wandb").iterdir())
-    track(run, "wandb:encoders", evaluated=lambda: EVALUATED)
+    track(run, "wandb:encoders", evaluated=EVALUATED)
     assert sorted((run / "wandb").iterdir()) == folders
     assert steps() == whole
     track(run, "wandb:other")
     assert len(steps()) == len(whole)
     assert sum(map(len, steps().values())) == 2 * sum(map(len, whole.values()))
-
-
-def test_track_waits_for_the_end_of_a_sweep(run, tmp_path):
-    """Events that are added while it follows are passed on; without `follow` it ends where the journal ends."""
-    journal = run / "journal.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(lines[:9]))
-    assert track(run, f"tensorboard:{tmp_path}/one") == len(list(read_events(run)))
-    writer = threading.Timer(0.2, lambda: journal.write_text("".join(lines)))
-    writer.start()
-    assert track(run, f"tensorboard:{tmp_path}/two", follow=True, poll_s=0.05) == len(EVENTS)
-    assert len(list((tmp_path / "two").iterdir())) == 6
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])

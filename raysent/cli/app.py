@@ -35,7 +35,7 @@ _ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
 # Group of `raysent --help` -> its commands.
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (
-        sweep.sweep, sweep.plan, sweep.resume, sweep.train,
+        sweep.sweep, sweep.resume, sweep.train,
         evaluate.evaluate, evaluate.ensemble, vectors.predict, evaluate.report, evaluate.doctor,
     ),
     "Models": (
@@ -70,6 +70,8 @@ _RETIRED = {
     "--method": "--set method=NAME",
     "--bits": "--set code.bits=N",
     "--input": "'raysent encode-corpus MODEL INPUT'",
+    "--follow": "'raysent sweep --set track=[…]', which sends trials while it runs",
+    "plan": "'raysent sweep … --dry-run'",
     "data": "'raysent doctor DIR'",
     "space": "'raysent doctor FILE' or 'raysent schema'",
     "compose": "raysent.compose of Python, or 'raysent ensemble'",

@@ -120,32 +120,6 @@ def sweep(
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
 
-@with_settings("trials", "time", "budget", "deadline")
-def plan(
-    settings: Any,
-    space: SpaceOrNone = None,
-    corpus: CorpusOption = None,
-    run: RunOption = None,
-    tasks: TasksOption = None,
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print what a sweep would do: its trials, hours and dollars, and when each would be known.
-
-    The time of a trial is measured by a few steps on this machine, or given as --set cost.trial=30m. --set takes what
-    it takes of sweep, and data=DIR, metric=NAME and address=ADDR.
-    """
-    given = {
-        "corpus": corpus,
-        "run": run,
-        "tasks": split_names(tasks),
-        **settings,
-        **arguments_of(raysent.plan, overrides),
-    }
-    planned = raysent.plan(space, progress=not as_json, **given)
-    print_json(planned.values()) if as_json else _print_plan(planned)
-
-
 @with_settings("budget", "deadline")
 def resume(
     run: RunArgument,
@@ -196,18 +170,15 @@ def track(
             help="tensorboard:DIR, optuna:sqlite:///study.db, mlflow:URI or wandb:PROJECT.",
         ),
     ],
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more until the sweep has ended; stop with Ctrl-C.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Send a sweep's trials to a tracker.
 
     Parameters, reports and ends of all trials come from the journal; then the scores of the ensemble, of its members
-    and of baselines. Optuna and MLflow do not get a trial twice that has ended there. While a sweep runs,
-    'raysent sweep --track' does the same.
+    and of baselines. Optuna and MLflow do not get a trial twice that has ended there. --set 'track=[…]' of
+    sweep and resume sends them while it runs.
     """
-    num_events = raysent.track(run, to, follow=follow)
+    num_events = raysent.track(run, to)
     if as_json:
         print_json({"to": to, "events": num_events})
     else:

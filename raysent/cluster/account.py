@@ -176,29 +176,6 @@ class Account:
                 return None
         return found[0] if found else None
 
-    def denied(self, role: str, address: str) -> list[str]:
-        """Return the actions of reading an ``s3://`` address that a role is denied, as IAM simulates them.
-
-        The role's policies, its boundary and the organization's policies count, a bucket's own policy does not.
-
-        Raises:
-            CloudError: If there is no such role, or AWS returns an error.
-        """
-        bucket, prefix = split_address(address)
-        arn = f"arn:aws:s3:::{bucket}"
-        with aws_errors(f"role {role}"):
-            source = self.iam.get_role(RoleName=role)["Role"]["Arn"]
-            given = {"PolicySourceArn": source, "PolicyInputList": [json.dumps(input_policy([address]))]}
-            context = [{"ContextKeyName": "s3:prefix", "ContextKeyValues": [prefix], "ContextKeyType": "string"}]
-            listing = self.iam.simulate_principal_policy(
-                **given, ActionNames=["s3:ListBucket"], ResourceArns=[arn], ContextEntries=context
-            )
-            reading = self.iam.simulate_principal_policy(
-                **given, ActionNames=["s3:GetObject"], ResourceArns=[f"{arn}/{prefix}" if prefix else f"{arn}/x"]
-            )
-        results = [*listing["EvaluationResults"], *reading["EvaluationResults"]]
-        return [str(one["EvalActionName"]) for one in results if one["EvalDecision"] != "allowed"]
-
     def has_objects(self, address: str) -> bool:
         """Return whether there are objects at an ``s3://`` address or below it.
 
@@ -379,24 +356,6 @@ def check_inputs(account: Account, inputs: Sequence[str]) -> None:
             raise CloudError(f"{address}: nothing is there; 'aws s3 cp --recursive FOLDER {address}' uploads it")
 
 
-def check_roles(cluster: ClusterFile, account: Account, inputs: Sequence[str]) -> None:
-    """Check that nothing denies the roles of a cluster to read what a sweep reads, as IAM simulates it.
-
-    Raises:
-        CloudError: For the first address that is denied. An account without the right to simulate is no error.
-    """
-    for address in inputs:
-        for role in (head_role(cluster.name), worker_role(cluster.name)):
-            denied: list[str] = []
-            with contextlib.suppress(CloudError):
-                denied = account.denied(role, address)
-            if denied:
-                raise CloudError(
-                    f"{address}: {role} may not {' and '.join(denied)}: a boundary or a policy of the organization "
-                    f"denies it; 'aws iam get-role --role-name {role}' shows the boundary"
-                )
-
-
 def _check_image(cluster: ClusterFile, account: Account) -> None:
     listing = (
         f"AWS lists its images: aws ssm get-parameters-by-path --region {cluster.region} --recursive "
@@ -409,18 +368,6 @@ def _check_image(cluster: ClusterFile, account: Account) -> None:
         raise CloudError(f"{error}; {listing}") from None
     if found is None or found.get("State") != "available":
         raise CloudError(f"{name}: no such image in {cluster.region}; {listing}")
-    root = str(found.get("RootDeviceName", ""))
-    disks = {str(one.get("DeviceName")): one.get("Ebs", {}) for one in found.get("BlockDeviceMappings", [])}
-    needed = int(disks.get(root, {}).get("VolumeSize", 0))
-    for kind, node in cluster.node_types.items():
-        given = {one["DeviceName"]: one.get("Ebs", {}) for one in node["node_config"].get("BlockDeviceMappings", [])}
-        if given and root not in given:
-            raise CloudError(
-                f"{name}: its disk is {root}; set DeviceName of {kind} to it, or the machine gets another disk"
-            )
-        size = int(given.get(root, {}).get("VolumeSize", needed))
-        if size < needed:
-            raise CloudError(f"{name}: needs {needed} GiB; {kind} has {size}: raise its VolumeSize")
 
 
 def _check_quotas(cluster: ClusterFile, account: Account) -> None:

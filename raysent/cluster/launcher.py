@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import raysent
-from raysent.cluster.account import Account, check_inputs, check_ready, check_roles
+from raysent.cluster.account import Account, check_inputs, check_ready
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile, self_destruct
 from raysent.cluster.gate import tag_of
 from raysent.cluster.jobs import ConnectionLostError
@@ -252,7 +252,6 @@ class Launcher(Head):
         self.stays = not owner
         values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
         self.account.allow_inputs(self.name, sweep, inputs)
-        check_roles(self.cluster, self.account, inputs)
         rendered = self.cluster.render(values)
         if head is not None and not update:
             if _lasting(read_json(self.file)) != _lasting(rendered):

@@ -136,7 +136,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
     progress: bool = True,
     listeners: Iterable[Listener] = (),
     track: Sequence[str] = (),
-    callbacks: Sequence[Any] = (),
     command: Sequence[str] = (),
     **limits: Any,
 ) -> Sweep:
@@ -165,12 +164,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
         listeners: Called with each event of the journal as it is written.
         track: Trackers that receive trials and reports while the sweep runs, each named as for the function `track`.
             They run in a thread of their own; what fails there is one line, and the sweep continues.
-        callbacks: Callbacks of your own, `ray.tune.Callback`. They see Ray Tune's trials, whose `config["trial"]` is
-            the trial's name; they decide nothing, and are not called for trainings of `retrain`. One that raises is
-            reported in a warning and is not called again.
         command: The command line that asks for the sweep, for the report; none where Python does.
         limits: Settings of the space's sections `limits`, `cost` and `evaluation` by their names alone: `trials`,
-            `time` ("30m"), `concurrent`, `budget` ("40usd"), `deadline` ("6h"), `retrain` and the others of the
+            `time` ("30m"), `concurrent`, `budget` ("40usd"), `deadline` ("6h") and the others of the
             configuration reference.
 
     Returns:
@@ -232,7 +228,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             view_of(checked, folder, progress=progress) as view,
         ):
             listener = partial(_distribute, [view.on_event, tracking, *_of_submitted(folder), *listeners])
-            around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet, callbacks)
+            around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet)
             start_sweep(record, folder, around, on_prepared=on_prepared)
         return _evaluated(folder, progress=progress, tracking=tracking)
 
@@ -254,7 +250,7 @@ def _save_estimate(space: SearchSpace, folder: Path) -> None:
     write_json(folder / ESTIMATE_FILE, estimate(space, trial_time(space, here), here).values())
 
 
-def resume(  # noqa: PLR0913 - the options of the command
+def resume(
     run: str | Path,
     *,
     budget: str | None = None,
@@ -264,7 +260,6 @@ def resume(  # noqa: PLR0913 - the options of the command
     progress: bool = True,
     listeners: Iterable[Listener] = (),
     track: Sequence[str] = (),
-    callbacks: Sequence[Any] = (),
 ) -> Sweep:
     """Resume an interrupted or killed sweep; then evaluate, combine and report as `sweep` does.
 
@@ -279,7 +274,6 @@ def resume(  # noqa: PLR0913 - the options of the command
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
         track: As for `sweep`; a tracker receives the events from now on.
-        callbacks: As for `sweep`.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged; if its space
@@ -302,7 +296,7 @@ def resume(  # noqa: PLR0913 - the options of the command
         ):
             view.restore(recorded.events)
             listener = partial(_distribute, [view.on_event, tracking, *_of_submitted(folder), *listeners])
-            around = Surroundings(listener, bar, _spot_prices(recorded.space), _make_fleet, callbacks)
+            around = Surroundings(listener, bar, _spot_prices(recorded.space), _make_fleet)
             resume_sweep(folder, around, limits=limits, address=address, accept_versions=accept_versions)
         return _evaluated(folder, progress=progress, tracking=tracking)
 

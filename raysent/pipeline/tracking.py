@@ -1,25 +1,21 @@
-"""What trackers get of a sweep: its journal, afterwards or while it runs, and the scores of its evaluation."""
+"""What trackers get of a sweep: its journal, and the scores of its evaluation."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysent.ensembles import ENSEMBLE, EnsembleResult, answer_lines, read_answers, read_result
-from raysent.storage import open_folder, refresh
-from raysent.storage.layout import ENSEMBLE_FILE, REPORT_FILE
-from raysent.sweeps import read_events
+from raysent.storage import open_folder
+from raysent.storage.layout import ENSEMBLE_FILE
 from raysent.sweeps.trackers import evaluated_event
 from raysent.sweeps.trackers import track as track_events
 
 if TYPE_CHECKING:
     from raysent.sweeps import Event
 
-_POLL_S = 2.0
 
-
-def track(run: str | Path, to: str, *, follow: bool = False) -> int:
+def track(run: str | Path, to: str) -> int:
     """Send the trials of a sweep to a tracker: TensorBoard, Optuna's storage, MLflow or Weights & Biases.
 
     The scores of the ensemble, its members and the baselines follow, if they were evaluated.
@@ -28,7 +24,6 @@ def track(run: str | Path, to: str, *, follow: bool = False) -> int:
         run: The run folder of a sweep, finished or not.
         to: The tracker and where it writes: ``tensorboard:DIR``, ``optuna:sqlite:///study.db``, ``mlflow:URI`` or
             ``wandb:PROJECT``.
-        follow: Whether to wait for more events until the sweep has ended and its best trials are evaluated.
 
     Returns:
         The number of events of the sweep.
@@ -37,15 +32,7 @@ def track(run: str | Path, to: str, *, follow: bool = False) -> int:
         RaysentError: If the folder is no sweep's, or the tracker is unknown, not installed or fails.
     """
     folder = open_folder(run)
-    was_over = _completed_s(folder) is not None
-
-    def evaluated() -> Event | None:
-        while follow and not was_over and not _has_report(folder):
-            time.sleep(_POLL_S)
-            refresh(folder)
-        return read_scores(folder)
-
-    return track_events(folder, to, follow=follow, evaluated=evaluated)
+    return track_events(folder, to, evaluated=read_scores(folder))
 
 
 def read_scores(folder: Path) -> Event | None:
@@ -74,18 +61,6 @@ def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, fl
         }
         for name in names
     }
-
-
-def _completed_s(folder: Path) -> float | None:
-    """Return when the last session of a sweep ended it, in seconds since 1970; None if it has not."""
-    last = next((one for one in reversed(list(read_events(folder))) if one["event"] in ("completed", "session")), None)
-    return last["time"] if last is not None and last["event"] == "completed" else None
-
-
-def _has_report(folder: Path) -> bool:
-    """Return whether a report, which a sweep writes last, was written after the end of the training."""
-    completed_s, report = _completed_s(folder), folder / REPORT_FILE
-    return completed_s is not None and report.is_file() and report.stat().st_mtime >= completed_s
 
 
 __all__ = ["read_scores", "track"]

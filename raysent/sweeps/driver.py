@@ -40,7 +40,7 @@ from raysent.sweeps.fleet import Fleet, MakeFleet, connect, list_of
 from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
-from raysent.sweeps.ray_tune import check_callbacks, run_trials
+from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.record import (
     SweepRecord,
     change_limits,
@@ -76,14 +76,12 @@ class Surroundings:
         progress: Called with the progress of the corpus's preparation.
         spot: Source of current spot prices; None without one.
         make_fleet: Makes the machines of a cluster that grows.
-        callbacks: Callbacks of Ray Tune, which see Tune's trials; they decide nothing.
     """
 
     listener: Listener = lambda _: None
     progress: Progress | None = None
     spot: SpotUsd | None = None
     make_fleet: MakeFleet = lambda *_: None
-    callbacks: Sequence[Any] = ()
 
 
 def start(
@@ -105,7 +103,6 @@ def start(
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
     check_free(folder)
-    around = replace(around, callbacks=check_callbacks(around.callbacks))
     record = replace(record, started=round(time.time(), 3))
     try:
         facts = _prepared(record, folder, around.progress)
@@ -137,7 +134,6 @@ def resume(
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
-    around = replace(around, callbacks=check_callbacks(around.callbacks))
     record = change_limits(folder, limits) if limits else load_record(folder)
     record = check_versions(folder, record, is_accepted=accept_versions)
     if address is not None and address != record.address:
@@ -390,7 +386,6 @@ class _Session:
             describe=self._describe,
             is_over=lambda: limits.time_s is not None and time.monotonic() - begun_s > limits.time_s,
             cost_tracker=cost_tracker,
-            callbacks=self.around.callbacks,
         )
 
     def _describe(self, trial: Trial) -> dict[str, Any]:

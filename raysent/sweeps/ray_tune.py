@@ -9,11 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError
 from raysent.platforms import signals_handled
 from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
@@ -181,37 +179,6 @@ class _Interrupt(_Adapter, Stopper):
         return is_ended or session.controller.is_halted(session.cost_tracker.funds())
 
 
-class _Guarded(_Adapter, tune.Callback):
-    """A user's callback; one that raises is reported in a warning and is not called again."""
-
-    def __init__(self, callback: tune.Callback) -> None:
-        self._callback: tune.Callback | None = callback
-        for name in (name for name in vars(tune.Callback) if name == "setup" or name.startswith("on_")):
-            setattr(self, name, partial(self._call, name))
-
-    def _call(self, method: str, *arguments: Any, **options: Any) -> None:
-        if self._callback is None:
-            return
-        try:
-            getattr(self._callback, method)(*arguments, **options)
-        except Exception as error:  # a broken callback must not end a sweep
-            name, text = type(self._callback).__name__, " ".join(str(error).split())
-            self._callback = None
-            warnings.warn(f"callback {name}: {type(error).__name__}: {text}; it is not called again", stacklevel=2)
-
-
-def check_callbacks(callbacks: Sequence[Any]) -> list[tune.Callback]:
-    """Return a user's callbacks as Tune may call them.
-
-    Raises:
-        ConfigError: If one is no callback of Tune.
-    """
-    for place, callback in enumerate(callbacks):
-        if not isinstance(callback, tune.Callback):
-            raise ConfigError(f"callbacks[{place}]: must be a ray.tune.Callback; given {type(callback).__name__}")
-    return [_Guarded(callback) for callback in callbacks]
-
-
 def run_trials(
     controller: SweepController,
     plan: Layout,
@@ -219,7 +186,6 @@ def run_trials(
     describe: Describe,
     is_over: IsOver,
     cost_tracker: CostTracker,
-    callbacks: Sequence[tune.Callback] = (),
 ) -> bool:
     """Train until the controller has no more trials, time or money is over, or the user interrupts.
 
@@ -229,7 +195,6 @@ def run_trials(
         describe: Trial -> what its process needs: the run, its folder.
         is_over: Whether time is over: no trial is started, running ones stop at their next report.
         cost_tracker: Knows what has been spent.
-        callbacks: Called by Tune, as `check_callbacks` returned them.
 
     Returns:
         Whether the user interrupted.
@@ -271,7 +236,6 @@ def run_trials(
                 name="sweep",
                 verbose=0,
                 stop=_Interrupt(session),
-                callbacks=list(callbacks),
                 failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
                 # A trial's own checkpoints are the truth; Tune's are neither made nor read.
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

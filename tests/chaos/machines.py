@@ -122,11 +122,8 @@ class Cluster:
                 found.append({**facts, "Alive": True})
         return found
 
-    def run_trials(
-        self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any, callbacks: Any = ()
-    ) -> bool:
+    def run_trials(self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
-        assert not callbacks
         cost_tracker.num_slots = plan.concurrent
         session = ray_tune.Session(controller, cost_tracker, describe, is_over)
         search, scheduler = ray_tune._Search(session), ray_tune._Scheduler(session)

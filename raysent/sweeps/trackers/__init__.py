@@ -20,7 +20,7 @@ from typing import Protocol
 
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, RaysentError
-from raysent.storage import address_of, content_key, refresh, to_uri
+from raysent.storage import address_of, content_key, to_uri
 from raysent.storage.layout import SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps.components import TRACKERS as TRACKERS
 from raysent.sweeps.components import build
@@ -29,7 +29,6 @@ from raysent.sweeps.record import load_record
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial, apply_event
 
-_POLL_S = 2.0
 # The event of `evaluated_event`.
 EVALUATED = "evaluated"
 # The longest that the end of a sweep waits for trackers.
@@ -206,23 +205,13 @@ def known_values(event: Event) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def track(
-    folder: Path,
-    target: str,
-    *,
-    follow: bool = False,
-    poll_s: float = _POLL_S,
-    evaluated: Callable[[], Event | None] = lambda: None,
-) -> int:
+def track(folder: Path, target: str, *, evaluated: Event | None = None) -> int:
     """Pass a sweep's events to a tracker, and return how many there were.
 
     Args:
         folder: The run folder.
         target: The tracker's name and where it writes, such as ``tensorboard:DIR``.
-        follow: Whether to wait for more events until the sweep has ended.
-        poll_s: Seconds between two looks at the journal.
-        evaluated: Returns the event of the evaluation that follows the training, after waiting for it if a sweep was
-            followed to its end; None without one.
+        evaluated: The event of the evaluation that followed the training; None without one.
 
     Raises:
         ConfigError: If there is no such tracker, or it refuses an event.
@@ -231,11 +220,11 @@ def track(
     tracker = _of_target(target, load_record(folder).space, folder, option="to")
     num_events = 0
     try:
-        for event in _recorded(folder, follow=follow, poll_s=poll_s):
+        for event in read_events(folder):
             tracker.on_event(event)
             num_events += 1
-        if (scores := evaluated()) is not None:
-            tracker.on_event(scores)
+        if evaluated is not None:
+            tracker.on_event(evaluated)
     except RaysentError:
         raise
     except Exception as error:  # whatever the tracker's library raises
@@ -275,16 +264,3 @@ def _until(events: Iterable[Event], last: Event) -> Iterator[Event]:
         yield event
         if all(event.get(name) == last.get(name) for name in ("event", "trial", "time")):
             return
-
-
-def _recorded(folder: Path, *, follow: bool, poll_s: float) -> Iterator[Event]:
-    """Yield the events of a journal, and those that are added to it until the sweep has ended."""
-    num_read = 0
-    while True:
-        events = list(read_events(folder))
-        yield from events[num_read:]
-        num_read = max(num_read, len(events))
-        if not follow or (events and events[-1]["event"] == "completed"):
-            return
-        time.sleep(poll_s)
-        refresh(folder)
