@@ -117,18 +117,17 @@ _MARKS = ("--budget", "--deadline", "--seeds", "--into", "workers=")
 
 ENSEMBLE = "ensemble model other --task reviews.csv --method pool --set baselines=false -o {}"
 DISTILL = "distill both --into bag --corpus text.txt --set training.batch_size=24 -o out"
-SEARCH = "neighbours model folder --index texts.index --queries queries.txt --json"
+SEARCH = "search folder --queries queries.txt --json"
 PREPARATION = (
     "train space.yaml --run model",
     "train space.yaml --run other --seed 1",
     "sweep space.yaml --run swept --yes",
     "encode model text.txt -o vectors.npy",
-    "encode-corpus model texts -o folder",
+    "index model texts -o folder",
     "compose model other -o composed",
     "whiten model -o white --corpus text.txt --dimension full",
     ENSEMBLE.format("both"),
     "binarize vectors.npy -o codes.npy --set bits=8 --keep kept",
-    "index folder -o texts.index",
 )
 KILLED = (
     Command("train space.yaml --run out", ("out",)),
@@ -144,8 +143,7 @@ KILLED = (
     Command("average words.vec -o out", ("out",)),
     Command("export model -o out --to sentence-transformers", ("out",)),
     Command("binarize vectors.npy -o out.npy --set bits=8 --keep out", ("out.npy", "out")),
-    Command("index folder -o out.index", ("out.index",)),
-    Command("neighbours model text.txt --queries queries.txt --json", ("-",)),
+    Command("index model texts -o out", ("out",)),
     Command("report swept --json", ("-",)),
     Command("reproduce paper.yaml --data . -o out", ("out",)),
 )

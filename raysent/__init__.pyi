@@ -1,4 +1,3 @@
-from .analysis.vector_search import index_vectors as index_vectors
 from .cluster import slurm_file as slurm_file
 from .ensembles import Ensemble as Ensemble
 from .errors import ArtifactError as ArtifactError
@@ -11,6 +10,8 @@ from .exports import ServerConfig as ServerConfig
 from .exports import export as export
 from .exports import push as push
 from .exports import serve as serve
+from .exports.search import Hit as Hit
+from .exports.search import SearchIndex as SearchIndex
 from .models import SentenceModel as SentenceModel
 from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from .models.vector_codes import VectorCode as VectorCode
@@ -35,16 +36,17 @@ from .pipeline import encode_file as encode_file
 from .pipeline import ensemble as ensemble
 from .pipeline import evaluate as evaluate
 from .pipeline import expand as expand
+from .pipeline import index as index
 from .pipeline import label as label
 from .pipeline import label_curves as label_curves
 from .pipeline import load as load
-from .pipeline import neighbours as neighbours
 from .pipeline import plan as plan
 from .pipeline import predict as predict
 from .pipeline import prices as prices
 from .pipeline import resume as resume
 from .pipeline import resume_on_cluster as resume_on_cluster
 from .pipeline import retrain as retrain
+from .pipeline import search as search
 from .pipeline import stop as stop
 from .pipeline import sweep as sweep
 from .pipeline import sweep_on_cluster as sweep_on_cluster

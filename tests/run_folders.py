@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent.analysis.neighbours import Comparison, ModelNeighbours, Neighbour, save_comparison
 from raysent.config import parse_yaml
 from raysent.ensembles import EnsembleResult, MemberCost
 from raysent.ensembles.label_curves import Curve, LabelCurve, write_curves
@@ -170,7 +169,7 @@ def _scores(test: float, half: float) -> dict[str, Any]:
 
 
 def write_analyses(folder: Path, *, text: str = "He slept well.") -> None:
-    """Write one analysis of each kind, and nearest sentences, all with a text."""
+    """Write one analysis of each kind, all with a text."""
     rows = (Example(sentences=(text, text), gold="3.00", answer="2.50", error=0.5),)
     differing = (Disagreement(sentences=(text, text), gold=text, first=text, second=text, gap=1.5),)
     for found in (
@@ -190,9 +189,6 @@ def write_analyses(folder: Path, *, text: str = "He slept well.") -> None:
         ),
     ):
         write_analysis(folder, found)
-    cosine = ModelNeighbours("0001", "cosine", ((Neighbour(text, 0.91234), Neighbour("She sang.", 0.5)),))
-    hamming = ModelNeighbours("0002", "hamming", ((Neighbour("They ran.", 17),),))
-    save_comparison(folder, Comparison("books/", 1200, "key", (text,), (cosine, hamming)))
 
 
 def write_labels(folder: Path, members: Sequence[str]) -> None:

@@ -373,14 +373,14 @@ def test_track_passes_every_event_on(swept, tmp_path):
     assert {path.parent.name for path in tmp_path.glob("*/events*")} >= set(swept[0].trials.index)
 
 
-def test_a_corpus_is_encoded_into_a_folder_that_is_indexed(tmp_path):
-    """Each file has its Parquet file, and the index has every row."""
+def test_a_corpus_is_encoded_into_a_folder_that_is_searched(tmp_path):
+    """Each file has its Parquet file, and a search finds its rows."""
     for name in ("one", "two"):
         (tmp_path / f"{name}.txt").write_text("A sentence.\nAnother one.\n")
     done = raysent.encode_corpus("hash:8", str(tmp_path / "*.txt"), tmp_path / "vectors", progress=False)
     assert (done.num_files, done.num_rows, done.width) == (2, 4, 8)
     pytest.importorskip("faiss")
-    assert raysent.index_vectors(tmp_path / "vectors", tmp_path / "index", progress=False).num_rows == 4
+    assert [hit.row for hit in raysent.search(tmp_path / "vectors", "Another one.", k=2)[0]] == [1, 1]
 
 
 def test_public_names_have_docstrings_and_types():

@@ -41,10 +41,11 @@ def test_console_prints_its_own_styles_only():
         assert order not in printed
 
 
-def test_neighbours_and_errors_print_no_orders(raysent, tmp_path):
+def test_search_and_errors_print_no_orders(raysent, tmp_path):
     """Sentences of a corpus, queries, a name in an error; JSON says them with its own escapes."""
     (tmp_path / "text.txt").write_text("".join(f"a cat{ORDERS} sat {n} .\n" for n in range(8)), newline="")
-    typed = ["neighbours", "hash:8", "text.txt", "--query", f"a cat{ORDERS}"]
+    assert raysent("index", "hash:8", "text.txt", "-o", "index").code == 0
+    typed = ["search", "index", f"a cat{ORDERS}"]
     ran = raysent(*typed)
     assert ran.code == 0
     assert "cat" in ran.out

@@ -43,7 +43,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         models.export, models.serve,
     ),
     "Text and vectors": (
-        vectors.encode, vectors.encode_corpus, vectors.index, vectors.neighbours, evaluate.analyse, evaluate.label,
+        vectors.encode, vectors.encode_corpus, vectors.index, vectors.search, evaluate.analyse, evaluate.label,
     ),
     "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
     "Papers and components": (papers.reproduce, papers.components, papers.schema),
@@ -74,6 +74,8 @@ _RETIRED = {
     "plan": "'raysent sweep … --dry-run'",
     "data": "'raysent doctor DIR'",
     "space": "'raysent doctor FILE' or 'raysent schema'",
+    "neighbours": "'raysent index MODEL TEXT -o INDEX' and 'raysent search INDEX QUERY'",
+    "--ivf": "'raysent index MODEL TEXT -o INDEX --set precision=ubinary', which is as fast and exact",
     "compose": "raysent.compose of Python, or 'raysent ensemble'",
     "--labels": "--set 'labels=[32,100]'",
     "--scale": "--set scale=paper",

@@ -1,8 +1,7 @@
-"""CLI of text: `predict`, and of its vectors `encode`, `encode-corpus`, `index` and `neighbours`."""
+"""CLI of text: `predict`, and of its vectors `encode`, `encode-corpus`, `index` and `search`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,21 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import raysent
-from raysent.cli.console import messages, print_json, results
+from raysent.cli.console import messages, print_json, print_table
 from raysent.cli.options import (
     AddressOption,
     ColumnOption,
     JsonOption,
     ModelArgument,
-    ModelsArgument,
     PredictingArgument,
     SetOption,
     arguments_of,
 )
-from raysent.errors import ExitCode
+from raysent.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from raysent.analysis import Comparison, Neighbour
+    from raysent.exports import EncodedCorpus
 
 
 # Labels that are counted on the screen.
@@ -123,8 +121,8 @@ def encode(
     """Encode the sentences of a file into a file of vectors.
 
     --set takes header=false, for a .csv or .tsv whose first line is a row; precision=ubinary, the bits of a model with
-    a code; bfloat16=true, faster, with cosines to exact vectors of at least 0.9999; batch_size=N and processes=N. Many
-    files are encoded into a folder by 'raysent encode-corpus'.
+    a code, or else signs; bfloat16=true, faster, with cosines to exact vectors of at least 0.9999; batch_size=N and
+    processes=N. Many files are encoded into a folder by 'raysent encode-corpus'.
     """
     given = arguments_of(raysent.encode_file, overrides)
     rows, columns = raysent.encode_file(
@@ -183,16 +181,20 @@ def encode_corpus(
     if as_json:
         print_json(asdict(encoded))
     else:
-        skipped = f"; {encoded.num_skipped:,} were there already" if encoded.num_skipped else ""
-        messages.print(
-            f"{encoded.folder}: {encoded.num_files:,} files, {encoded.num_rows:,} sentences, "
-            f"{encoded.width:,} {_unit(given.get('precision', 'float32'))}{skipped}",
-            soft_wrap=True,
-        )
-        if encoded.stopped:
-            left = f"{encoded.num_left:,} files are left; run the command again to continue"
-            messages.print(f"{encoded.stopped}; {left}", style="red", soft_wrap=True)
+        _print_encoded(encoded, "sentences", precision=given.get("precision", "float32"))
     raise typer.Exit(ExitCode.INCOMPLETE if encoded.stopped else ExitCode.DONE)
+
+
+def _print_encoded(encoded: EncodedCorpus, what: str, *, precision: str = "float32") -> None:
+    skipped = f"; {encoded.num_skipped:,} were there already" if encoded.num_skipped else ""
+    messages.print(
+        f"{encoded.folder}: {encoded.num_files:,} files, {encoded.num_rows:,} {what}, "
+        f"{encoded.width:,} {_unit(precision)}{skipped}",
+        soft_wrap=True,
+    )
+    if encoded.stopped:
+        left = f"{encoded.num_left:,} files are left; run the command again to continue"
+        messages.print(f"{encoded.stopped}; {left}", style="red", soft_wrap=True)
 
 
 def _unit(precision: str) -> str:
@@ -200,98 +202,65 @@ def _unit(precision: str) -> str:
 
 
 def index(
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="Folder of vectors that 'raysent encode-corpus' wrote, also in s3://.")
+    model: ModelArgument,
+    input: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="Files, folders, globs or s3:// addresses of passages.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The index file to write.")],
-    ivf: Annotated[
-        bool,
-        typer.Option("--ivf", help="Divide the rows into cells and search some of them: fast, may miss neighbours."),
-    ] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write, also in s3://, and to add to.")
+    ],
+    overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an index of FAISS of a folder of vectors.
+    """Make a folder of passages that 'raysent search' searches, by vectors and by words.
 
-    Compares by cosine, or by Hamming distance for codes. 'raysent neighbours --index FILE' searches it, and so does
-    FAISS itself. FAISS holds an index in memory; needs raysent[search].
+    Each line or row is a passage. The same command adds files that are new or have changed, and continues where it
+    stopped. Needs raysent[search]. --set takes what encode-corpus takes: column=NAME of tables; precision=ubinary, bits
+    of a model with a code, or the signs of vectors, 1/32 of the bytes; time=30m, budget=5usd and address=ADDR.
     """
-    made = raysent.index_vectors(folder, output, ivf=ivf, progress=not as_json)
+    given = arguments_of(raysent.encode_corpus, overrides)
+    made = raysent.index(model, input, output, progress=not as_json, **given)
     if as_json:
-        print_json({**asdict(made), "path": str(made.path)})
-        return
-    cells = f", {made.num_cells:,} cells" if made.num_cells else ", exact"
-    results.print(f"{made.path}: {made.num_rows:,} vectors by {made.measure}{cells}", soft_wrap=True)
+        print_json(asdict(made))
+    else:
+        _print_encoded(made, "passages", precision=given.get("precision", "float32"))
+    raise typer.Exit(ExitCode.INCOMPLETE if made.stopped else ExitCode.DONE)
 
 
-def neighbours(
-    models: ModelsArgument,
-    corpus: Annotated[
-        str,
-        typer.Argument(
-            metavar="CORPUS",
-            help="Text to search, the last name: file, folder, glob, s3://, or 'docs'; or a folder of vectors that "
-            "'raysent encode-corpus' wrote.",
-        ),
-    ],
-    query: Annotated[
-        list[str] | None, typer.Option("--query", metavar="TEXT", help="A query sentence. Repeatable.")
-    ] = None,
+def search(
+    index: Annotated[str, typer.Argument(metavar="INDEX", help="Folder that 'raysent index' wrote, also in s3://.")],
+    query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", help="Queries.")] = None,
     queries: Annotated[
-        Path | None, typer.Option("--queries", metavar="FILE", help="More queries, one per line.")
+        str | None,
+        typer.Option("--queries", metavar="FILE", help="More queries: one a line, or a table with a column 'query'."),
     ] = None,
-    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Neighbours of each query.")] = 5,
-    index: Annotated[
-        Path | None,
-        typer.Option("--index", metavar="FILE", help="Search the index that 'raysent index' wrote of the vectors."),
+    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Passages of each query.")] = 10,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="NAME", help="vectors, words or fused.  [default: as the model was chosen, else vectors]"
+        ),
     ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the nearest sentences of a text, by each model.
+    """Find the passages nearest to queries, by vectors, by words, or by both.
 
-    The search is exact: by cosine, or by Hamming distance for a model with a code. A sentence that occurs several times
-    is listed once, and a query that is in the corpus is left out. Vectors are cached, so the next search of the same
-    text is fast. A folder of vectors is searched without encoding its text again, by the model that encoded it. The
-    result is stored in neighbours.json of the first folder named, for its report. --set takes includes_query=true,
-    column=NAME of a table, and max_sentences=N.
+    The search is exact: by cosine, or by Hamming distance for a model with a code, and by BM25 for words. --set takes
+    weight=0.4, of words in fused, by default what was fitted for the model, else reciprocal ranks; and model=PATH, if
+    the model that encoded the folder is elsewhere by now.
     """
-    from raysent.data import read_lines
+    from raysent.exports import read_queries
 
-    asked = [*(query or []), *(read_lines(queries) if queries else [])]
-    given = arguments_of(raysent.neighbours, overrides)
-    found = raysent.neighbours(models, corpus, asked, k=k, index=index, progress=not as_json, **given)
+    asked = [*(query or []), *([] if queries is None else read_queries(queries))]
+    if not asked:
+        raise ConfigError("query: must be given at least once, or a file of queries; given neither")
+    found = raysent.search(index, asked, k=k, by=by, **arguments_of(raysent.search, overrides))
     if as_json:
-        print_json(found.values())
+        print_json({"queries": asked, "results": [[asdict(hit) for hit in hits] for hits in found]})
         return
-    _print_comparison(found)
-    folder = next((model for model in models if Path(model).is_dir()), None)
-    if folder is not None:
-        messages.print(f"stored in {folder}; 'raysent report {folder}' shows it", soft_wrap=True)
-
-
-def _print_comparison(found: Comparison) -> None:
-    """Print one table per query: a row per rank, a column per model."""
-    from rich.table import Table
-
-    results.print(f"{found.num_sentences:,} sentences of {found.corpus}", soft_wrap=True)
-    for number, query in enumerate(found.queries):
-        results.print()
-        table = Table(box=None, pad_edge=False, header_style="bold", title=query, title_justify="left")
-        table.title_style = "bold"
-        table.add_column("", justify="right")
-        for column in found.columns:
-            table.add_column(column.measure, justify="right", no_wrap=True)
-            table.add_column(column.model, ratio=1, overflow="fold")
-        neighbours_of = [column.neighbours[number] for column in found.columns]
-        for place in range(max(map(len, neighbours_of))):
-            cells = [cell for found_ones in neighbours_of for cell in _cells(found_ones, place)]
-            table.add_row(str(place + 1), *cells)
-        results.print(table)
-
-
-def _cells(found: Sequence[Neighbour], place: int) -> tuple[str, str]:
-    """Return a neighbour's score and sentence; empty if there are fewer."""
-    if place >= len(found):
-        return "", ""
-    one = found[place]
-    return (str(one.score) if isinstance(one.score, int) else f"{one.score:.4f}"), one.sentence
+    for text, hits in zip(asked, found, strict=True):
+        print_table(
+            [text, "score", "place"],
+            [(hit.text or "", f"{hit.score:.4f}", f"{hit.file}:{hit.row + 1}") for hit in hits],
+        )

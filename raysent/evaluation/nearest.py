@@ -36,7 +36,8 @@ class Hits:
 
     Attributes:
         rows: Rows of the corpus, int64 [queries, k]; k is smaller if the corpus is.
-        scores: Cosines, float64 [queries, k], or Hamming distances, int64.
+        scores: Cosines, float64 [queries, k], or Hamming distances, int64; or scores of words, float32, where a row is
+            -1 if fewer are found.
     """
 
     rows: npt.NDArray[np.int64]
@@ -44,7 +45,7 @@ class Hits:
 
     @property
     def distances(self) -> np.ndarray:
-        """What is smaller for nearer rows: minus the cosines, or the Hamming distances."""
+        """What is smaller for nearer rows: minus the scores, or the Hamming distances."""
         return self.scores if self.scores.dtype == np.int64 else -self.scores
 
 

@@ -76,8 +76,10 @@ def rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, 
     """
     texts = [data.queries[place] for place in queries.tolist()]
     # One more than is kept, because a passage with the query's own identifier is left out.
-    found = _by_words(data.passages, texts, depth + 1) if isinstance(encoder, Bm25Model) else None
-    hits = found or _by_vectors(encoder, data.passages, texts, depth + 1)
+    if isinstance(encoder, Bm25Model):
+        hits = Hits(*Bm25Index.of(data.passages).search(texts, depth + 1))
+    else:
+        hits = _by_vectors(encoder, data.passages, texts, depth + 1)
     places = {name: place for place, name in enumerate(data.passage_ids)}
     own = np.array([places.get(data.query_ids[place], -1) for place in queries.tolist()], dtype=np.int64)
     ranking = Ranking(
@@ -88,15 +90,6 @@ def rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, 
         kept = rows[is_kept][:depth]
         ranking.rows[number, : len(kept)], ranking.scores[number, : len(kept)] = kept, scores[is_kept][:depth]
     return ranking
-
-
-def _by_words(passages: Sequence[str], queries: Sequence[str], k: int) -> Hits:
-    index = Bm25Index.of(passages)
-    hits = Hits(np.full((len(queries), k), -1, np.int64), np.zeros((len(queries), k)))
-    for number, query in enumerate(queries):
-        rows, scores = index.top(query, k)
-        hits.rows[number, : len(rows)], hits.scores[number, : len(rows)] = rows, scores
-    return hits
 
 
 def _by_vectors(encoder: SentenceEncoder, passages: list[str], queries: list[str], k: int) -> Hits:

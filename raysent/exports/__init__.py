@@ -6,6 +6,7 @@
 - `tokenizer`: a vocabulary as `tokenizer.json`
 - `card`: the model card
 - `corpus`: many files of text as a folder of vectors
+- `search`: such a folder searched by vectors and by words
 - `server`: vectors over HTTP; `application` has the answers, `batcher` the queue
 - `ray_serve`: replicas of the server on a Ray cluster
 - `mteb`: a model for the mteb package
@@ -15,6 +16,7 @@
 from raysent.exports.corpus import EncodedCorpus
 from raysent.exports.folder import Check, Export, export, push
 from raysent.exports.formats import FORMATS
+from raysent.exports.search import read_queries
 from raysent.exports.server import ServerConfig, serve
 
-__all__ = ["FORMATS", "Check", "EncodedCorpus", "Export", "ServerConfig", "export", "push", "serve"]
+__all__ = ["FORMATS", "Check", "EncodedCorpus", "Export", "ServerConfig", "export", "push", "read_queries", "serve"]

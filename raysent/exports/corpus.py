@@ -59,12 +59,13 @@ class Encoding:
     """How sentences become rows of vectors.
 
     Attributes:
-        precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
+        precision: ``float32``; or ``ubinary``, the bits of a model with a code or else the signs, eight per byte.
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
         device: ``cpu``, or ``cuda`` for workers of a cluster with a GPU each; None for what the folder was begun with,
             else ``cuda`` for a trained model on a cluster with GPUs.
+        prompt_name: The model's prompt that is put before each text; None for none.
     """
 
     precision: str = "float32"
@@ -72,6 +73,7 @@ class Encoding:
     batch_size: int = 512
     bfloat16: bool = False
     device: str | None = None
+    prompt_name: str | None = None
 
     def check(self, encoder: SentenceEncoder, name: str | Path) -> None:
         """Check that a model can be used so.
@@ -81,8 +83,6 @@ class Encoding:
         """
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision: must be {' or '.join(PRECISIONS)}; given '{self.precision}'")
-        if self.precision == "ubinary" and encoder.similarity_measure != "hamming":
-            raise ConfigError(f"precision ubinary: {name} has no code; train one with 'raysent train binary'")
         if self.device not in (None, *DEVICES):
             raise ConfigError(f"device: must be {' or '.join(DEVICES)}; given '{self.device}'")
         if self.bfloat16 and not isinstance(encoder, SentenceModel):
@@ -91,12 +91,13 @@ class Encoding:
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `encode`."""
-        known = {"batch_size": self.batch_size, "normalize_embeddings": self.normalize}
+        known: dict[str, Any] = {"batch_size": self.batch_size, "normalize_embeddings": self.normalize}
+        known |= {"prompt_name": self.prompt_name} if self.prompt_name else {}
         return {**known, "bfloat16": True} if self.bfloat16 else known
 
     def rows(self, vectors: np.ndarray) -> np.ndarray:
         """Return what `encode` returned [rows, dim] as it is stored, float32 [rows, dim] or uint8 [rows, bytes]."""
-        return vectors if self.precision == "float32" else pack_bits(vectors)
+        return vectors if self.precision == "float32" else pack_bits(vectors > 0)
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,12 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
 def _format_of(
     name: str, encoder: SentenceEncoder, encoding: Encoding, *, has_text: bool, options: dict[str, Any]
 ) -> VectorFormat:
-    known = {"normalize": encoding.normalize, "bfloat16": encoding.bfloat16, "batch_size": encoding.batch_size}
+    known: dict[str, Any] = {
+        "normalize": encoding.normalize,
+        "bfloat16": encoding.bfloat16,
+        "batch_size": encoding.batch_size,
+    }
+    known |= {"prompt_name": encoding.prompt_name} if encoding.prompt_name else {}
     return VectorFormat(
         model=name,
         model_key=model_key(name),

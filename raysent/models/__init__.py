@@ -29,7 +29,6 @@ from raysent.models.model import SentenceModel
 from raysent.models.pretrained import trust_remote_code
 from raysent.models.schemes import load
 from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
-from raysent.models.vector_folder import is_vector_folder
 
 __all__ = [
     "TENSORS_FILE",
@@ -46,7 +45,6 @@ __all__ = [
     "compose",
     "encoder_tensors",
     "expand",
-    "is_vector_folder",
     "load",
     "load_code",
     "make_code",

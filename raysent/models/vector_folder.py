@@ -363,11 +363,6 @@ class VectorWriter:
         self.num_rows += len(vectors)
 
 
-def is_vector_folder(name: str | Path) -> bool:
-    """Return whether a name is that of a folder of vectors."""
-    return read_shared(VectorFolder(name)._about) is not None
-
-
 def _parsed(data: bytes, path: str) -> dict[str, Any]:
     try:
         values = parse_json(data)

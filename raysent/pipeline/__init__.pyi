@@ -1,6 +1,5 @@
 from .analyses import Analysed as Analysed
 from .analyses import analyse as analyse
-from .analyses import neighbours as neighbours
 from .arguments import Space as Space
 from .arguments import SpaceScale as SpaceScale
 from .arguments import default_run_folder as default_run_folder
@@ -59,3 +58,5 @@ from .training import train_space as train_space
 from .training import train_trial as train_trial
 from .vectors import encode_corpus as encode_corpus
 from .vectors import encode_file as encode_file
+from .vectors import index as index
+from .vectors import search as search

@@ -1,4 +1,4 @@
-"""Files and corpora encoded."""
+"""Files and corpora encoded, indexed and searched."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from raysent.data.texts import read_texts
 from raysent.errors import DataError
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding
 from raysent.exports.corpus import encode_corpus as encode_files
+from raysent.exports.search import Hit, SearchIndex
 from raysent.models import load as load_model
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
@@ -53,7 +54,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
         header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns; without it they are ``0``, ….
         batch_size: Sentences per batch.
         normalize: Whether each vector gets length 1.
-        precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
+        precision: ``float32``; or ``ubinary``, the bits of a model with a code or else the signs, eight per byte.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
         processes: Number of processes; by default as many as pay.
         progress: Whether to show progress on standard error.
@@ -108,6 +109,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     budget: str | None = None,
     max_hourly: str | None = None,
     usd_per_hour: float | None = None,
+    prompt_name: str | None = None,
     progress: bool = True,
 ) -> EncodedCorpus:
     """Encode many files into a folder with a Parquet file for each; another call continues where one stopped.
@@ -124,7 +126,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         splits_sentences: Whether running text is split into sentences, as for training; otherwise each line or row has
             a vector.
         keeps_text: Whether the texts are written beside their vectors.
-        precision: ``float32``, vectors [dim]; or ``ubinary``, uint8 [ceil(bits / 8)], the bits of a model with a code.
+        precision: ``float32``, vectors [dim]; or ``ubinary``, uint8 [ceil(dim / 8)], the bits of a model with a code,
+            or the signs of another one's vectors.
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
@@ -140,6 +143,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour` or `cluster`.
         max_hourly: The most that all machines together may cost an hour.
         usd_per_hour: Price of each machine; instead of `cluster`.
+        prompt_name: The model's prompt that is put before each text.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -162,13 +166,60 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             column=column,
             splits_sentences=splits_sentences,
             keeps_text=keeps_text,
-            encoding=Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16, device=device),
+            encoding=Encoding(precision, normalize, batch_size, bfloat16, device, prompt_name),
             workers=workers,
             address=address,
             cost=validate(CostConfig, Document(machines).with_overrides(limits)),
             spot=spot,
             progress=bar,
         )
+
+
+def index(
+    model: str | Path, input: str | Path | Sequence[str | Path], output: str | Path, **options: Any
+) -> EncodedCorpus:
+    """Make a folder of passages that `search` searches by vectors and by words; another call adds what is new.
+
+    Args:
+        model: As for `encode_corpus`; its prompt for documents is put before each passage.
+        input: Text, as for `encode_corpus`: each line or row is a passage.
+        output: The folder, also in ``s3://``.
+        options: Further arguments of `encode_corpus`; ``precision="ubinary"`` keeps signs, 1/32 of the bytes.
+
+    Raises:
+        RaysentError: As `encode_corpus`; or if bm25s is not installed.
+    """
+    encoder = model if isinstance(model, SentenceEncoder) else load_model(encoder_name(model, says=False))
+    prompts = (name for name in ("document", "passage", "corpus") if name in encoder.prompts)
+    encoded = encode_corpus(model, input, output, **{"prompt_name": next(prompts, None), **options})
+    if not encoded.stopped:
+        SearchIndex(output).save_words()
+    return encoded
+
+
+def search(
+    index: str | Path,
+    queries: str | Sequence[str],
+    *,
+    k: int = 10,
+    by: str | None = None,
+    weight: float | None = None,
+    model: str | Path | None = None,
+) -> list[list[Hit]]:
+    """Return the best passages of a folder that `index` made, for each query; `SearchIndex` keeps it open.
+
+    Args:
+        index: The folder.
+        queries: One query, or several.
+        k: Passages of each query.
+        by: As for `SearchIndex.search`: ``vectors``, ``words`` or ``fused``.
+        weight: As for `SearchIndex.search`.
+        model: The model that encoded the folder, if it is elsewhere by now.
+
+    Raises:
+        RaysentError: If an argument is wrong, the folder is none or damaged, or a library is needed and not installed.
+    """
+    return SearchIndex(index, model=model).search(queries, k=k, by=by, weight=weight)
 
 
 def _machines(cluster: str | Path) -> tuple[dict[str, Any], SpotUsd]:

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from raysent.analysis.neighbours import Comparison, read_comparison
 from raysent.cost import Bill, bill_of, expected_usd
 from raysent.ensembles import (
     Answer,
@@ -36,7 +35,6 @@ from raysent.storage.layout import (
     ANALYSES_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
-    NEIGHBOURS_FILE,
     RUN_FILE,
     SWEEP_FILE,
 )
@@ -66,7 +64,6 @@ class Run:
         label_curves: Scores against the number of labels, by task.
         ensemble: The ensemble; None if there is none.
         answers: Folder and answer for each task, what to take; empty before the evaluation.
-        neighbours: The last answer of `raysent neighbours`; None if there is none.
         analyses: The analyses.
         student_front: A student beside what it was distilled from; empty for any other folder.
         costs: Trial -> the costs of its model.
@@ -88,7 +85,6 @@ class Run:
     label_curves: tuple[LabelCurve, ...] = ()
     ensemble: EnsembleResult | None = None
     answers: tuple[tuple[Path, Answer], ...] = ()
-    neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
     student_front: tuple[FrontPoint, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
@@ -189,7 +185,6 @@ def read_run(folder: Path) -> Run:
         "label_curves": tuple(read_curves(folder)),
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "answers": tuple(read_answers(folder)),
-        "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),
         "student_front": read_front(folder),
     }
@@ -200,8 +195,8 @@ def read_run(folder: Path) -> Run:
     if any(found.values()):
         return Run(folder, folder.name, **found)
     raise ArtifactError(
-        f"{address_of(folder)}: must hold {SWEEP_FILE}, {RUN_FILE}, {EVALUATION_FOLDER}/, {ANALYSES_FOLDER}/ or "
-        f"{NEIGHBOURS_FILE}; found none; name the folder of a sweep, of a training or of evaluated models"
+        f"{address_of(folder)}: must hold {SWEEP_FILE}, {RUN_FILE}, {EVALUATION_FOLDER}/ or "
+        f"{ANALYSES_FOLDER}/; found none; name the folder of a sweep, of a training or of evaluated models"
     )
 
 

@@ -9,13 +9,11 @@ preparation.py   sentences -> ids of all distinct words -> splits, and ids of a 
 store.py         the prepared corpus
 embedded.py      the embedded corpus `docs`
 written.py       the sentences of a text as they are written
-distinct.py      the distinct sentences of a text
 word_vectors.py  word vectors computed from a corpus
 cache.py         folders of the cache
 """
 
 from raysent.data.corpus.cache import shared_address, shared_cache
-from raysent.data.corpus.distinct import distinct_sentences
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import SentenceTexts, corpus_notes, count_text, prepare, sentence_texts
 from raysent.data.corpus.sources import CorpusConfig
@@ -33,7 +31,6 @@ __all__ = [
     "corpus_notes",
     "corpus_word_vectors",
     "count_text",
-    "distinct_sentences",
     "docs_documents",
     "prepare",
     "sentence_texts",

@@ -106,6 +106,18 @@ class Bm25Index:
         """
         return cls(_library().BM25.load(folder, mmap=True))
 
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return int(self._index.scores["num_docs"])
+
+    def search(self, queries: Sequence[str], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Return the best passages of each query, [queries, k], -1 where there are fewer, and their scores."""
+        rows, scores = np.full((len(queries), k), -1, np.int64), np.zeros((len(queries), k), np.float32)
+        for number, query in enumerate(queries):
+            some, points = self.top(query, k)
+            rows[number, : len(some)], scores[number, : len(some)] = some, points
+        return rows, scores
+
     def top(self, query: str, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the best passages and their scores, at most k, best first; of equal ones the first.
 

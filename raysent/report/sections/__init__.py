@@ -34,7 +34,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.calibration,
     ensemble.members,
     ensemble.against_time,
-    analyses.nearest_sentences,
     *analyses.sections(),
     importance.for_metric,
     trials.values_against_metric,

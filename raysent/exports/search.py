@@ -1,0 +1,246 @@
+"""A folder of passages that is searched: vectors or codes, as `encode_corpus` writes them, and words.
+
+    texts -> `raysent index` -> DIR: a Parquet file for each file of text, and .words/, an index of BM25
+    queries -> `SearchIndex.search` -> the best passages of each query: by vectors, by words, or by both
+
+The search is exact. Vectors are held in memory: float32 of unit length, compared by cosine; the bits of a model with a
+code, by Hamming distance; or of any other model the signs of its vectors, an eighth of a byte a number, of which the
+nearest by Hamming distance are ordered by their product with the query's own vector. The index of words is made of the
+texts again wherever it is not of the files that are there, so that a folder in a bucket needs none.
+
+Source: Yamada et al., 2021, "Efficient Passage Retrieval with Hashing" (signs, and scores by the query's vector).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from raysent.data import read_lines
+from raysent.data.tables import is_table, read_table
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluation.fusion import fuse
+from raysent.evaluation.members import model_key
+from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
+from raysent.evaluation.retrieval import DEPTH, Ranking
+from raysent.models import load
+from raysent.models.codes import pack_bits
+from raysent.models.schemes.bm25 import Bm25Index
+from raysent.models.sentence_encoder import SentenceEncoder, as_sentences, check_size, normalize_rows
+from raysent.models.vector_folder import VectorFolder
+from raysent.storage import content_key, read_json, remove, write_json
+
+By = Literal["vectors", "words", "fused"]
+
+_WORDS_FOLDER, _ABOUT = ".words", "about.json"
+_FORMAT_VERSION = 1
+# Codes whose product with the query's vector is computed, for each passage that is asked for, and at least.
+_RESCORED, _LEAST_RESCORED = 10, 500
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that was found.
+
+    Attributes:
+        file: Its file, below the folder that was indexed.
+        row: Its line or row, from 0.
+        score: Higher is better: the cosine, minus the number of differing bits, the score of BM25, or of both.
+        text: The passage; None if the folder keeps no texts.
+    """
+
+    file: str
+    row: int
+    score: float
+    text: str | None
+
+
+class SearchIndex:
+    """A folder of passages, read at the first search.
+
+    Attributes:
+        folder: The folder.
+        num_passages: The number of its passages.
+    """
+
+    def __init__(self, folder: str | Path, *, model: str | Path | None = None) -> None:
+        """Open a folder that `index` or `encode_corpus` wrote, also in ``s3://``.
+
+        Args:
+            folder: The folder.
+            model: The model that encoded it, if it is elsewhere by now.
+
+        Raises:
+            ArtifactError: If it is none, or damaged.
+        """
+        self.folder = VectorFolder(folder)
+        self.format = self.folder.format()
+        self._files = self.folder.files()
+        self._starts = np.cumsum([0, *(file.num_rows for file in self._files)])
+        self.num_passages = int(self._starts[-1])
+        self._model = self.format.model if model is None else str(model)
+
+    def search(
+        self, queries: str | Sequence[str], *, k: int = 10, by: str | None = None, weight: float | None = None
+    ) -> list[list[Hit]]:
+        """Return the best passages of each query, best first.
+
+        Args:
+            queries: One query, or several.
+            k: Passages of each query.
+            by: ``vectors``; ``words``, by BM25; or ``fused``, by both. By default as the model says, else vectors.
+            weight: For ``fused``, the weight of words from 0 to 1; by default the model's, else reciprocal ranks.
+
+        Raises:
+            ConfigError: If an argument is wrong, or bm25s or FAISS is needed and not installed.
+            ArtifactError: If the model is missing or another one, or a file is damaged.
+        """
+        asked, size = as_sentences(queries, name="queries"), min(check_size("k", k), self.num_passages)
+        if by not in (None, *get_args(By)):
+            raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r}")
+        if weight is not None and not 0 <= weight <= 1:
+            raise ConfigError(f"weight: must be from 0 to 1; given {weight!r}")
+        empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
+        if empty is not None:
+            raise ConfigError(f"queries[{empty}]: must be text; given nothing")
+        if not asked or not size:
+            return [[] for _ in asked]
+        by = by or ("vectors" if self.word_weight is None else "fused")
+        depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
+        found = [
+            Ranking(np.arange(len(asked)), hits.rows, -hits.distances)
+            for name, search in (("vectors", self._by_vectors), ("words", self._by_words))
+            if by in (name, "fused")
+            for hits in [search(asked, depth)]
+        ]
+        ranking = found[0]
+        if by == "fused":
+            ranking = fuse(*found, weight=self.word_weight if weight is None else weight, depth=size)
+        return self._hits(ranking)
+
+    @property
+    def word_weight(self) -> float | None:
+        """The weight of words that was fitted for the model; None for a model without one."""
+        weight: float | None = getattr(self.encoder, "word_weight", None)
+        return weight
+
+    @cached_property
+    def encoder(self) -> SentenceEncoder:
+        """The model, by which queries are encoded."""
+        if model_key(self._model) != self.format.model_key:
+            raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, not of {self._model}; name that")
+        return load(self._model)
+
+    @cached_property
+    def vectors(self) -> np.ndarray:
+        """All vectors as they are compared: of length 1, float32 [passages, dim], or bits, uint8 [passages, bytes]."""
+        found = np.empty((self.num_passages, self.format.width), self.format.dtype)
+        first = 0
+        for batch in self.folder.batches(with_text=False, files=[file.name for file in self._files]):
+            rows = batch.vectors
+            if self.format.precision == "float32":
+                if not np.isfinite(rows).all():
+                    raise DataError(f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again")
+                rows = normalize_rows(rows) if self.format.measure == "cosine" else rows
+            found[first : first + len(rows)] = rows
+            first += len(rows)
+        return pack_bits(found) if self.format.measure == "hamming" and found.dtype == np.float32 else found
+
+    @cached_property
+    def words(self) -> Bm25Index:
+        """The index of words, read or made."""
+        place = self._words_place
+        if place is not None and _read_or_none(place / _ABOUT) == self._words_about:
+            return Bm25Index.load(place)
+        if not self.format.has_text:
+            raise ConfigError(f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true")
+        files = [file.name for file in self._files]
+        return Bm25Index.of([text for batch in self.folder.batches(files=files) for text in batch.texts or ()])
+
+    @property
+    def _words_place(self) -> Path | None:
+        return None if self.folder.local is None else self.folder.local / _WORDS_FOLDER
+
+    @property
+    def _words_about(self) -> dict[str, object]:
+        files = [[file.name, file.num_rows, file.source] for file in self._files]
+        return {"version": _FORMAT_VERSION, "key": content_key(files), "num_passages": self.num_passages}
+
+    def save_words(self) -> None:
+        """Write the index of words of the texts that are there; not into a bucket.
+
+        Raises:
+            ArtifactError: If the folder cannot be written.
+        """
+        place = self._words_place
+        if place is None or _read_or_none(place / _ABOUT) == self._words_about:
+            return
+        remove(place / _ABOUT)
+        shutil.rmtree(place, ignore_errors=True)
+        self.words.save(place)
+        write_json(place / _ABOUT, self._words_about)
+
+    def _by_words(self, queries: list[str], k: int) -> Hits:
+        return Hits(*self.words.search(queries, k))
+
+    def _by_vectors(self, queries: list[str], k: int) -> Hits:
+        vectors = self.encoder.encode_query(queries)
+        if self.format.measure == "hamming":
+            return nearest_codes(self.vectors, pack_bits(vectors), k=k)
+        if self.format.precision == "float32":
+            return nearest_vectors(self.vectors, normalize_rows(vectors), k=k)
+        near = nearest_codes(self.vectors, np.packbits(vectors > 0, axis=1), k=max(_LEAST_RESCORED, _RESCORED * k))
+        rows, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        for number, (vector, some) in enumerate(zip(normalize_rows(vectors), near.rows, strict=True)):
+            signs = np.unpackbits(self.vectors[some], axis=1, count=self.format.dim).astype(np.float32) * 2 - 1
+            points = signs @ vector / np.sqrt(np.float32(self.format.dim))
+            order = np.lexsort((some, -points))[:k]
+            rows[number], scores[number] = some[order], points[order]
+        return Hits(rows, scores)
+
+    def _hits(self, ranking: Ranking) -> list[list[Hit]]:
+        """Return the passages of a ranking with their places and texts."""
+        known = np.unique(ranking.rows[ranking.rows >= 0])
+        texts: dict[int, str] = {}
+        for number, source in enumerate(self._files if self.format.has_text else ()):
+            first, last = self._starts[number], self._starts[number + 1]
+            here = known[(known >= first) & (known < last)]
+            if len(here):
+                texts |= dict(zip(here.tolist(), self.folder.texts(source.name, (here - first).tolist()), strict=True))
+        found = []
+        for rows, scores in zip(ranking.rows.tolist(), ranking.scores.tolist(), strict=True):
+            hits = []
+            for row, score in zip(rows, scores, strict=True):
+                if row < 0:
+                    break
+                file = int(np.searchsorted(self._starts, row, side="right")) - 1
+                place = self._files[file].name, row - int(self._starts[file])
+                hits.append(Hit(*place, float(score), texts.get(row)))
+            found.append(hits)
+        return found
+
+
+def read_queries(file: str) -> list[str]:
+    """Return the lines of a file, or the column ``query`` of a table.
+
+    Raises:
+        DataError: If it cannot be read, or the table has no such column.
+    """
+    return read_table(file).texts("query", key="query") if is_table(file) else read_lines(file)
+
+
+def _read_or_none(path: Path) -> object:
+    """Return the value of a file, or None if it is missing or damaged."""
+    try:
+        return read_json(path)
+    except ArtifactError:
+        return None
+
+
+__all__ = ["By", "Hit", "SearchIndex", "read_queries"]

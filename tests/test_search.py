@@ -1,0 +1,215 @@
+"""A folder of passages: indexed, added to, and searched by vectors, by codes, by words and by both."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import CommandLine
+
+import raysent
+from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.fusion import fit_weight, fuse
+from raysent.evaluation.retrieval import Ranking, measure
+from raysent.evaluation.task import RetrievalData
+from raysent.exports.search import SearchIndex
+from raysent.models import load
+from raysent.models.sentence_encoder import normalize_rows
+
+WORDS = [
+    "cat",
+    "dog",
+    "mat",
+    "rain",
+    "night",
+    "film",
+    "book",
+    "train",
+    "city",
+    "river",
+    "sun",
+    "moon",
+    "tree",
+    "house",
+    "car",
+    "song",
+    "bird",
+    "fish",
+]
+
+
+@pytest.fixture
+def passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Write two files of passages, one of which is empty, and return all of them in order."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    lines = [" ".join(generator.choice(WORDS, size=generator.integers(2, 9))) for _ in range(150)]
+    (tmp_path / "texts").mkdir()
+    for name, some in (("a.txt", lines[:100]), ("b.txt", lines[100:])):
+        (tmp_path / "texts" / name).write_text("".join(f"{line}\n" for line in some))
+    return lines
+
+
+def indexed(**options: object) -> SearchIndex:
+    """Return the index of the passages by random word vectors."""
+    raysent.index("hash:32", "texts", "index", progress=False, **options)
+    return SearchIndex("index")
+
+
+def test_search_by_vectors_equals_a_plain_one(passages) -> None:
+    """Places are files and rows, and scores cosines."""
+    queries = ["cat dog rain", "the moon"]
+    found = indexed().search(queries, k=4)
+    encoder = load("hash:32")
+    cosines = normalize_rows(encoder.encode(queries)) @ normalize_rows(encoder.encode(passages)).T
+    for hits, row in zip(found, cosines, strict=True):
+        assert [hit.score for hit in hits] == pytest.approx(-np.sort(-row)[:4], abs=1e-5)
+        for hit in hits:
+            place = hit.row + (100 if hit.file == "b.txt" else 0)
+            assert (hit.text, hit.score) == (passages[place], pytest.approx(row[place], abs=1e-5))
+
+
+def test_search_by_words_finds_only_what_shares_one(passages) -> None:
+    """All passages with the only word, the shortest first."""
+    hits = indexed().search("zebra", by="words", k=5), raysent.search("index", "dog xyz", by="words", k=200)
+    assert hits[0] == [[]]
+    assert sorted(hit.text for hit in hits[1][0]) == sorted(text for text in passages if "dog" in text.split())
+    assert hits[1][0][0].score > hits[1][0][-1].score > 0
+
+
+def test_signs_are_rescored_by_the_vector_of_the_query(passages, monkeypatch) -> None:
+    """An eighth of a byte a number; the order is that of products with signs, not of differing bits."""
+    index = indexed(precision="ubinary")
+    assert (index.vectors.dtype, index.vectors.shape) == (np.uint8, (150, 4))
+    encoder, query = load("hash:32"), "cat dog rain"
+    signs = np.where(encoder.encode(passages) > 0, 1.0, -1.0)
+    points = signs @ normalize_rows(encoder.encode([query]))[0] / np.sqrt(32)
+    (hits,) = index.search(query, k=5)
+    assert [hit.score for hit in hits] == pytest.approx(-np.sort(-points)[:5], abs=1e-5)
+
+
+def test_bits_of_a_model_with_a_code_are_compared_by_hamming_distance(passages, tmp_path) -> None:
+    """Whether they are stored as numbers or packed."""
+    from raysent.data.vocabulary import Vocabulary
+    from raysent.models import ModelConfig, SentenceModel
+
+    config = {
+        "encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}},
+        "objective": {"type": "context_prediction"},
+        "code": {"type": "threshold"},
+    }
+    vocabulary = Vocabulary(["<pad>", "<unk>", *WORDS])
+    model = SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20)
+    model.eval().save(tmp_path / "bits")
+    encoder = load(tmp_path / "bits")
+    distances = np.abs(encoder.encode(["cat dog"]) - encoder.encode(passages)).sum(axis=1)
+    for precision in ("float32", "ubinary"):
+        raysent.index(tmp_path / "bits", "texts", tmp_path / precision, progress=False, precision=precision)
+        (hits,) = raysent.search(tmp_path / precision, "cat dog", k=6)
+        assert [-hit.score for hit in hits] == np.sort(distances)[:6].tolist()
+
+
+def test_index_adds_new_files_and_is_the_same_as_one_made_at_once(passages, tmp_path) -> None:
+    """Byte by byte; words of a folder that grew by `encode_corpus` alone are made again at the search."""
+    (tmp_path / "texts" / "b.txt").rename(tmp_path / "b.txt")
+    assert len(indexed().search("cat", by="words", k=150)[0]) == sum("cat" in text.split() for text in passages[:100])
+    (tmp_path / "b.txt").rename(tmp_path / "texts" / "b.txt")
+    raysent.encode_corpus("hash:32", "texts", "index", progress=False)
+    assert len(raysent.search("index", "cat", by="words", k=150)[0]) == sum("cat" in text.split() for text in passages)
+    assert indexed().num_passages == 150
+    raysent.index("hash:32", "texts", "other", progress=False)
+    files = [
+        sorted(path.relative_to(place) for path in Path(place).rglob("*") if path.is_file() and path.name != ".lock")
+        for place in ("index", "other")
+    ]
+    assert files[0] == files[1]
+    for file in files[0]:
+        assert (Path("index") / file).read_bytes() == (Path("other") / file).read_bytes(), file
+
+
+def test_fused_ranking_is_of_both(passages) -> None:
+    """Reciprocal ranks, or a weighted sum, of which the ends are the rankings themselves."""
+    index = indexed()
+    by_rank = index.search("cat rain", by="fused", k=5)[0]
+    assert by_rank[0].score <= 2 / 61
+    alone = {by: [hit.row for hit in index.search("cat rain", by=by, k=5)[0]] for by in ("vectors", "words")}
+    for weight, by in ((0.0, "vectors"), (1.0, "words")):
+        assert [hit.row for hit in index.search("cat rain", by="fused", weight=weight, k=5)[0]] == alone[by]
+
+
+def test_fuse_is_as_the_formulas_say() -> None:
+    """Scores are scaled from the last to the first, and to 0 where a ranking ends early."""
+    vectors = Ranking(np.array([0]), np.array([[3, 1, 2]]), np.array([[0.9, 0.5, 0.1]], np.float32))
+    words = Ranking(np.array([0]), np.array([[2, 7, -1]]), np.array([[4.0, 1.0, 0.0]], np.float32))
+    found = fuse(vectors, words, weight=0.25, depth=4)
+    assert found.rows.tolist() == [[3, 1, 2, 7]]
+    assert found.scores[0] == pytest.approx([0.75, 0.375, 0.25, 0.0625])
+    found = fuse(vectors, words, depth=3)
+    assert found.rows.tolist() == [[2, 3, 1]]
+    assert found.scores[0] == pytest.approx([1 / 63 + 1 / 61, 1 / 61, 1 / 62])
+
+
+def test_weight_is_fitted_on_dev_and_its_score_on_other_queries() -> None:
+    """Half of the queries are found by either ranking alone; an even weight finds both."""
+    places = np.arange(40)
+    relevant = tuple({place: 1.0} for place in places.tolist())
+    ids = tuple(map(str, places.tolist()))
+    data = RetrievalData("made", [""] * 40, ids, [""] * 40, ids, relevant, places, places, places)
+    right, wrong = places[:, np.newaxis], (places[:, np.newaxis] + 1) % 40
+    rows = [np.where(places[:, np.newaxis] % 2 == one, right, wrong).astype(np.int32) for one in (0, 1)]
+    scores = [np.full((40, 1), 0.5, np.float32), np.full((40, 1), 9.0, np.float32)]
+    rankings = [
+        Ranking(places, np.hstack([one, (one + 5) % 40]), np.hstack([score, score / 2]))
+        for one, score in zip(rows, scores, strict=True)
+    ]
+    weight, held_out = fit_weight(*rankings, data)
+    assert 0 < weight < 1
+    alone = max(measure(one, data)[:, 0].mean() for one in rankings)
+    assert alone == 0.5 < held_out <= measure(fuse(*rankings, weight=weight), data)[:, 0].mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"by": "letters"}, "by: must be vectors, words, fused; given 'letters'"),
+        ({"k": 0}, "k: must be a whole number of at least 1; given 0"),
+        ({"by": "fused", "weight": 2}, "weight: must be from 0 to 1; given 2"),
+    ],
+)
+def test_arguments_that_are_wrong_are_refused(passages, options, error) -> None:
+    """In one line."""
+    del passages
+    with pytest.raises(ConfigError, match=error):
+        indexed().search("cat", **options)
+    with pytest.raises(ConfigError, match=r"queries\[1\]: must be text; given nothing"):
+        SearchIndex("index").search(["cat", " "])
+
+
+def test_folder_of_another_model_is_refused(passages) -> None:
+    """The model is found by name, and compared by its content."""
+    del passages
+    indexed()
+    with pytest.raises(ArtifactError, match="index: is of hash:32, not of hash:16; name that"):
+        raysent.search("index", "cat", model="hash:16")
+    with pytest.raises(ArtifactError, match=r"must be a folder of vectors; no vectors.json is there"):
+        raysent.search(os.curdir, "cat")
+
+
+def test_command_indexes_and_searches(passages, monkeypatch, capsys, tmp_path) -> None:
+    """Queries are arguments, lines of a file, or a column of a table."""
+    command = CommandLine(monkeypatch, capsys)
+    assert "2 files, 150 passages, 32 dimensions" in command("index", "hash:32", "texts", "-o", "index").err
+    text = command("search", "index", passages[7], "-k", "2").out
+    assert passages[7] in text
+    assert "1.0000" in text
+    (tmp_path / "asked.csv").write_text(f"id,query\n1,{passages[3]}\n2,cat\n")
+    values = json.loads(command("search", "index", "dog", "--queries", "asked.csv", "--by", "words", "--json").out)
+    assert values["queries"] == ["dog", passages[3], "cat"]
+    assert [len(one) for one in values["results"]] == [10, 10, 10]
+    assert values["results"][0][0].keys() == {"file", "row", "score", "text"}
+    assert "query: must be given at least once" in command("search", "index").err
+    assert "use 'raysent index MODEL TEXT -o INDEX'" in command("neighbours", "hash:8", "texts").err
