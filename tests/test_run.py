@@ -56,7 +56,8 @@ def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
     config = tiny_run(tmp_path, **changes)
     added = {
         "training": {"optimizer", "epoch_decay", "drop_decay", "encode_once"},
-        "corpus": {"cache_dir", "document_field"},
+        "corpus": {"cache_dir", "document_field", "language"},
+        "vocabulary": {"type"},
         "postprocessing": {"whitening"},
         "validation": {"documents": True, "similarity": {"positives", "negatives"}},
         "pairs": {"positives", "negatives"},

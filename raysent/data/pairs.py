@@ -16,12 +16,28 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
+from raysent.data.languages import WITHOUT_BLANKS, main_language
 from raysent.data.tables import TableBlocks, as_labels, check_texts, is_table, open_lines, open_table
 from raysent.data.text_files import iterate_lines
-from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary, VocabularyConfig, build_vocabulary
+from raysent.data.vocabulary import (
+    MAX_UNKNOWN_SHARE,
+    PAD_WORD,
+    UNK_ID,
+    UNK_WORD,
+    Sentences,
+    Vocabulary,
+    VocabularyConfig,
+    VocabularyType,
+    build_vocabulary,
+    train_subwords,
+)
 from raysent.errors import DataError, did_you_mean
 from raysent.kernels.ragged import ragged_indices
 from raysent.storage import content_key
+
+# Texts of which the language is found, and which part of all is held out to decide between words and sub-words.
+_LANGUAGE_TEXTS, _HELD_OUT = 500, 10
+_ANY_LENGTH = 1 << 20
 
 Column = int | str
 """Index of a column, from 0, or its name."""
@@ -381,7 +397,30 @@ class PairCorpus:
 
 
 def vocabulary_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
-    """Return the vocabulary of columns of text."""
+    """Return the vocabulary of columns of text; see `vocabulary_type_of`."""
+    if vocabulary_type_of(columns, config)[0] == "words":
+        return _words_of(columns, config)
+    texts = [text for column in columns for text in column]
+    order = np.random.default_rng(0).permutation(len(texts))
+    return train_subwords((texts[place] for place in order.tolist()), config)
+
+
+def vocabulary_type_of(columns: Sequence[list[str]], config: VocabularyConfig) -> tuple[VocabularyType, str]:
+    """Return the type of vocabulary that ``auto`` takes for columns of text, and why, in words."""
+    if config.type != "auto":
+        return config.type, "given"
+    language = main_language(columns[0][:_LANGUAGE_TEXTS])
+    if language in WITHOUT_BLANKS:
+        return "subwords", f"the text is in {language}, which writes no blanks between words"
+    held_out = [text for column in columns for text in column[::_HELD_OUT]]
+    rest = [[text for place, text in enumerate(column) if place % _HELD_OUT] for column in columns]
+    ids = _words_of(rest, config).ids(held_out, max_length=_ANY_LENGTH).ids
+    share = float((ids == UNK_ID).mean())
+    why = f"words would leave {share:.1%} of the tokens of held-out text unknown"
+    return ("subwords" if share > MAX_UNKNOWN_SHARE else "words"), why
+
+
+def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
     tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
     counts: dict[str, int] = {}
     for column in columns:

@@ -1,7 +1,8 @@
 """Running text -> sentences.
 
-`sentencex` splits running text. Quotation marks are hidden from it, since it would keep a whole speech as one sentence;
-where it then separates a speech from its speaker (``"Who's there?" | cried John``), the two are joined again.
+`sentencex` splits running text, by the rules of its language. In English, quotation marks are hidden from it, since it
+would keep a whole speech as one sentence; where it then separates a speech from its speaker (``"Who's there?" | cried
+John``), the two are joined again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sentencex
 from raysent.kernels.text import compiled_sentences, has_compiled_text
 
 # Part of every cache key: must change whenever the same text gives different sentences.
-SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
+SPLITTING_VERSION = f"4-sentencex-{version('sentencex')}"
 
 PARAGRAPH_BREAK = "\n\n"
 
@@ -38,12 +39,16 @@ _NO_WORD = re.compile(r"\W+$")
 _MIN_COMPILED = 1 << 14
 
 
-def split_sentences(text: str) -> list[str]:
+def split_sentences(text: str, language: str = "en") -> list[str]:
     """Return the sentences of a text in order; only white space at their ends is lost.
 
     Args:
         text: One paragraph, or several separated by `PARAGRAPH_BREAK` (one call for many paragraphs is faster).
+        language: Code of ISO 639, such as ``de``; English has rules of its own, the others are `sentencex`'s.
     """
+    if language != "en":
+        pieces = sentencex.segment(language, _UNREADABLE.sub(r"\1 ", text))
+        return [piece for piece in map(str.strip, pieces) if piece]
     if len(text) >= _MIN_COMPILED and has_compiled_text():
         found = compiled_sentences(text, _segment)
         if found is not None:

@@ -141,7 +141,7 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
         DataError: If fewer words are shared than the vectors have dimensions, or none is new.
     """
     if isinstance(model.vocabulary, SubwordVocabulary):
-        raise ConfigError("MODEL: must have words of its own to be expanded; a pretrained encoder reads sub-words")
+        raise ConfigError("MODEL: must read words to be expanded; it reads sub-words, which leave no word unknown")
     ids, rows = shared_words(model.vocabulary, vectors)
     dim = vectors.vectors.shape[1]
     if len(ids) <= dim:

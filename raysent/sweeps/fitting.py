@@ -28,10 +28,10 @@ from raysent.parallel import Progress
 from raysent.progress import format_duration
 from raysent.sweeps.machines import Layout, Machines, layout, machines_at
 from raysent.sweeps.samplers import RandomSampler
-from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.space.overrides import apply_overrides
 from raysent.sweeps.space.space import FAMILY, FORMS, Choice
-from raysent.training.data import TextSize, open_training_data, text_size
+from raysent.training.data import TextSize, chosen_vocabulary_type, open_training_data, text_size
 from raysent.training.duration import guess_epoch_s, recent_run_s
 from raysent.training.run import RunConfig
 from raysent.training.validation import NUM_DOCUMENTS, DownstreamConfig, count_documents, sentences_of_document
@@ -233,6 +233,7 @@ def fit_to_machine(
     """
     if not is_sweep:  # nothing is ranked
         space = space.model_copy(update={"fit": [name for name in space.fit if name != "metric"]})
+    space = _with_vocabulary(space, progress)
     if not space.fit:
         return space
     params = space.first_params()
@@ -246,6 +247,22 @@ def fit_to_machine(
         return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
+
+
+def _with_vocabulary(space: SearchSpace, progress: Progress | None) -> SearchSpace:
+    """Return a space with words or sub-words where its vocabulary is ``auto``, and why."""
+    params = space.first_params()
+    config = space.config(params)
+    if config.vocabulary.type != "auto":
+        return space
+    try:
+        chosen, why = chosen_vocabulary_type(config, progress=progress)
+    except RaysentError as error:
+        raise space.located(error, params) from None
+    reasons = {"vocabulary.type": why, **space.fitted}
+    chosen_by = "the text"
+    overrides = [Override("base.vocabulary.type", chosen, chosen_by), Override("fitted", reasons, chosen_by)]
+    return with_overrides(space, overrides)
 
 
 def _drawn_configs(space: SearchSpace) -> list[RunConfig]:
@@ -597,6 +614,8 @@ def _absent_pairs(config: RunConfig) -> str:
 
 def _fit_vocabulary(fitting: _Fitting, name: str) -> None:
     known = fitting.now.num_words
+    if fitting.written("vocabulary.type") == "subwords":
+        return  # they are trained for their number
     fitting.change(
         name,
         lambda _, written: min(written, max(known + 2, 3)),  # two ids stand for padding and for unknown words

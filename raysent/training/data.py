@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.data.batches import SentenceTargets
-from raysent.data.corpus import Corpus, CorpusConfig, count_text, prepare
-from raysent.data.pairs import PairCorpus, PairsConfig
-from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
+from raysent.data.corpus import Corpus, CorpusConfig, count_text, prepare, vocabulary_type
+from raysent.data.pairs import PairCorpus, PairsConfig, vocabulary_type_of
+from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary, VocabularyType
 from raysent.errors import ConfigError
 from raysent.models.backbone import read_tokenizer
 from raysent.models.objectives import TargetBatches
@@ -100,6 +100,9 @@ class TrainingData:
             return {}
         names = () if self.corpus is None else ("text_key", "num_sentences", "num_documents", "num_tokens")
         facts = {"key": text.key, "text_key": text.key, **{name: getattr(text, name) for name in names}}
+        if self.corpus is not None:
+            facts["language"] = self.corpus.language
+        facts["vocabulary"] = "subwords" if isinstance(self.vocabulary, SubwordVocabulary) else "words"
         return {**facts, "num_train": len(text.train), "num_validation": len(text.validation)}
 
 
@@ -111,7 +114,7 @@ class TextSize:
         num_train: Sentences or pairs that are trained on.
         num_sentences: Sentences in all.
         num_tokens: Words of all sentences.
-        word_counts: How often each distinct word occurs, int64 [words].
+        word_counts: How often each distinct word or sub-word occurs, int64 [words].
         documents: Sentences for training of each document, int64 [documents]; empty for pairs.
     """
 
@@ -147,10 +150,28 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
         return TextSize(
             len(source.train), len(sides) * len(source.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64)
         )
+    if vocabulary_type(config.corpus, config.vocabulary, progress=progress)[0] == "subwords":
+        corpus = prepare(config.corpus, config.vocabulary, progress=progress)
+        counts = np.bincount(corpus.ids, minlength=len(corpus.vocabulary))
+        sizes = np.diff(corpus.document_starts)[: corpus.train.num_documents]
+        return TextSize(len(corpus.train), corpus.num_sentences, corpus.num_tokens, counts, sizes)
     text = count_text(config.corpus, progress=progress)
     return TextSize(
         int(text.train_documents.sum()), text.num_sentences, int(text.words.sum()), text.words, text.train_documents
     )
+
+
+def chosen_vocabulary_type(config: RunConfig, *, progress: Progress | None = None) -> tuple[VocabularyType, str]:
+    """Return the type of vocabulary that ``auto`` takes for a run's text, and why, in words.
+
+    Raises:
+        DataError: If the text cannot be read.
+    """
+    if isinstance(config.source, PairsConfig):
+        return vocabulary_type_of(PairCorpus(config.source).train.columns, config.vocabulary)
+    if isinstance(config.source, LabelsConfig):
+        return vocabulary_type_of([LabelledRows(config.source).train], config.vocabulary)
+    return vocabulary_type(config.corpus, config.vocabulary, progress=progress)
 
 
 def source_key(config: RunConfig) -> str:

@@ -34,7 +34,8 @@ from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
     "training": ("optimizer", "epoch_decay", "drop_decay", "encode_once"),
-    "corpus": ("document_field",),
+    "corpus": ("document_field", "language"),
+    "vocabulary": ("type",),
     "postprocessing": ("whitening",),
     "validation": ("documents",),
 }

@@ -15,7 +15,14 @@ cache.py         folders of the cache
 
 from raysent.data.corpus.cache import shared_address, shared_cache
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
-from raysent.data.corpus.preparation import SentenceTexts, corpus_notes, count_text, prepare, sentence_texts
+from raysent.data.corpus.preparation import (
+    SentenceTexts,
+    corpus_notes,
+    count_text,
+    prepare,
+    sentence_texts,
+    vocabulary_type,
+)
 from raysent.data.corpus.sources import CorpusConfig
 from raysent.data.corpus.store import Corpus, CorpusSplit
 from raysent.data.corpus.word_vectors import corpus_word_vectors
@@ -36,4 +43,5 @@ __all__ = [
     "sentence_texts",
     "shared_address",
     "shared_cache",
+    "vocabulary_type",
 ]

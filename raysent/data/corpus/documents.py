@@ -20,15 +20,16 @@ import math
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from raysent.data.corpus.sources import CorpusConfig, Source, SourceKind
+from raysent.data.languages import TextLanguage, main_language
 from raysent.data.markup import html_paragraphs, markdown_paragraphs, markup_version
-from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
+from raysent.data.sentences import PARAGRAPH_BREAK
 from raysent.data.tables import check_texts, find_text_column, open_table
 from raysent.data.text_files import grouped, parse_object
 from raysent.errors import DataError, did_you_mean
@@ -38,6 +39,8 @@ Layout = Literal["sentences", "paragraphs", "wrapped"]
 
 _NUM_SAMPLE_LINES = 1_000
 _MAX_SAMPLE_CHARACTERS = 10_000
+# Of which the language of a corpus is found.
+_NUM_SAMPLE_FILES, _NUM_SAMPLE_PASSAGES = 16, 100
 # Lines that are split at once, until they have enough sentences.
 _SAMPLE_BLOCK = 200
 _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
@@ -59,6 +62,9 @@ _PASSAGE_CHARACTERS = 1 << 18
 _PROCESS_BYTES = 600 << 20
 
 
+_ENGLISH_BY_DEFAULT = TextLanguage()
+
+
 class Passage(NamedTuple):
     """A part of a file with whole sentences, which can be read independently.
 
@@ -68,6 +74,7 @@ class Passage(NamedTuple):
         ends_document: Whether the file ends with it.
         where: The file and the number of the first line, for error messages.
         text_field: Field of a JSON object that contains running text.
+        language: What its text is in.
     """
 
     kind: str
@@ -75,6 +82,7 @@ class Passage(NamedTuple):
     ends_document: bool
     where: tuple[str, int] = ("", 1)
     text_field: str = ""
+    language: TextLanguage = _ENGLISH_BY_DEFAULT
 
 
 class Piece(NamedTuple):
@@ -84,7 +92,14 @@ class Piece(NamedTuple):
     ends_document: bool
 
 
-def passages(source: Source, *, format: str, text_field: str, document_field: str | None = None) -> Iterator[Passage]:
+def passages(
+    source: Source,
+    *,
+    format: str,
+    text_field: str,
+    document_field: str | None = None,
+    language: TextLanguage = _ENGLISH_BY_DEFAULT,
+) -> Generator[Passage]:
     """Yield a file in passages of about a megabyte; this is fast and must be done in order.
 
     Args:
@@ -92,6 +107,7 @@ def passages(source: Source, *, format: str, text_field: str, document_field: st
         format: ``auto``, ``sentences`` or ``text``; ignored for ``.jsonl``, Markdown and HTML.
         text_field: Field of a JSON object, or column of a table, that contains the text.
         document_field: Field or column that identifies documents.
+        language: What the text is in.
 
     Raises:
         DataError: If the file cannot be read.
@@ -101,7 +117,8 @@ def passages(source: Source, *, format: str, text_field: str, document_field: st
             f"corpus.document_field: {source.path}: must be left out for a file without columns; "
             f"given '{document_field}'"
         )
-    yield from _PASSAGES[source.kind](source, format, text_field, document_field)
+    for passage in _PASSAGES[source.kind](source, format, text_field, document_field, language):
+        yield passage._replace(language=language)
 
 
 def _markup_passages(source: Source, *_: Any) -> Iterator[Passage]:
@@ -109,10 +126,13 @@ def _markup_passages(source: Source, *_: Any) -> Iterator[Passage]:
     yield Passage(source.kind, "\n".join(chain.from_iterable(source.blocks())), ends_document=True)
 
 
-def _line_passages(source: Source, format: str, *_: Any) -> Iterator[Passage]:
+def _line_passages(
+    source: Source, format: str, text_field: str, document_field: str | None, language: TextLanguage
+) -> Iterator[Passage]:
+    del text_field, document_field
     blocks = source.blocks()
     first = next(blocks, [])
-    layout = _layout(first, format)
+    layout = _layout(first, format, language)
     blocks = chain([first], blocks)
     if layout == "sentences":
         yield from (Passage("sentences", "\n".join(lines), ends_document=False) for lines in blocks)
@@ -121,7 +141,9 @@ def _line_passages(source: Source, format: str, *_: Any) -> Iterator[Passage]:
         yield from _text_passages(blocks, wrapped=layout == "wrapped")
 
 
-def _json_passages(source: Source, _: str, text_field: str, document_field: str | None) -> Iterator[Passage]:
+def _json_passages(
+    source: Source, _: str, text_field: str, document_field: str | None, __: TextLanguage
+) -> Iterator[Passage]:
     """Yield JSON lines, of one document each or of documents that a field identifies."""
     number = 1
     if document_field is None:
@@ -202,10 +224,12 @@ class _DocumentOrder:
         return True
 
 
-def _row_passages(source: Source, format: str, text_field: str, document_field: str | None) -> Iterator[Passage]:
+def _row_passages(
+    source: Source, format: str, text_field: str, document_field: str | None, language: TextLanguage
+) -> Iterator[Passage]:
     """Yield the rows of a table; without a column of documents, each row of running text is one."""
     rows = _Rows(source, text_field, document_field)
-    is_running = _is_running_text(rows, format)
+    is_running = _is_running_text(rows, format, language)
     kind, separator = ("paragraphs", PARAGRAPH_BREAK) if is_running else ("sentences", "\n")
     is_document_each = is_running and rows.document_field is None
     lines: list[str] = []
@@ -220,13 +244,13 @@ def _row_passages(source: Source, format: str, text_field: str, document_field: 
     yield Passage(kind, separator.join(lines), ends_document=True)
 
 
-def _is_running_text(rows: _Rows, format: str) -> bool:
+def _is_running_text(rows: _Rows, format: str, language: TextLanguage) -> bool:
     if format != "auto":
         return format == "text"
     with closing(rows.blocks()) as blocks:
         first = next(filter(None, blocks), [])
     texts = [row.text for row in first if row.text.strip()][:_NUM_SAMPLE_LINES]
-    return _has_running_text([_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts])
+    return _has_running_text([_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts], language)
 
 
 def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
@@ -239,7 +263,7 @@ def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
     for source in sources:
         if source.kind == "table":
             rows = _Rows(source, config.text_field, config.document_field)
-            is_running = _is_running_text(rows, config.format)
+            is_running = _is_running_text(rows, config.format, text_language(sources, config))
             unit = "running text" if is_running else "one sentence"
             if rows.document_field is not None:
                 documents = f"a document for each '{rows.document_field}'"
@@ -277,6 +301,41 @@ def _describe_file(source: Source, config: CorpusConfig) -> list[Any]:
     return [source.kind == "json", source.fingerprint()]
 
 
+def text_language(sources: Sequence[Source], config: CorpusConfig) -> TextLanguage:
+    """Return the language of a corpus: that of its settings, or what most of a sample of its files is in.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    if config.language != "auto":
+        return TextLanguage(config.language, is_given=True)
+    sampled = sources[:: max(1, len(sources) // _NUM_SAMPLE_FILES)]
+    reading = _reading(config, TextLanguage(is_given=True))
+    return _sampled_language(tuple((one, one.version()) for one in sampled), tuple(reading.items()))
+
+
+@lru_cache(maxsize=16)
+def _sampled_language(sources: tuple[tuple[Source, str], ...], reading: tuple[tuple[str, Any], ...]) -> TextLanguage:
+    texts = []
+    for source, _ in sources:
+        with closing(passages(source, **dict(reading))) as found:
+            first = [_shortened(passage) for passage in islice(found, _NUM_SAMPLE_PASSAGES)]
+        sentences = (sentence for passage in first for piece in read_passage(passage) for sentence in piece.sentences)
+        texts.append(" ".join(sentences)[:_MAX_SAMPLE_CHARACTERS])
+    return TextLanguage(main_language(texts))
+
+
+def _shortened(passage: Passage) -> Passage:
+    """Return the first lines of a passage."""
+    end = passage.text.find("\n", _MAX_SAMPLE_CHARACTERS)
+    return passage if end < 0 or passage.kind in ("html", "markdown") else passage._replace(text=passage.text[:end])
+
+
+def _reading(config: CorpusConfig, language: TextLanguage) -> dict[str, Any]:
+    """Return the arguments of `passages`."""
+    return {**config.model_dump(include={"format", "text_field", "document_field"}), "language": language}
+
+
 def read_passage(passage: Passage) -> Iterator[Piece]:
     """Yield the pieces of a passage; this takes most of the time, and any process can do it.
 
@@ -297,7 +356,7 @@ def map_passages(
     Raises:
         DataError: If the text cannot be read.
     """
-    reading = config.model_dump(include={"format", "text_field", "document_field"})
+    reading = _reading(config, text_language(sources, config))
     groups: Iterator[list[Passage | Source]] = grouped(_parts(sources, reading), _size, at_least=_GROUP_CHARACTERS)
     read_group = partial(_read_group, function, reading)
     if config.num_processes is None:
@@ -337,7 +396,7 @@ def _size(part: Passage | Source) -> int:
     return part.num_bytes if isinstance(part, Source) else len(part.text)
 
 
-def _layout(first: list[str], format: str) -> Layout:
+def _layout(first: list[str], format: str, language: TextLanguage) -> Layout:
     """Return how to read the lines; the module docstring has the rule."""
     if format == "sentences":
         return "sentences"
@@ -348,15 +407,15 @@ def _layout(first: list[str], format: str) -> Layout:
         return "wrapped"
     if format == "text":
         return "paragraphs"
-    return "paragraphs" if _has_running_text([[line] for line in lines]) else "sentences"
+    return "paragraphs" if _has_running_text([[line] for line in lines], language) else "sentences"
 
 
-def _has_running_text(samples: list[list[str]]) -> bool:
+def _has_running_text(samples: list[list[str]], language: TextLanguage) -> bool:
     """Return whether lines or rows, each in paragraphs, have more than 1.2 sentences on average."""
     num_sentences = 0
     for first in range(0, len(samples), _SAMPLE_BLOCK):
         block = samples[first : first + _SAMPLE_BLOCK]
-        num_sentences += len(split_sentences(PARAGRAPH_BREAK.join(chain.from_iterable(block))))
+        num_sentences += len(language.split(PARAGRAPH_BREAK.join(chain.from_iterable(block))))
         if num_sentences > 1.2 * len(samples):
             return True
     return False
@@ -395,7 +454,7 @@ def _join_wrapped(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _read_paragraphs(passage: Passage) -> Iterator[Piece]:
-    yield Piece(split_sentences(passage.text), passage.ends_document)
+    yield Piece(passage.language.split(passage.text), passage.ends_document)
 
 
 def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
@@ -411,7 +470,7 @@ def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
 
 def _read_markup(passage: Passage) -> Iterator[Piece]:
     read = markdown_paragraphs if passage.kind == "markdown" else html_paragraphs
-    yield Piece(split_sentences(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document)
+    yield Piece(passage.language.split(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document)
 
 
 def _read_json_lines(passage: Passage) -> Iterator[Piece]:
@@ -420,18 +479,18 @@ def _read_json_lines(passage: Passage) -> Iterator[Piece]:
     for number, line in enumerate(passage.text.split("\n"), start=first):
         if line.strip():
             where = f"{path}:{number}"
-            sentences = _json_sentences(where, parse_object(where, line), passage.text_field)
+            sentences = _json_sentences(where, parse_object(where, line), passage.text_field, passage.language)
             yield Piece(sentences, ends_document=passage.kind == "json")
     if passage.ends_document:
         yield Piece([], ends_document=True)
 
 
-def _json_sentences(where: str, value: dict[str, Any], text_field: str) -> list[str]:
+def _json_sentences(where: str, value: dict[str, Any], text_field: str, language: TextLanguage) -> list[str]:
     readers: dict[str, Callable[[Any], list[str]]] = {
-        text_field: lambda text: split_sentences(PARAGRAPH_BREAK.join(_paragraphs(text))),
+        text_field: lambda text: language.split(PARAGRAPH_BREAK.join(_paragraphs(text))),
         "sentences": lambda sentences: [_one_line(sentence) for sentence in _list(sentences)],
         "paragraphs": lambda paragraphs: [
-            s for paragraph in _list(paragraphs) for s in _paragraph_sentences(paragraph)
+            s for paragraph in _list(paragraphs) for s in _paragraph_sentences(paragraph, language)
         ],
     }
     name = next((name for name in readers if name in value), None)
@@ -446,9 +505,9 @@ def _json_sentences(where: str, value: dict[str, Any], text_field: str) -> list[
         raise DataError(f"{where}: '{name}' must be {kinds}; given {_shown(value[name])}") from None
 
 
-def _paragraph_sentences(paragraph: Any) -> list[str]:
+def _paragraph_sentences(paragraph: Any, language: TextLanguage) -> list[str]:
     if isinstance(paragraph, str):
-        return split_sentences(_one_line(paragraph))
+        return language.split(_one_line(paragraph))
     return [_one_line(sentence) for sentence in _list(paragraph)]
 
 
@@ -486,7 +545,7 @@ _READERS: dict[str, Callable[[Passage], Iterator[Piece]]] = {
     "paragraphs": _read_paragraphs,
     "sentences": _read_sentence_lines,
 }
-_PASSAGES: dict[SourceKind, Callable[[Source, str, str, str | None], Iterator[Passage]]] = {
+_PASSAGES: dict[SourceKind, Callable[[Source, str, str, str | None, TextLanguage], Iterator[Passage]]] = {
     "html": _markup_passages,
     "json": _json_passages,
     "markdown": _markup_passages,

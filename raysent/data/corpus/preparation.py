@@ -20,6 +20,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -27,21 +28,33 @@ import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.documents import Passage, describe_reading, map_passages, read_passage, table_notes
+from raysent.data.corpus.documents import (
+    Passage,
+    describe_reading,
+    map_passages,
+    read_passage,
+    table_notes,
+    text_language,
+)
 from raysent.data.corpus.sources import CorpusConfig, corpus_sources, find_sources
 from raysent.data.corpus.store import Corpus
 from raysent.data.corpus.written import StoredSentences, read_written, write_written
+from raysent.data.languages import WITHOUT_BLANKS
 from raysent.data.sentences import SPLITTING_VERSION
 from raysent.data.vocabulary import (
+    MAX_UNKNOWN_SHARE,
     TOKENIZER_VERSION,
+    UNK_ID,
     ChunkTable,
     Numbering,
     Sentences,
     SubwordVocabulary,
     Vocabulary,
     VocabularyConfig,
+    VocabularyType,
     as_rows,
     build_vocabulary,
+    train_subwords,
 )
 from raysent.errors import DataError
 from raysent.parallel import Progress
@@ -49,6 +62,7 @@ from raysent.storage import cache_folder
 
 FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 50_000
+_SAMPLE_SENTENCES = 100  # that are drawn together
 _MIN_SENTENCES = 2  # per split: a sentence needs a neighbour
 
 
@@ -75,18 +89,60 @@ def prepare(
     """
     text = _Text(config, progress)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
-    reads_sentences = isinstance(words, SubwordVocabulary)
-    if words is not None and not reads_sentences and words.words == _choose_words(text.words(), vocabulary).words:
-        words = None  # the corpus that was prepared for the model is used again
-    named = vocabulary.model_dump() if words is None else words.key_values
+    if words is None:
+        vocabulary = vocabulary.model_copy(update={"type": _vocabulary_type(text, config, vocabulary)[0]})
+    elif not isinstance(words, SubwordVocabulary) and words.words == _choose_words(text.words(), vocabulary).words:
+        # The corpus that was prepared for the model is used again.
+        words, vocabulary = None, vocabulary.model_copy(update={"type": "words"})
+    named = vocabulary.key_values if words is None else words.key_values
     key = storage.content_key(FORMAT_VERSION, text.key, named, settings)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
-        read = text.written() if reads_sentences else text.words()
-        chosen = words or _choose_words(text.words(), vocabulary)
-        return {"key": key, "text_key": text.key} | _build_corpus(folder, read, config, chosen, text.key, progress)
+        reads_sentences = vocabulary.type == "subwords" if words is None else isinstance(words, SubwordVocabulary)
+        read: TextStore | StoredSentences = text.written() if reads_sentences else text.words()
+        chosen = words or _chosen(read, config, vocabulary)
+        keys = {"key": key, "text_key": text.key, "language": text.language.code}
+        return keys | _build_corpus(folder, read, config, chosen, text.key, progress)
 
     return Corpus(build_once(cache_folder(config.cache_dir), f"corpora/{key}", build_corpus))
+
+
+def vocabulary_type(
+    config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Progress | None = None
+) -> tuple[VocabularyType, str]:
+    """Return what `prepare` takes for a type of `auto`, and why, in words.
+
+    Raises:
+        DataError: If the text cannot be read or has too few sentences for two splits.
+        ArtifactError: If the cache cannot be written.
+    """
+    return _vocabulary_type(_Text(config, progress), config, vocabulary)
+
+
+def _vocabulary_type(text: _Text, config: CorpusConfig, vocabulary: VocabularyConfig) -> tuple[VocabularyType, str]:
+    if vocabulary.type != "auto":
+        return vocabulary.type, "given"
+    if text.language.code in WITHOUT_BLANKS:
+        return "subwords", f"the text is in {text.language.code}, which writes no blanks between words"
+    words = text.words()
+    splits = _splits(words, config)
+    counts = _word_counts(words, splits.train)
+    known = build_vocabulary(zip(words.words, counts.tolist(), strict=True), vocabulary)
+    is_unknown = np.fromiter((known.id(word) == UNK_ID for word in words.words), dtype=bool, count=len(words.words))
+    held_out = _word_counts(words, splits.validation)
+    share = float(held_out[is_unknown].sum() / max(1, held_out.sum()))
+    why = f"words would leave {share:.1%} of the tokens of held-out text unknown"
+    return ("subwords" if share > MAX_UNKNOWN_SHARE else "words"), why
+
+
+def _word_counts(text: TextStore, split: Split) -> np.ndarray:
+    """Return how often each word occurs in a split, int64 [words]."""
+    counts = np.zeros(len(text.words), dtype=np.int64)
+    for first, last in split.bounds:
+        for start in range(first, last, _BLOCK_SENTENCES):
+            words = text.sentences(start, min(start + _BLOCK_SENTENCES, last)).ids
+            counts += np.bincount(words, minlength=len(counts))
+    return counts
 
 
 class SentenceTexts:
@@ -169,12 +225,14 @@ class _Text:
 
     Attributes:
         key: A hash of the files' content, independent of their paths, and of how they are read.
+        language: Its language, or that of most of it.
     """
 
     def __init__(self, config: CorpusConfig, progress: Progress | None) -> None:
         self._config, self._progress = config, progress
         self._sources = corpus_sources(config, progress)
-        versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
+        self.language = text_language(self._sources, config)
+        versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION, self.language]
         self.key = storage.content_key(versions, *describe_reading(self._sources, config))
 
     def words(self) -> TextStore:
@@ -449,6 +507,15 @@ def _build_corpus(
         "train": _describe_split(text_key, splits.train, 0),
         "validation": _describe_split(text_key, splits.validation, num_train),
     }
+
+
+def _chosen(text: TextStore | StoredSentences, config: CorpusConfig, vocabulary: VocabularyConfig) -> Vocabulary:
+    """Return the words of a text, or sub-words that are trained on a sample of it."""
+    if isinstance(text, TextStore):
+        return _choose_words(text, vocabulary)
+    blocks = np.random.default_rng(config.seed).permutation(-(-len(text) // _SAMPLE_SENTENCES)) * _SAMPLE_SENTENCES
+    sample = (text.read(first, min(first + _SAMPLE_SENTENCES, len(text))) for first in blocks.tolist())
+    return train_subwords(chain.from_iterable(sample), vocabulary)
 
 
 def _choose_words(text: TextStore, config: VocabularyConfig) -> Vocabulary:

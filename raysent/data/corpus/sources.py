@@ -47,6 +47,8 @@ class CorpusConfig(StrictModel):
         text_field: Field of a ``.jsonl`` object or column of a table that contains the text. Without a column
             ``text``, a column ``sentence`` is read. The fields ``sentences`` and ``paragraphs`` of ``.jsonl`` are read
             as well.
+        language: Code of ISO 639, such as ``de``, by which running text is split into sentences. ``auto`` finds that of
+            most of the text, and in another one of the documents that are in it.
         document_field: Column of a table, or field of a ``.jsonl`` object, that identifies a row's document. The rows
             of a document must follow one another.
         across_documents: Whether windows may cross the boundary between two documents.
@@ -62,6 +64,7 @@ class CorpusConfig(StrictModel):
     path: str | list[str] = "docs"
     format: Literal["auto", "sentences", "text"] = "auto"
     text_field: str = "text"
+    language: str = Field(default="auto", pattern=r"^(auto|[a-z]{2,3})$")
     document_field: str | None = Field(default=None, min_length=1)
     across_documents: bool = False
     max_sentences: int | None = Field(default=None, ge=4)

@@ -66,6 +66,11 @@ class Corpus:
         return int(self._summary["num_documents"])
 
     @property
+    def language(self) -> str:
+        """Code of the language of most of the text."""
+        return str(self._summary.get("language", "en"))
+
+    @property
     def unknown_share(self) -> float:
         """Fraction of the tokens that are not in the vocabulary."""
         return float(self._summary["unknown_share"])

@@ -1,4 +1,4 @@
-"""The sentences of a text as they are written, memory-mapped; sub-words read them.
+"""The sentences of a text as they are written; sub-words read them.
 
 A folder ``written/<text key>/`` of the cache contains ``text.bin`` (UTF-8, no separators), ``offsets.bin`` (int64
 [sentences + 1], in bytes) and ``documents.npy`` (int64 [documents + 1], first sentence of each document, then the
@@ -21,24 +21,14 @@ from raysent.parallel import Progress
 
 
 class StoredSentences:
-    """The sentences of a folder.
-
-    Attributes:
-        key: The name of the folder, a hash of the sentences and their order.
-    """
+    """The sentences of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.key = folder.name
         self._folder = folder
 
     def __len__(self) -> int:
         """Return the number of sentences."""
-        return len(self._offsets) - 1
-
-    def texts(self, rows: Iterable[int]) -> list[str]:
-        """Return the sentences with the given indices."""
-        text, offsets = self._text, self._offsets
-        return [text[offsets[row] : offsets[row + 1]].tobytes().decode("utf-8") for row in rows]
+        return int(self.documents[-1])
 
     def read(self, start: int, stop: int) -> list[str]:
         """Return the sentences `start` to `stop` (exclusive).
@@ -57,16 +47,6 @@ class StoredSentences:
     def documents(self) -> np.ndarray:
         """First sentence of each document, then the number of sentences, int64 [documents + 1]."""
         return np.asarray(np.load(self._folder / "documents.npy"))
-
-    @cached_property
-    def _text(self) -> np.ndarray:
-        """Bytes of all sentences, uint8, memory-mapped."""
-        return np.asarray(np.memmap(self._folder / "text.bin", dtype=np.uint8, mode="r"))
-
-    @cached_property
-    def _offsets(self) -> np.ndarray:
-        """First byte of each sentence and the end of the last, int64 [sentences + 1], memory-mapped."""
-        return np.asarray(np.memmap(self._folder / "offsets.bin", dtype=np.int64, mode="r"))
 
 
 class WrittenPassages(NamedTuple):

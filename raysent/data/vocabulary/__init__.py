@@ -1,5 +1,6 @@
 """Tokenization, vocabularies (tokens <-> int32 ids), and word vectors from files or from a corpus."""
 
+from raysent.data.vocabulary.subwords import train_subwords
 from raysent.data.vocabulary.tokens import (
     PAD_ID,
     PAD_WORD,
@@ -19,10 +20,18 @@ from raysent.data.vocabulary.vectors import (
     read_word_vectors,
     shared_words,
 )
-from raysent.data.vocabulary.words import SubwordVocabulary, Vocabulary, VocabularyConfig, build_vocabulary
+from raysent.data.vocabulary.words import (
+    MAX_UNKNOWN_SHARE,
+    SubwordVocabulary,
+    Vocabulary,
+    VocabularyConfig,
+    VocabularyType,
+    build_vocabulary,
+)
 from raysent.kernels.ragged import Sentences
 
 __all__ = [
+    "MAX_UNKNOWN_SHARE",
     "PAD_ID",
     "PAD_WORD",
     "TOKENIZER_VERSION",
@@ -35,6 +44,7 @@ __all__ = [
     "SubwordVocabulary",
     "Vocabulary",
     "VocabularyConfig",
+    "VocabularyType",
     "WordVectors",
     "as_rows",
     "build_vocabulary",
@@ -43,4 +53,5 @@ __all__ = [
     "read_word_vectors",
     "shared_words",
     "tokenize",
+    "train_subwords",
 ]

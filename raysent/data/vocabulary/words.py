@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -31,18 +31,29 @@ _OLD_SUBWORDS_HEAD = "#tokenizer"
 _TOKENIZER_FILE = "tokenizer.json"
 
 
+VocabularyType = Literal["words", "subwords", "auto"]
+
+
 class VocabularyConfig(StrictModel):
-    """Which words have an id of their own.
+    """Which words or sub-words have an id of their own.
 
     Attributes:
+        type: ``subwords`` are trained on the text, and leave nothing unknown. ``auto`` takes them where text writes no
+            blanks, or where words would leave more than 2 % of the tokens of held-out text unknown; else words.
         size: Maximum number of ids, including the unknown word and the padding.
-        min_count: Minimum frequency; rarer words are unknown.
+        min_count: Minimum frequency; rarer words are unknown, rarer characters are read as bytes.
         lowercase: Whether to lowercase tokens.
     """
 
+    type: VocabularyType = "words"
     size: int = Field(default=50_000, ge=3)
     min_count: int = Field(default=1, ge=1)
     lowercase: bool = False
+
+    @property
+    def key_values(self) -> dict[str, Any]:
+        """What the ids of a text depend on, as plain values for a key; those of words are as before sub-words."""
+        return self.model_dump(exclude={"type"} if self.type == "words" else set())
 
 
 class Vocabulary:
@@ -242,6 +253,10 @@ class SubwordVocabulary(Vocabulary):
 
 def _num_ids(tokenizer: Tokenizer) -> int:
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+
+
+# Words leave a larger share of held-out text unknown: `auto` takes sub-words.
+MAX_UNKNOWN_SHARE = 0.02
 
 
 def build_vocabulary(counts: Iterable[tuple[str, int]], config: VocabularyConfig) -> Vocabulary:

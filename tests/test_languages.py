@@ -1,0 +1,178 @@
+"""Languages: which one a text is in, its sentences, and sub-words that leave nothing unknown."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencex
+
+from raysent.data.corpus import CorpusConfig, prepare, vocabulary_type
+from raysent.data.languages import find_language
+from raysent.data.pairs import PairCorpus, PairsConfig
+from raysent.data.sentences import split_sentences
+from raysent.data.vocabulary import UNK_ID, SubwordVocabulary, Vocabulary, VocabularyConfig, train_subwords
+from raysent.errors import ConfigError
+from raysent.exports.folder import export
+from raysent.models import ModelConfig, SentenceModel, load
+from raysent.training.loop import fit
+from tests.tiny_run import tiny_run
+
+# Two sentences each, some with an abbreviation or a date that the library knows.
+TEXTS = {
+    "ar": "جلس القط على الحصيرة. هل رأيته اليوم؟",
+    "cs": "Kočka spala na okně. Přišel p. Novák a dal jí mléko.",
+    "da": "Katten sover på stolen. Kl. 3 spiser den fisk.",
+    "de": "Am 3. Mai war Dr. Müller z.B. in Köln. Die Katze schlief auf dem Stuhl.",
+    "el": "Η γάτα κοιμάται στην καρέκλα. Πού είναι ο σκύλος;",
+    "es": "El Sr. García compró pan. ¿Dónde está el gato?",
+    "fi": "Kissa nukkuu tuolilla. Esim. eilen se söi kalaa.",
+    "fr": "Le chien n'est pas là. Le chat dort sur la chaise.",
+    "hi": "बिल्ली कुर्सी पर सो रही है। कुत्ता कहाँ है?",
+    "it": "Il dott. Rossi è qui. Il gatto dorme sulla sedia.",
+    "ja": "猫は椅子で寝ています。犬はどこですか？",
+    "ko": "고양이가 의자에서 잔다. 개는 어디에 있니?",
+    "nl": "De heer dr. Jansen is er. De kat slaapt op de stoel.",
+    "pl": "Kot śpi na krześle. Pies pije np. mleko.",
+    "pt": "O Sr. Silva chegou. O gato dorme na cadeira.",
+    "ru": "Кошка спит на стуле. Где сейчас собака и т.д.?",
+    "sv": "Katten sover på stolen. Var är hunden nu?",
+    "th": "แมวนอนอยู่บนเก้าอี้ หมาอยู่ที่ไหน",
+    "tr": "Kedi sandalyede uyuyor. Dr. Yılmaz ona süt verdi.",
+    "zh": "猫在椅子上睡觉。狗在哪里？",
+}
+_PARTS = ["猫在椅子上睡觉", "我喜欢这只小狗", "今天下雨了", "他们去公园散步", "老师给学生讲故事", "妈妈在厨房做饭"]
+
+
+def chinese(num_documents: int) -> list[str]:
+    """Return made reviews of several sentences."""
+    draw = np.random.default_rng(0)
+    return ["".join(f"{_PARTS[part]}。" for part in draw.integers(0, len(_PARTS), 4)) for _ in range(num_documents)]
+
+
+def write(folder: Path, texts: list[str], name: str = "text.jsonl") -> CorpusConfig:
+    """Write texts as documents and return a corpus of them."""
+    lines = (json.dumps({"text": text}) + "\n" for text in texts)
+    (folder / name).write_text("".join(lines))
+    return CorpusConfig(path=str(folder / name), cache_dir=str(folder / "cache"), validation_fraction=0.2)
+
+
+@pytest.mark.parametrize("code", TEXTS)
+def test_sentences_are_those_of_the_library_in_the_language(code) -> None:
+    """Both sentences of each text, and the library's own rules beyond."""
+    found = split_sentences(TEXTS[code], code)
+    assert found == [piece.strip() for piece in sentencex.segment(code, TEXTS[code])]
+    assert len(found) == (1 if code == "th" else 2)
+    assert find_language(3 * TEXTS[code], default="en") in {code, "no" if code == "da" else code}
+
+
+def test_language_of_short_text_is_the_default() -> None:
+    """A few Latin letters say nothing; Han characters alone may be Japanese in Japanese text."""
+    assert find_language("Bad.", default="fr") == "fr"
+    assert find_language("They were not with us, but she was here.", default="fr") == "en"
+    assert (find_language("大変満足", default="ja"), find_language("大变满足", default="en")) == ("ja", "zh")
+
+
+def test_each_document_is_split_in_its_language(tmp_path) -> None:
+    """Of a mixed corpus; a given language holds for all, and makes another corpus."""
+    english = "The cat was not here, and they were with Mr. Brown. It is the dog that barks. "
+    config = write(tmp_path, [3 * english, 3 * f"{TEXTS['de']} ", 3 * english])
+    found = prepare(config, VocabularyConfig())
+    assert (found.language, np.diff(np.sort(found.document_starts)).sum()) == ("en", 18)
+    given = prepare(config.model_copy(update={"language": "en"}), VocabularyConfig())
+    assert given.num_sentences > found.num_sentences
+    assert given.text_key != found.text_key
+
+
+def test_subwords_leave_nothing_unknown() -> None:
+    """Of any text; what names the padding is text; the same text gives the same sub-words in another process."""
+    config = VocabularyConfig(type="subwords", size=700, lowercase=True)
+    vocabulary = train_subwords(chinese(200), config)
+    odd = ["猫 Cat <pad> <unk> <0x41>", "\U0001f642 naïve \ud800", "".join(map(chr, range(0x20, 0x3000, 7)))]
+    ids = vocabulary.ids([*odd, "", " \n"], max_length=10_000)
+    assert (ids.ids[: ids.lengths[:3].sum()] > UNK_ID).all()
+    assert ids.ids[-2:].tolist() == [UNK_ID, UNK_ID]
+    assert vocabulary.tokenize(["CAT ＣＡＴ"]) == vocabulary.tokenize(["cat cat"])
+    code = (
+        "from tests.test_languages import *; print(train_subwords(chinese(200),"
+        " VocabularyConfig(type='subwords', size=700, lowercase=True)).key_values)"
+    )
+    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert again.strip() == str(vocabulary.key_values)
+    assert pickle.loads(pickle.dumps(vocabulary)).words == vocabulary.words
+    with pytest.raises(ConfigError, match=r"^vocabulary\.size: must be at least 512 for sub-words; given 300$"):
+        train_subwords(["a"], VocabularyConfig(type="subwords", size=300))
+
+
+def test_corpus_holds_subwords_of_its_sentences(tmp_path) -> None:
+    """Each sentence's ids are those that the vocabulary gives it; auto is the same corpus, and says why."""
+    texts = chinese(60)
+    config = write(tmp_path, texts)
+    corpus = prepare(config, VocabularyConfig(type="subwords", size=700))
+    known = {tuple(corpus.vocabulary.ids([f"{part}。"], max_length=50).ids) for part in _PARTS}
+    rows = corpus.train.sentences(0, len(corpus.train))
+    assert {tuple(row) for row in np.split(rows.ids, np.cumsum(rows.lengths)[:-1])} == known
+    assert isinstance(saved := Vocabulary.load(corpus.folder / "vocabulary.txt"), SubwordVocabulary)
+    assert saved.words == corpus.vocabulary.words
+    auto = VocabularyConfig(type="auto", size=700)
+    assert vocabulary_type(config, auto) == ("subwords", "the text is in zh, which writes no blanks between words")
+    assert prepare(config, auto).key == corpus.key
+    assert prepare(config, VocabularyConfig(size=700)).key != corpus.key
+
+
+def test_auto_takes_subwords_where_words_leave_much_unknown(tmp_path) -> None:
+    """Of text that writes blanks: by the share of unknown tokens in held-out text."""
+    same = ["The cat was here and it was with her. They are not my dogs but his."] * 20
+    other = [
+        f"The cat was here and it was {'abcdefghij'[place % 10] * (place + 3)} to her. They are." for place in range(20)
+    ]
+    auto = VocabularyConfig(type="auto")
+    assert vocabulary_type(write(tmp_path, same), auto)[0] == "words"
+    chosen, why = vocabulary_type(write(tmp_path, other, "other.jsonl"), auto)
+    assert chosen == "subwords"
+    assert why == "words would leave 7.1% of the tokens of held-out text unknown"
+    lines = [f"{text}\t{text}" for text in chinese(40)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    pairs = PairCorpus(PairsConfig(path=str(tmp_path / "pairs.tsv")))
+    assert isinstance(pairs.vocabulary(VocabularyConfig(type="auto", size=700)), SubwordVocabulary)
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {"type": "bag", "embedding": {"dim": 6, "vectors": "ppmi"}},
+        {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
+        {"type": "cnn", "windows": [1, 2], "num_filters": 4, "embedding": {"dim": 6}},
+        {"type": "lstm", "hidden_size": 8, "embedding": {"dim": 6}},
+        {"type": "transformer", "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 8},
+    ],
+    ids=lambda encoder: encoder["type"],
+)
+def test_encoders_train_on_subwords_and_exports_carry_them(encoder, tmp_path) -> None:
+    """Exports give the model's ids and vectors on text of several scripts and on random characters."""
+    draw = np.random.default_rng(1)
+    codes = [int(code) for code in draw.integers(1, 0x11000, 2_000) if not 0xD800 <= code < 0xE000]
+    texts = [*TEXTS.values(), "", "<pad>", *("".join(map(chr, codes[at : at + 20])) for at in range(0, len(codes), 20))]
+    config = write(tmp_path, chinese(60))
+    changes = {"corpus__path": config.path, "corpus__format": "auto", "vocabulary": {"type": "subwords", "size": 700}}
+    fit(tiny_run(tmp_path, encoder=encoder, **changes), tmp_path / "run")
+    assert isinstance(load(tmp_path / "run").vocabulary, SubwordVocabulary)
+    for target in ("sentence-transformers", "onnx"):
+        pytest.importorskip("onnxruntime" if target == "onnx" else "sentence_transformers")
+        done = export(tmp_path / "run", tmp_path / target, to=target, sentences=texts)
+        assert (done.check.num_other_ids, done.check.num_sentences) == (0, len(texts))
+
+
+def test_static_export_carries_subwords(tmp_path) -> None:
+    """Of a bag of one tower: no code comes with it."""
+    pytest.importorskip("sentence_transformers")
+    values = {"encoder": {"type": "bag", "embedding": {"dim": 6}}, "objective": {"type": "paraphrase_margin"}}
+    vocabulary = train_subwords(chinese(60), VocabularyConfig(type="subwords", size=700))
+    model = SentenceModel.build(ModelConfig.model_validate(values), vocabulary, seed=0, max_length=30).eval()
+    done = export(model, tmp_path / "static", to="static", sentences=list(TEXTS.values()))
+    assert done.check.num_other_ids == 0
