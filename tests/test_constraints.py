@@ -43,15 +43,13 @@ def _holds(text: str) -> bool:
         "encoder.hidden_size <= (300 if encoder.bidirectional else 100)",
         "encoder.bidirectional",
         "encoder.bidirectional == true and encoder.vectors == null and not false",
-        "encoder.vectors is None",
         "training.batch_size % 5 == 4 and training.batch_size // 5 == 4 and training.batch_size / 5 == 4.8",
-        "2 ** 8 == 256 and -training.batch_size + 30 == 6",
-        "encoder.members.a.dim == 3 and encoder['type'] == 'gru' and layers[-1] == 20",
+        "-training.batch_size + 30 == 6 and encoder.members.a.dim == 3",
         "encoder.type == 'gru' or nothing.like.it > 3",
     ],
 )
 def test_constraint_holds_as_python_would_have_it(text):
-    """Comparisons, logic, arithmetic, names, keys and places; and its contrary does not hold."""
+    """Comparisons, logic, arithmetic and names; and its contrary does not hold."""
     assert _holds(text)
     assert not _holds(f"not ({text})")
 
@@ -72,16 +70,13 @@ def test_constraint_holds_as_python_would_have_it(text):
         ("24", "must be true or false"),
         ("'%0999999999d' % 1 == ''", "'%0999999999d' is not a number"),
         ("'a' * 10**8 == ''", "'a' is not a number"),
-        ("10.0**400 > 1", "an exponent must be at most 8; it is 400"),
-        ("9**9**9**9 > 1", "an exponent must be at most 8"),
-        ("(1e300**8) > 1", "Numerical result out of range"),
-        ("1e999 > 1", "numbers must be at most 1e[+]300; one is inf or nan"),
-        ("(10**8)**8*(10**8)**8*(10**8)**8*(10**8)**8*(10**8)**8 > 1", "numbers must be at most 1e[+]300"),
+        ("2**8 > 1", r"must not contain '2 \*\* 8'"),
+        ("encoder.vectors is None", "must not contain"),
+        ("layers[0] > 1", r"must not contain 'layers\[0\]'"),
         ("-" * 5000 + "1 > 0", "must have at most 1000 characters; it has 5,005"),
         ("-" * 900 + "1 > 0", "must not be nested deeper than 50|must be one expression"),
         ("(" * 300 + "1" + ")" * 300 + " > 0", "must be one expression: too many nested parentheses"),
-        ("layers[99] > 1", r"layers\[99\]: there are 2 values"),
-        ("encoder.type[99] == 'g'", "there is no such value"),
+        ("encoder.type.a == 3", "there is no such value"),
         ("training.bach_size > 2", r"no value is called 'training.bach_size'; did you mean 'batch_size'\?"),
         ("training.batch_size > 'a'", "24 and 'a' cannot be compared"),
         ("3 in training.batch_size", "3 and 24 cannot be compared"),

@@ -10,9 +10,6 @@ import pytest
 from command import CommandLine, stand_in
 
 from raysent.config import parse_yaml
-from raysent.cost import compare_estimate, expected_usd
-from raysent.errors import ArtifactError
-from raysent.storage import write_json
 from raysent.sweeps.estimate import estimate, percentiles
 from raysent.sweeps.fitting import TrialTime
 from raysent.sweeps.machines import Machines
@@ -86,23 +83,6 @@ def test_most_of_what_is_to_come_is_below_the_90th_percentile():
     assert mended < 0.03
     assert plain > 0.4
     assert all(percentiles(one)[2] <= sorted(one)[97] for one in samples)
-
-
-@pytest.mark.parametrize(("spent", "verdict"), [(1.5, "inside"), (0.5, "below"), (3.5, "above")])
-def test_compare_estimate_compares_estimate_and_bill(tmp_path, spent, verdict):
-    """The bill is inside, below or above the estimate."""
-    assert compare_estimate(tmp_path, spent_usd=spent) == {}
-    write_json(tmp_path / "estimate.json", {"usd": {"p10": 1.0, "p50": 2.0, "p90": 3.0}})
-    found = compare_estimate(tmp_path, spent_usd=spent)
-    assert found["verdict"] == f"estimate 1.00 to 3.00 usd, median 2.00: the bill is {verdict}"
-    assert found["is_inside"] is (verdict == "inside")
-
-
-def test_a_damaged_estimate_is_refused_in_one_line(tmp_path):
-    """With what is missing, and what to do."""
-    write_json(tmp_path / "estimate.json", {"usd": {"p10": 1.0}})
-    with pytest.raises(ArtifactError, match=r"estimate\.json: not an estimate \(KeyError: 'p50'\); remove it"):
-        expected_usd(tmp_path)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

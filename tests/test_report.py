@@ -349,7 +349,6 @@ def test_write_of_a_training(tmp_path: Path) -> None:
         (JOURNAL_FILE, '{"event": "report", "trial": "9"}\n{}\n', r"journal\.jsonl: not the journal of a sweep"),
         (ENSEMBLE_FILE, '{"members": []}', r"ensemble\.json: not an ensemble of this version"),
         ("evaluation/a/MR.json", '{"model": "a"}', r"MR\.json: not a record of an evaluation"),
-        ("estimate.json", '{"usd": {"p10": 1}}', r"estimate\.json: not an estimate \(KeyError: 'p50'\); remove it"),
         ("analyses/examples-x.json", "{}", r"examples-x\.json: not an analysis"),
     ],
 )

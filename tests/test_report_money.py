@@ -9,13 +9,12 @@ import pytest
 from run_folders import STARTED, RecordedDriver
 from test_report import figures, prose
 
-from raysent.cost import Entry, Ledger, bill_of, on_demand_price, spot_price, verdict
+from raysent.cost import Entry, Ledger, bill_of, on_demand_price, spot_price
 from raysent.report import write
 from raysent.report.blocks import dollars
 from raysent.report.run import read_run
 from raysent.report.sections.costs import pareto_front
-from raysent.storage import write_json
-from raysent.storage.layout import ESTIMATE_FILE, LEDGER_FILE
+from raysent.storage.layout import LEDGER_FILE
 
 ON_DEMAND = on_demand_price(3600.0, source="list")
 SPOT = spot_price(1800.0, ON_DEMAND, source="told")
@@ -59,7 +58,7 @@ def paid_sweep(folder: Path, *, lines: list[Entry], scheduler: str = "{}") -> Pa
         driver.controller.report(trial.name, index=1, num_reports=NUM_REPORTS, metrics=metrics, **cost)
         driver.controller.end(trial.name, status="finished")
     (folder / LEDGER_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_json(folder / ESTIMATE_FILE, {"usd": {"p10": 100.0, "p50": 200.0, "p90": 250.0}})
+
     return folder
 
 
@@ -95,22 +94,14 @@ def test_bill_of_own_machines_has_no_price_on_demand():
     assert bill_of([{**line, "market": "own"} for line in ledger_lines()]).on_demand_usd is None
 
 
-@pytest.mark.parametrize(("spent", "where"), [(0.9, "below"), (1.0, "inside"), (3.0, "inside"), (3.1, "above")])
-def test_verdict_says_where_a_bill_lies(spent, where):
-    """Both ends of the range are inside."""
-    assert verdict({"p10": 1.0, "p50": 2.0, "p90": 3.0}, spent_usd=spent) == where
-
-
 def test_spending_in_words(page):
-    """Spent, interrupted, lost, on demand, and the estimate beside the bill."""
+    """Spent, interrupted, lost, and on demand."""
     text = prose(page)
     assert "$300.00 for 20 min 00 s of machine time, $390.00 of it outside trials" in text
     assert "1 spot interruption. $300.00 refunded" in text
     assert "lost in interruptions and repeated cost about $3.00" in text
     assert "On demand, the same machine time would have cost $1,200.00" in text
     assert ": the bill is 75 % lower." in text
-    estimate = "The estimate before the start was $100.00 to $250.00 (P10 to P90), median $200.00"
-    assert f"{estimate}: the bill is above, 1.50 times the median." in text
 
 
 def test_spending_over_time_marks_interruptions(page):
@@ -120,7 +111,7 @@ def test_spending_over_time_marks_interruptions(page):
     assert (spent["y"][-1], lost["y"][-1]) == (300.0, pytest.approx(3.0))
     assert interrupted["x"] == [10.0]
     assert figure["layout"]["xaxis"]["title"]["text"] == "minutes since the start, pauses included"
-    assert [note["text"] for note in figure["layout"]["annotations"]] == ["budget $800.00", "estimate $200.00"]
+    assert [note["text"] for note in figure["layout"]["annotations"]] == ["budget $800.00"]
 
 
 def test_pareto_front_leaves_out_the_most_expensive_and_worst_trial(paid):

@@ -158,7 +158,7 @@ def cost_prices(
 def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     """Print what a sweep has cost.
 
-    By trial, with the cost outside trials, and the estimate beside the bill.
+    By trial, with the cost outside trials.
     """
     found = raysent.bill(run)
     print_json(found) if as_json else _print_costs(found)
@@ -187,7 +187,6 @@ def _print_costs(found: dict[str, Any]) -> None:
         if found["on_demand_usd"] is not None
         else "",
         f"no more training: {found['closed']}" if found["closed"] else "",
-        found["estimate"].get("verdict", ""),
         NOT_COUNTED,
     ):
         if line and not line.startswith("assumed 0.00"):

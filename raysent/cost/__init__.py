@@ -2,7 +2,7 @@
 
 admission.py  which machines may be launched under the budget
 prices.py     the price of a machine, and the prices of a cluster's nodes by their labels
-ledger.py     the append-only record of machine time and of each trial's cost, its sums, and the estimate beside them
+ledger.py     the append-only record of machine time and of each trial's cost, and its sums
 budget.py     whether the budget admits more work, and how long machines live after what ends them has died
 config.py     the section `cost` of a search space
 """

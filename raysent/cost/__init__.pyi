@@ -15,9 +15,6 @@ from .ledger import TrialCost as TrialCost
 from .ledger import bad_entry as bad_entry
 from .ledger import bill_of as bill_of
 from .ledger import bill_values as bill_values
-from .ledger import compare_estimate as compare_estimate
-from .ledger import expected_usd as expected_usd
-from .ledger import verdict as verdict
 from .prices import MACHINES as MACHINES
 from .prices import MARKET_LABEL as MARKET_LABEL
 from .prices import NOT_COUNTED as NOT_COUNTED

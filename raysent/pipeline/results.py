@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from raysent.cost import bill_values, compare_estimate
+from raysent.cost import bill_values
 from raysent.ensembles import Answer, Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble, read_answers
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
@@ -342,7 +342,7 @@ _ENDINGS = ("session", "interrupted", "completed")
 
 
 def bill(run: str | Path) -> dict[str, Any]:
-    """Return what a sweep has cost, by trial and outside trials, beside what was expected.
+    """Return what a sweep has cost, by trial and outside trials.
 
     Args:
         run: The run folder.
@@ -355,12 +355,10 @@ def bill(run: str | Path) -> dict[str, Any]:
     if not entries:
         raise ArtifactError(f"{address_of(folder)}: holds no {LEDGER_FILE}; nothing was spent")
     closings = [event for event in sweep.events if event["event"] in ("refused", "halted")]
-    found = bill_values(entries)
     return {
-        **found,
+        **bill_values(entries),
         "budget_usd": sweep.record.space.cost.budget_usd,
         "closed": closings[-1]["reason"] if closings else "",
-        "estimate": compare_estimate(folder, spent_usd=found["spent_usd"]),
     }
 
 

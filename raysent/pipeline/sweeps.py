@@ -48,8 +48,8 @@ from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder, write_json
-from raysent.storage.layout import ENCODER_FOLDER, ESTIMATE_FILE, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
+from raysent.storage import address_of, open_folder
+from raysent.storage.layout import ENCODER_FOLDER, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep, trial_folder
 from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
@@ -57,7 +57,7 @@ from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
-from raysent.sweeps.machines import machines_at, this_machine
+from raysent.sweeps.machines import machines_at
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
 from raysent.sweeps.trackers import TrackingThread, check_targets
@@ -206,8 +206,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
         _save_divisions(checked, folder, chosen, data)
-        if address is None and checked.cost.is_priced:
-            _save_estimate(checked, folder)
         if shows_plan:
             print_lines([] if messages.is_terminal else lines)
             print_notes(checked.config(checked.first_params()))
@@ -242,12 +240,6 @@ def _save_divisions(space: SearchSpace, folder: Path, tasks: Sequence[Task], dat
         ranking = load_divided(config.tasks, place)
     others = load_divided(tasks, None if data is None else Path(data))
     save_divisions(folder, [*others, *ranking], ranking={rows.task for rows in ranking})
-
-
-def _save_estimate(space: SearchSpace, folder: Path) -> None:
-    """Write what the sweep should cost on this machine, before its first trial."""
-    here = this_machine()
-    write_json(folder / ESTIMATE_FILE, estimate(space, trial_time(space, here), here).values())
 
 
 def resume(

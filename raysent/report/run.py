@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from raysent.cost import Bill, bill_of, expected_usd
+from raysent.cost import Bill, bill_of
 from raysent.ensembles import (
     Answer,
     EnsembleResult,
@@ -68,7 +68,6 @@ class Run:
         student_front: A student beside what it was distilled from; empty for any other folder.
         costs: Trial -> the costs of its model.
         bill: The sums of the ledger; None if nothing was spent.
-        expected_usd: Percentiles `p10`, `p50` and `p90` of its estimated cost; None if there is no estimate.
     """
 
     folder: Path
@@ -89,7 +88,6 @@ class Run:
     student_front: tuple[FrontPoint, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
-    expected_usd: Mapping[str, float] | None = None
 
     @property
     def kind(self) -> str:
@@ -214,7 +212,6 @@ def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
         sweep=sweep,
         costs={trial.name: costs_of(trial_folder(sweep.folder, trial.number)) for trial in sweep.trials},
         bill=bill if bill.usd > 0 else None,
-        expected_usd=expected_usd(sweep.folder),
         **found,
     )
 

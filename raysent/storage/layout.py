@@ -3,7 +3,7 @@
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
 a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
-a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
+a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... tensorboard/
 
              divisions/TASK.json   (which rows test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
@@ -39,7 +39,6 @@ WRITTEN_FILE = "written.json"
 TRIALS_FILE = "trials.csv"
 TRIALS_FOLDER = "trials"
 # After the name of a trial: the folder of its training on, beside it.
-ESTIMATE_FILE = "estimate.json"
 # Of a student: its score and time to encode beside those of what it was distilled from.
 FRONT_FILE = "front.json"
 LOCK_FILE = ".lock"

@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.cost import Bill, verdict
+from raysent.cost import Bill
 from raysent.report.blocks import (
     Block,
     Facts,
@@ -22,7 +22,7 @@ from raysent.report.blocks import (
     label,
     significant,
 )
-from raysent.report.figures import ACCENT, BAD, BEST, FAINT, QUIET, figure, level_line, level_text
+from raysent.report.figures import ACCENT, BAD, BEST, FAINT, figure, level_line, level_text
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 
@@ -42,7 +42,7 @@ def spending(run: Run) -> Section | None:
     blocks: list[Block] = [Facts(_facts(run, bill))]
     if len(bill.history) > 1:
         blocks.append(_over_time(run, bill))
-    blocks.append(Note(" ".join([_on_demand(bill), _estimate(run, bill), NOT_INCLUDED])))
+    blocks.append(Note(" ".join([_on_demand(bill), NOT_INCLUDED])))
     return Section(key, title, _spent(bill), blocks)
 
 
@@ -89,18 +89,6 @@ def _lost(bill: Bill) -> float:
     return bill.lost_usd / (useful + bill.lost_usd) if bill.lost_usd else 0.0
 
 
-def _estimate(run: Run, bill: Bill) -> str:
-    if run.expected_usd is None:
-        return "No estimate was saved before the start."
-    low, middle, high = (run.expected_usd[name] for name in ("p10", "p50", "p90"))
-    where = verdict(run.expected_usd, spent_usd=bill.usd)
-    times = f", {bill.usd / middle:.2f} times the median" if middle > 0 else ""
-    return (
-        f"The estimate before the start was {dollars(low)} to {dollars(high)} (P10 to P90), median {dollars(middle)}: "
-        f"the bill is {where}{times}."
-    )
-
-
 def _over_time(run: Run, bill: Bill) -> Figure:
     begun = bill.history[0].time
     if run.sweep is not None and run.sweep.record.started:
@@ -135,10 +123,9 @@ def _over_time(run: Run, bill: Bill) -> Figure:
 
 
 def _levels(run: Run, *, top: float) -> list[tuple[float, str, str]]:
-    """Return dollars, text and colour of the budget and the estimate, unless they are far above the plot."""
-    budget_usd, expected = _budget_usd(run), None if run.expected_usd is None else run.expected_usd["p50"]
-    found = [(budget_usd, "budget", BEST), (expected, "estimate", QUIET)]
-    return [(usd, f"{name} {dollars(usd)}", color) for usd, name, color in found if usd is not None and usd < 2 * top]
+    """Return dollars, text and colour of the budget, unless it is far above the plot."""
+    usd = _budget_usd(run)
+    return [] if usd is None or usd >= 2 * top else [(usd, f"budget {dollars(usd)}", BEST)]
 
 
 def _steps(name: str, points: Sequence[tuple[float, float]], color: str, *, width: float = 2.0) -> Any:
