@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from backbones import KINDS, write_backbone, write_sentence_transformer
 from small_bert import write_bert
 from tiny_run import check_resumed, tiny_run
 
+import raysent
 from raysent.config import Document
 from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.exports import export
+from raysent.evaluation.members import saved_path
+from raysent.exports import export, mteb
 from raysent.kernels.packing import pack
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
 from raysent.models.derived import expand
 from raysent.models.encoders import count_parameters
+from raysent.models.schemes import find_scheme
+from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.storage import load_tensors, save_tensors
 from raysent.sweeps.record import SweepRecord
 from raysent.sweeps.space import parse_space
@@ -30,6 +35,7 @@ from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.optimization import Optimizer
 from raysent.training.plan import build_model, check_run
+from raysent.training.run import load_run
 
 library = pytest.importorskip("sentence_transformers", reason="pip install raysent[pretrained]")
 pytest.importorskip("peft", reason="pip install raysent[pretrained]")
@@ -82,6 +88,40 @@ def test_vectors_are_those_of_sentence_transformers(kind, tmp_path):
             np.testing.assert_allclose(vectors, expected, atol=1e-5)
         assert np.abs(expected[0] - expected[1]).max() > 1e-3
         assert settings.get("normalize", False) == np.allclose(np.linalg.norm(vectors, axis=1), 1)
+
+
+@pytest.mark.parametrize("scheme", ["st", "hf"])
+def test_frozen_members_honour_pooling_and_prompts(scheme, bert, tmp_path):
+    """By themselves, and side by side: each encoder takes its own prompt."""
+    folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["last"])
+    own, reference = load(f"{scheme}:{folder}"), library.SentenceTransformer(str(folder), device="cpu")
+    for method in ("encode", "encode_query", "encode_document"):
+        np.testing.assert_allclose(getattr(own, method)(TEXT), getattr(reference, method)(TEXT), atol=1e-6)
+    both = JoinedEncoders([own, load(f"hf:{bert}")], normalizes=False)
+    np.testing.assert_allclose(both.encode_query(TEXT)[:, :8], reference.encode_query(TEXT), atol=1e-6)
+    np.testing.assert_allclose(both.encode_query(TEXT)[:, 8:], load(f"hf:{bert}").encode(TEXT), atol=1e-6)
+    asked = mteb.MtebModel.encode(SimpleNamespace(encoder=own), [{"text": TEXT}], prompt_type="query")
+    np.testing.assert_array_equal(asked, own.encode_query(TEXT))
+    np.testing.assert_array_equal(own.encode(TEXT, prompt=""), own.encode(TEXT))
+
+
+def test_model_of_the_hub_is_read_from_its_cache(bert, tmp_path, monkeypatch):
+    """By its name; the record has the commit, and an ensemble keeps the name."""
+    commit, cache = "0123456789012345678901234567890123456789", tmp_path / "hub/models--owner--small"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    write_sentence_transformer(cache / "snapshots" / commit, bert, **FOLDERS["cls"])
+    (cache / "refs").mkdir()
+    (cache / "refs/main").write_text(commit)
+    model = build("owner/small")
+    assert (model.config.encoder.path, model.config.encoder.backbone.revision) == ("owner/small", commit)
+    np.testing.assert_allclose(model.encode(TEXT), load("st:owner/small").encode(TEXT), atol=1e-6)
+    assert saved_path("st:owner/small", tmp_path / "both") == "st:owner/small"
+    assert find_scheme("st:owner/small")[0].label("owner/small") == "small"
+    with pytest.raises(
+        ArtifactError, match=r"^hf: must be .*; given owner/other: no such folder, and the hub gives none: "
+    ):
+        load("hf:owner/other")
 
 
 def test_settings_replace_what_the_folder_says(bert, tmp_path):
@@ -212,7 +252,7 @@ def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatc
 
 def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
     """No model, another architecture, modules that cannot be trained, missing and wrong weights; each in one line."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("/nowhere", "owner/name"):
         with pytest.raises(
             ValueError, match=rf"must be a model's folder or its name on the hub; given {name}: [^\n]*\n"
@@ -305,3 +345,28 @@ def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
         again = load(f"st:{tmp_path / target / 'run'}")
         np.testing.assert_allclose(again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5)
         assert str(tmp_path) not in (tmp_path / target / "run/raysent.json").read_text()
+
+
+def test_sweep_searches_backbones_rates_and_ranks(bert, tmp_path):
+    """Each trial is trained from the folder that it draws, and gives vectors of that folder's size."""
+    other = write_sentence_transformer(
+        tmp_path / "other", write_backbone(tmp_path / "plain", "qwen3"), **FOLDERS["last"]
+    )
+    base = run_of(tmp_path, bert, encoder={"lora": {"rank": 2}}).model_dump(mode="json")
+    base["encoder"] = {"type": "pretrained", "path": str(bert), "lora": {"rank": 2}}
+    search = {
+        "encoder.path": {"choice": [str(bert), str(other)]},
+        "encoder.lora.rank": {"choice": [1, 3]},
+        "training.learning_rate": {"choice": [0.001, 0.01]},
+    }
+    space = tmp_path / "space.yaml"
+    space.write_text(json.dumps({"base": base, "search": search}))
+    raysent.sweep(space, run=tmp_path / "run", tasks=[], trials=3, concurrent=1, progress=False)
+    ended = [load_run(folder) for folder in sorted((tmp_path / "run/trials").iterdir())]
+    assert len(ended) == 3
+    for folder, config in zip(sorted((tmp_path / "run/trials").iterdir()), ended, strict=True):
+        model = load(folder)
+        assert model.get_sentence_embedding_dimension() == 2 * (8 if config.encoder.path == str(other) else 16)
+        rank = config.encoder.lora.rank
+        assert rank in {len(value) for name, value in model.tensors().items() if "lora_A" in name}
+    assert len({(one.encoder.path, one.encoder.lora.rank) for one in ended}) > 1

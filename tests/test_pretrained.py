@@ -171,7 +171,8 @@ def test_code_of_a_folder_runs_only_where_it_is_trusted(tmp_path, monkeypatch, c
     for refused in (load, raysent.load):
         with pytest.raises(ConfigError, match=refusal):
             refused(f"hf:{folder}")
-    assert type(raysent.load(f"hf:{folder}", trust_remote_code=True).model).__name__ == "OwnModel"
+    trusted = raysent.load(f"hf:{folder}", trust_remote_code=True)
+    assert type(trusted.model[0].auto_model).__name__ == "OwnModel"
     assert not is_code_trusted()
     ran = CommandLine(monkeypatch, capsys)
     for flag, code in (((), 2), (("--trust-remote-code",), 0)):

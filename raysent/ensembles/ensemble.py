@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -80,14 +81,17 @@ class Ensemble(SentenceEncoder):
         lengths = [member.encoder.max_seq_length for member in self.members]
         return None if None in lengths else max(length for length in lengths if length is not None)
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512, reads_as: tuple[str, ...] = ()) -> Float32:
         """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`.
 
         Raises:
             ConfigError: If a member has no vectors.
         """
         self._check_vectors()
-        return self._vectors.encode_texts(sentences, batch_size=batch_size)
+        return self._vectors.encode_texts(sentences, batch_size=batch_size, reads_as=reads_as)
+
+    def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        return self._vectors._with_prompt(names, args, options)
 
     def use_device(self, device: torch.device) -> None:
         """Move the members."""

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
+from raysent.models.pretrained import is_on_hub
 from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, load, missing_model, split_path
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import (
@@ -157,7 +158,7 @@ def saved_path(path: str, folder: Path) -> str:
     scheme, place = split_path(path)
     if place is None:
         return path
-    if is_remote(place):
+    if is_remote(place) or is_on_hub(place):
         return path
     member, base = Path(place).expanduser().resolve(), folder.resolve()
     return scheme + (os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member))
@@ -166,7 +167,11 @@ def saved_path(path: str, folder: Path) -> str:
 def shared_name(path: str) -> str:
     """Return the name of a model for other machines: absolute paths, and addresses of what is in a bucket."""
     scheme, place = split_path(path)
-    return path if place is None else scheme + (place if is_remote(place) else to_uri(Path(place).expanduser()))
+    return (
+        path
+        if place is None
+        else scheme + (place if is_remote(place) or is_on_hub(place) else to_uri(Path(place).expanduser()))
+    )
 
 
 @functools.lru_cache(maxsize=1)

@@ -66,9 +66,10 @@ class MtebModel:
         self.mteb_model_meta = meta.create_empty(about)
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], **kwargs: Any) -> Float32:
-        """Return the vectors of batches of texts, float32 [texts, dim]; what mteb says of the task is not used."""
-        del kwargs
-        vectors: Float32 = self.encoder.encode([text for batch in inputs for text in batch["text"]])
+        """Return the vectors of batches of texts, float32 [texts, dim], with the prompt of queries or documents."""
+        kind = str(getattr(kwargs.get("prompt_type"), "value", kwargs.get("prompt_type")))
+        encode = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}.get(kind)
+        vectors: Float32 = (encode or self.encoder.encode)([text for batch in inputs for text in batch["text"]])
         return vectors
 
     def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Tensor:

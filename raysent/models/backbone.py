@@ -41,7 +41,7 @@ _CONFIG_FILE, _TOKENIZER_FILE = "config.json", "tokenizer_config.json"
 # Lists of words, which `tokenizer.json` has too, and templates of conversations.
 _UNUSED_OF_TOKENIZER = ("added_tokens_decoder", "chat_template", "tokenizer_file", "name_or_path")
 # The tokenizers of transformers give a number above this where there is no limit.
-_NO_LIMIT = 1_000_000
+NO_LIMIT = 1_000_000
 # Their positions begin after that of padding.
 _SKIPS_POSITIONS = frozenset(("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"))
 # Dropout by its usual names; a configuration leaves out what equals its class's default.
@@ -182,7 +182,7 @@ def _limit(config: Mapping[str, Any], tokenizer: Mapping[str, Any], of_text: Map
     if positions and config["model_type"] in _SKIPS_POSITIONS:
         positions -= int(config.get("pad_token_id", 1)) + 1
     limits = (of_text.get("max_seq_length"), tokenizer.get("model_max_length"), positions)
-    return min((int(limit) for limit in limits if limit and 0 < limit < _NO_LIMIT), default=None)
+    return min((int(limit) for limit in limits if limit and 0 < limit < NO_LIMIT), default=None)
 
 
 def _license(folder: Path) -> str | None:
@@ -252,6 +252,21 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
     first_missing(name, report["missing_keys"])
     check_weights(name, model)
     return model
+
+
+def missing_weights(folder: Path, module: Any, **options: Any) -> list[str]:
+    """Return the weights that transformers drew because a folder lacks them, without reading values again.
+
+    Args:
+        folder: A folder of transformers.
+        module: What sentence-transformers made of it.
+        options: Arguments of `from_pretrained`.
+    """
+    kind: Any = type(getattr(module, "auto_model", None))
+    if not hasattr(kind, "from_pretrained"):
+        return []
+    report = kind.from_pretrained(str(folder), device_map="meta", output_loading_info=True, **options)[1]
+    return sorted(report["missing_keys"])
 
 
 def _with_dropout(config: Mapping[str, Any], dropout: float) -> dict[str, float]:

@@ -109,6 +109,18 @@ def find_folder(
     raise ArtifactError(f"{where}: must be a model's folder or its name on the hub; given {path}: {reason}")
 
 
+def _is_name(path: str) -> bool:
+    """Return whether it is the name of a model of the hub, and not that of a folder here."""
+    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).is_dir()
+
+
+def is_on_hub(path: str) -> bool:
+    """Return whether the hub's cache has a model of this name, and no folder here has it."""
+    if not _is_name(path) or find_spec("huggingface_hub") is None:
+        return False
+    return isinstance(import_module("huggingface_hub").try_to_load_from_cache(path, "config.json"), str)
+
+
 def first_missing(name: str, keys: Iterable[str]) -> None:
     """Refuse a model of which transformers drew weights that its folder lacks.
 
@@ -143,14 +155,16 @@ class PretrainedFolders:
         Raises:
             ArtifactError: If there is no such folder.
         """
+        if _is_name(rest):
+            return find_folder(rest, has_weights=True, where=self._prefix)[0]
         folder = (open_folder(rest) if rest else Path()).expanduser()
         if not rest or not folder.is_dir():
             raise ArtifactError(f"{self._prefix}:{rest}: no such folder; name a folder of {self._library}")
         return folder
 
     def label(self, rest: str) -> str:
-        """Return the folder's name."""
-        return self.folder(rest).resolve().name
+        """Return the folder's name, or that on the hub."""
+        return Path(rest).name if _is_name(rest) else self.folder(rest).resolve().name
 
     def key(self, rest: str) -> str:
         """Return a key of the names and contents of the folder's files, wherever the folder is."""

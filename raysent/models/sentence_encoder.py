@@ -38,7 +38,10 @@ class SentenceEncoder(ABC):
         learned_tasks: Tasks whose labels it was trained on, with the hashes of their rows.
         prompts: Texts by name that `encode` puts before each sentence, as a pretrained model's folder names them.
         default_prompt_name: The name of the one that is put where none is named; None for none.
+        adds_prompts: Whether `encode` puts them before the text; false where `encode_texts` takes a `prompt`.
     """
+
+    adds_prompts = True
 
     source: str | None = None
     learned_tasks: Mapping[str, str] = MappingProxyType({})
@@ -152,7 +155,10 @@ class SentenceEncoder(ABC):
             check_size("truncate_dim", truncate_dim)
         texts = as_sentences(sentences)
         start = self._prompt(prompt_name, prompt)
-        texts = [start + text for text in texts] if start else texts
+        if start and self.adds_prompts:
+            texts = [start + text for text in texts]
+        elif start:
+            options = {**options, "prompt": start}
         if device is not None:
             self.use_device(_device(device))
         vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
@@ -383,11 +389,21 @@ class JoinedEncoders(SentenceEncoder):
         lengths = [encoder.max_seq_length for encoder in self.encoders]
         return None if None in lengths else max(length for length in lengths if length is not None)
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
-        """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
-        is_unit = self._normalizes
-        blocks = [one.encode(sentences, batch_size=batch_size, normalize_embeddings=is_unit) for one in self.encoders]
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512, reads_as: tuple[str, ...] = ()) -> Float32:
+        """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`.
+
+        Args:
+            sentences: Text.
+            batch_size: Sentences computed at once.
+            reads_as: Names of prompts, of which each encoder takes the first that it has.
+        """
+        options = {"batch_size": batch_size, "normalize_embeddings": self._normalizes}
+        blocks = [one.encode(sentences, **one._with_prompt(reads_as, (), options)) for one in self.encoders]
         return self.join(blocks)
+
+    def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        has_own = args or options.get("prompt_name") or options.get("prompt")
+        return options if has_own else {**options, "reads_as": names}
 
     def join(self, blocks: Sequence[Float32]) -> Float32:
         """Return one vector per sentence, [sentences, dim], from the encoders' vectors, each [sentences, its dim]."""

@@ -1,4 +1,4 @@
-"""`st:PATH`: a folder of sentence-transformers.
+"""`st:PATH`: a folder of sentence-transformers, or a model of the hub by its name, with its pooling and prompts.
 
 A folder that `raysent export --to sentence-transformers` wrote is read without sentence-transformers, and none of its
 code is run. Any other folder is read by sentence-transformers, which must be installed; one with code of its own is
@@ -11,6 +11,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError
+from raysent.models.backbone import NO_LIMIT, missing_weights, read_backbone
 from raysent.models.files import TENSORS_FILE, parse_record
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import (
@@ -25,6 +27,7 @@ from raysent.models.pretrained import (
     check_code,
     check_tokenizer,
     check_weights,
+    first_missing,
     first_script,
     reading,
 )
@@ -37,6 +40,8 @@ KIND = "raysent export"
 
 _MODULES_FILE = "modules.json"
 _LIBRARY = "sentence_transformers"
+_READERS = {"st": "sentence-transformers", "hf": "transformers"}
+_CONFIG_FILES = ("config.json", "tokenizer_config.json")
 _BATCH_SIZE = 64
 
 
@@ -52,20 +57,27 @@ def load(rest: str) -> SentenceEncoder:
         ConfigError: If it needs sentence-transformers, which is not installed, or code that is not trusted.
     """
     folder = _FOLDERS.folder(rest)
-    if (folder / EXPORT_FILE).is_file():
-        return _load_own(folder)
+    return _load_own(folder) if (folder / EXPORT_FILE).is_file() else read_model("st", folder, rest)
+
+
+def read_model(scheme: str, folder: Path, rest: str) -> SentenceTransformersModel:
+    """Return the model of a folder of sentence-transformers or transformers; see `load`."""
     if find_spec(_LIBRARY) is None:
-        raise ConfigError(f"st:{rest}: needs sentence-transformers; install raysent[sentence-transformers]")
-    is_trusted = check_code(f"st:{rest}", _foreign_code(folder))
-    return SentenceTransformersModel(folder, is_trusted=is_trusted)
+        raise ConfigError(f"{scheme}:{rest}: needs sentence-transformers; install raysent[pretrained]")
+    is_trusted = check_code(f"{scheme}:{rest}", _foreign_code(folder))
+    return SentenceTransformersModel(folder, scheme=scheme, is_trusted=is_trusted)
 
 
 def _foreign_code(folder: Path) -> str | None:
-    """Return the first module that is none of sentence-transformers'; None if there is none."""
+    """Return the first class or module that is none of its libraries'; None if there is none."""
     path = folder / _MODULES_FILE
     modules = read_json(path) if path.is_file() else []
     types = [str(module.get("type", "")) for module in modules if isinstance(module, dict)]
     own = next((name for name in types if not name.startswith(f"{_LIBRARY}.")), None)
+    for name in _CONFIG_FILES:
+        values = read_json(folder / name) if (folder / name).is_file() else {}
+        classes = values.get("auto_map") if isinstance(values, dict) else None
+        own = own or (str(next(iter(classes.values()))) if isinstance(classes, dict) and classes else None)
     return own or first_script(folder)
 
 
@@ -85,25 +97,40 @@ def _load_own(folder: Path) -> SentenceEncoder:
 
 
 class SentenceTransformersModel(SentenceEncoder):
-    """A model that sentence-transformers reads."""
+    """A model that sentence-transformers reads.
 
-    def __init__(self, folder: Path, *, is_trusted: bool = False) -> None:
+    Attributes:
+        model: The model, in float32.
+    """
+
+    adds_prompts = False
+
+    def __init__(self, folder: Path, *, scheme: str = "st", is_trusted: bool = False) -> None:
         """Read a folder.
 
         Raises:
-            ArtifactError: If sentence-transformers cannot read it, it has no tokenizer, or a weight is not finite.
+            ArtifactError: If it cannot be read, has no tokenizer, or weights are missing or not finite.
         """
-        self._folder, self._is_trusted = folder, is_trusted
-        library = import_module(_LIBRARY)
-        with reading(f"st:{folder}", folder, library="sentence-transformers"):
-            self.model = library.SentenceTransformer(
-                str(folder), device="cpu", trust_remote_code=is_trusted, local_files_only=True
-            )
-            check_tokenizer(f"st:{folder}", folder, getattr(self.model, "tokenizer", None))
-        check_weights(f"st:{folder}", self.model)
+        self._folder, self._scheme, self._is_trusted = folder, scheme, is_trusted
+        self._lock = Lock()
+        name, library = f"{scheme}:{folder}", import_module(_LIBRARY)
+        options = {"trust_remote_code": is_trusted, "local_files_only": True}
+        with reading(name, folder, library=_READERS[scheme]), torch.random.fork_rng(devices=[]):
+            values = {"model_kwargs": {"dtype": torch.float32}} if (folder / _CONFIG_FILES[0]).is_file() else {}
+            self.model = library.SentenceTransformer(str(folder), device="cpu", **options, **values)
+            check_tokenizer(name, folder, getattr(self.model, "tokenizer", None))
+            if (folder / _CONFIG_FILES[0]).is_file():
+                first_missing(name, missing_weights(folder, self.model[0], **options))
+        check_weights(name, self.model)
+        is_plain = not (folder / _MODULES_FILE).is_file() and not is_trusted
+        limit = read_backbone(str(folder)).max_tokens if is_plain else None
+        if limit is not None:  # where positions begin after that of padding, the library allows too many
+            self.model.max_seq_length = limit
+        self.prompts, self.default_prompt_name = dict(self.model.prompts), self.model.default_prompt_name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(SentenceTransformersModel, is_trusted=self._is_trusted), (self._folder,)
+        make = partial(SentenceTransformersModel, scheme=self._scheme, is_trusted=self._is_trusted)
+        return make, (self._folder,)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence."""
@@ -111,16 +138,18 @@ class SentenceTransformersModel(SentenceEncoder):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens read of a longer sentence."""
+        """Tokens read of a longer sentence; None where all are read."""
         found = self.model.max_seq_length
-        return int(found) if found is not None and np.isfinite(found) else None
+        return int(found) if found is not None and found < NO_LIMIT else None
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = _BATCH_SIZE) -> Float32:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = _BATCH_SIZE, prompt: str = "") -> Float32:
         """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
         if not sentences:
             return np.empty((0, self.get_sentence_embedding_dimension()), dtype=np.float32)
-        size = min(batch_size, _BATCH_SIZE)
-        vectors = self.model.encode(sentences, batch_size=size, show_progress_bar=False)
+        # A lone surrogate is no text for the tokenizer, whose settings are not for several threads.
+        texts, size = [text.encode(errors="replace").decode() for text in sentences], min(batch_size, _BATCH_SIZE)
+        with self._lock:
+            vectors = self.model.encode(texts, batch_size=size, prompt=prompt, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
 
     def use_device(self, device: torch.device) -> None:
