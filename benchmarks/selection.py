@@ -1,24 +1,21 @@
 """How often the interval of what is chosen holds chance, on labels that are dealt at random.
 
     python -m benchmarks.selection [--draws 1000] [--rows 300] [--trials 24] [--curves 100] [--json]
-    python -m benchmarks.selection --run RUN --texts FILE [--whiten MODEL] [--draws 100]
+    python -m benchmarks.selection --run RUN --texts FILE [--draws 100]
 
 Every draw deals labels again to the same texts, half of each class, so that any prediction of fresh rows is right in
 half of them. Trials are divided, ranked, chosen, combined and scored by raysent's own functions; counted is how often
 the 95 % interval of the test score holds 50. The trials are random vectors, bags of random word vectors and TF-IDF;
 with --run, those of a finished sweep, whose last reports are made again for each draw: trained once, ranked each time.
---curves is the number of draws that score label curves too, which take longer; --whiten names a trained model of which
-`whiten --metric` chooses the dimension in each draw.
+--curves is the number of draws that score label curves too, which take longer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +32,9 @@ from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
-from raysent.evaluation.tasks import find_task
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.pipeline import whiten
 from raysent.sweeps import read_sweep
 from raysent.sweeps.ranking import TrialResult, rank
 from raysent.training.validation.metrics import sample_rows
@@ -120,17 +115,6 @@ def reported(member: Member, record: Record, data: TaskData, *, is_same: bool) -
     return value
 
 
-def whitened(model: Path, seed: int, texts: Sequence[str]) -> Found:
-    """Return the test score and interval of a model whose dimension the labels of a table chose."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "own.csv"
-        drawn_table(seed, texts).to_csv(path, index=False)
-        chosen = whiten(model, metric=str(path), progress=False).model
-        data = find_task(str(path)).load()
-    result = fit_probe(task_features(chosen, data), data)
-    return "whiten --metric", result.test, score_interval(result, data)
-
-
 def drawn_table(seed: int, texts: Sequence[str]) -> pd.DataFrame:
     """Return the texts with labels at random, as many of one class as of the other."""
     labels = np.random.default_rng((7, seed)).permutation(np.arange(len(texts)) % 2)
@@ -173,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("draws", 1000), ("rows", 300), ("trials", 24), ("curves", 100), ("first", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    for name in ("run", "texts", "whiten"):
+    for name in ("run", "texts"):
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -185,8 +169,6 @@ def main() -> None:
         # Where it reads all training rows, a trial reports the validation score of its record: two draws fit both.
         is_same = options.rows <= MAX_ROWS and draw >= options.first + 2
         done = choices(members, draw, texts, has_curves=draw < options.curves, is_same=is_same)
-        if options.whiten is not None:
-            done = chain(done, [whitened(options.whiten, draw, texts)])
         for name, score, (low, high) in done:
             found[name].append((score, low <= CHANCE <= high, low > CHANCE))
     rows = {

@@ -49,26 +49,11 @@ def memory(port: int) -> int:
     return int(float(found[1]))
 
 
-def command(model: str, port: int, num_replicas: int) -> list[str]:
-    """Return the command of a server: one process, or replicas on Ray Serve."""
-    if not num_replicas:
-        return [sys.executable, "-m", "raysent", "serve", model, "--port", str(port)]
-    script = f"""
-from ray import serve
-from raysent.exports.ray_serve import deployment
-serve.start(http_options={{"port": {port}}})
-serve.run(deployment({model!r}, num_replicas={num_replicas}), blocking=True)
-"""
-    return [sys.executable, "-c", script]
-
-
-def load_server(
-    model: str, *, seconds: float, num_clients: int, num_texts: int, num_replicas: int = 0
-) -> dict[str, Any]:
+def load_server(model: str, *, seconds: float, num_clients: int, num_texts: int) -> dict[str, Any]:
     """Return requests a second, durations and memory of a server under load; fail on a wrong vector."""
     openai, port = import_module("openai"), free_port()
     expected = load(model).encode(SENTENCES, normalize_embeddings=True)
-    server = subprocess.Popen(command(model, port, num_replicas))
+    server = subprocess.Popen([sys.executable, "-m", "raysent", "serve", model, "--port", str(port)])
     try:
         while True:
             assert server.poll() is None, "the server has ended"
@@ -137,16 +122,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--texts", type=int, default=4, help="texts of a request")
-    parser.add_argument("--replicas", type=int, default=0, help="replicas on Ray Serve; 0 for one process without it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = load_server(
-        options.model,
-        seconds=options.seconds,
-        num_clients=options.clients,
-        num_texts=options.texts,
-        num_replicas=options.replicas,
-    )
+    found = load_server(options.model, seconds=options.seconds, num_clients=options.clients, num_texts=options.texts)
     show(found, options)
 
 

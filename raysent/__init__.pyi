@@ -8,7 +8,6 @@ from .errors import TrainingError as TrainingError
 from .evaluation.task_files import Task as Task
 from .exports import ServerConfig as ServerConfig
 from .exports import export as export
-from .exports import push as push
 from .exports import serve as serve
 from .exports.search import Hit as Hit
 from .exports.search import SearchIndex as SearchIndex
@@ -20,7 +19,6 @@ from .pipeline import SweepPlan as SweepPlan
 from .pipeline import analyse as analyse
 from .pipeline import attach as attach
 from .pipeline import average as average
-from .pipeline import bag as bag
 from .pipeline import bill as bill
 from .pipeline import binarize as binarize
 from .pipeline import cluster_down as cluster_down

@@ -43,7 +43,6 @@ COMMANDS = [
     "report",
     "encode",
     "expand",
-    "bag",
     "retrain",
     "doctor",
     "encode-corpus",

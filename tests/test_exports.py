@@ -246,7 +246,6 @@ def test_license_of_a_card_is_an_identifier_of_the_hub(tmp_path) -> None:
     hub = pytest.importorskip("huggingface_hub")
     for license, message in (
         ("my licence: x [y", "must be an identifier of the hub"),
-        ("apache2.0", "did you mean 'apache-2.0'"),
         ("other:", "must be an identifier of the hub"),
         ("other: a\nb: c", "must be an identifier of the hub"),
     ):

@@ -139,21 +139,6 @@ def test_training_stores_the_whitening_of_its_own_text(trained, tmp_path):
         model.encode(text, towers="f")
 
 
-def test_whiten_takes_the_best_dimension_on_validation(trained, tmp_path):
-    """Every candidate has its own model's score, and the best one is saved."""
-    found = raysent.whiten(trained / "run", num_sentences=300, output=tmp_path / "out", progress=False)
-    assert list(found.scores) == [None, found.rank]
-    assert found.metric == "pearson"
-    assert found.scores[None] == pytest.approx(fit_score(trained / "run"))
-    assert found.scores[found.dimension] == max(found.scores.values())
-    np.testing.assert_array_equal(load(tmp_path / "out").encode(["w1 w2"]), found.model.encode(["w1 w2"]))
-
-
-def fit_score(folder: Path) -> float:
-    """Return the last report's `pearson`."""
-    return json.loads((folder / "reports.jsonl").read_text().splitlines()[-1])["metrics"]["pearson"]
-
-
 def test_whiten_again_equals_whitening_once(trained, tmp_path):
     """A whitened model is whitened again from the vectors below it; other text is another whitening."""
     text = str(trained / "text.txt")
@@ -168,18 +153,12 @@ def test_whiten_again_equals_whitening_once(trained, tmp_path):
     assert np.abs(once.encode(["w1 w2 w9"]) - other.encode(["w1 w2 w9"])).max() > 1e-3
 
 
-def test_whiten_refuses_what_cannot_be_whitened_or_chosen(trained, tmp_path):
-    """A code, too many dimensions, a metric that no whitening changes, and no metric at all."""
+def test_whiten_refuses_what_cannot_be_whitened(trained, tmp_path):
+    """A code, too many dimensions, and no text."""
     plain = SentenceModel.load(trained / "run")
     options = {"corpus": str(trained / "text.txt"), "num_sentences": 50, "progress": False}
     with pytest.raises(ConfigError, match="dimension: must be from 1 to .*; given 17"):
         raysent.whiten(plain, dimension=17, **options)
-    with pytest.raises(ConfigError, match=r"^set validation.downstream.tasks=x: .*'validation' must be a mapping"):
-        raysent.whiten(plain, dimension=5, set={"validation": 3, "validation.downstream.tasks": "x"}, **options)
-    with pytest.raises(ConfigError, match="dimension auto: must have validation scores to choose by"):
-        raysent.whiten(plain, **options)
-    with pytest.raises(ConfigError, match="metric context_accuracy: must be pearson or a task"):
-        raysent.whiten(plain, metric="context_accuracy", **options)
     with pytest.raises(ConfigError, match=r"corpus: must name text, because the model's folder has no run.json"):
         raysent.whiten(plain, dimension=4, progress=False)
     fit(tiny_run(trained, code={"type": "threshold"}, training__max_steps=2), tmp_path / "bits")
@@ -188,19 +167,19 @@ def test_whiten_refuses_what_cannot_be_whitened_or_chosen(trained, tmp_path):
         Whitening(coded, coded.vocabulary.ids(["w1", "w2"], max_length=5))
 
 
-def test_whiten_command_prints_the_scores_and_saves(trained, tmp_path, monkeypatch, capsys):
-    """A dimension that is named, and one that is chosen."""
+def test_whiten_command_saves(trained, tmp_path, monkeypatch, capsys):
+    """A dimension that is named, and all."""
     run = CommandLine(monkeypatch, capsys)
     named = run("whiten", trained / "run", "--dimension", 4, "--set", "num_sentences=200", "-o", tmp_path / "four")
     assert named.code == 0, named.err
     assert " dimensions, whitened on 200 sentences" in named.out
     assert load(tmp_path / "four").get_sentence_embedding_dimension() == 4
-    chosen = run("whiten", trained / "run", "--set", "num_sentences=300", "-o", tmp_path / "best", "--json")
-    values = json.loads(chosen.out)
-    assert values["scores"].keys() == {"none", str(values["rank"])}
+    whole = run("whiten", trained / "run", "--set", "num_sentences=300", "-o", tmp_path / "best", "--json")
+    values = json.loads(whole.out)
+    assert values["dimension"] == values["rank"]
     assert run("whiten", trained / "run", "-o", tmp_path / "best").code == 2
     wrong = run("whiten", trained / "run", "-o", tmp_path / "new", "--dimension", "0")
-    assert wrong.err.strip() == "error: --dimension: must be a positive whole number, full or auto; given 0"
+    assert wrong.err.strip() == "error: --dimension: must be a positive whole number or full; given 0"
 
 
 def test_search_over_whitening_needs_a_metric_that_reads_it(tmp_path):

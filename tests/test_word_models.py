@@ -11,8 +11,9 @@ import torch
 from command import CommandLine
 from tiny_run import tiny_run
 
+import raysent
 from raysent.data.vocabulary import Vocabulary, WordVectors, fit_linear_map, new_words, shared_words
-from raysent.errors import DataError
+from raysent.errors import DataError, RaysentError
 from raysent.models import SentenceModel, average_of_words, bag_of_words, expand, load
 from raysent.training.loop import fit
 
@@ -37,13 +38,10 @@ def test_average_equals_its_restatement(weighting):
     np.testing.assert_allclose(model.encode(["the cat dog"])[0], expected / np.linalg.norm(expected), atol=1e-6)
 
 
-def test_average_command_removes_the_first_singular_vector(tmp_path, monkeypatch, capsys):
+def test_average_removes_the_first_singular_vector(tmp_path):
     """The mean of a sentence loses its projection on the first singular vector of the text's means; the model loads and encodes."""
     write_files(tmp_path)
-    raysent = CommandLine(monkeypatch, capsys)
-    files = (tmp_path / "vectors.txt", "-o", tmp_path / "model")
-    ran = raysent("average", *files, "--set", f"remove_component={tmp_path / 'text.txt'}", "--json")
-    assert (ran.code, json.loads(ran.out)["dim"]) == (0, 2)
+    raysent.average(tmp_path / "vectors.txt", output=tmp_path / "model", remove_component=tmp_path / "text.txt")
     v = VECTORS.vectors
     means = np.stack([(v[0] + v[1]) / 2, (v[1] + v[2]) / 2, (2 * v[0] + v[2]) / 3])
     top = np.linalg.svd(means, full_matrices=False)[2][0]
@@ -53,23 +51,21 @@ def test_average_command_removes_the_first_singular_vector(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        (("--weighting", "sif"), "counts: must name a file of 'word count' lines for weighting sif; given none"),
-        (("--weighting", "tfidf"), "--weighting: must be uniform or sif; given 'tfidf'"),
-        (
-            ("--weighting", "sif", "--set", "counts=text.txt"),
-            "text.txt:1: must be a word and a whole number; given 'the",
-        ),
-        (("--set", "remove_component=nowhere.txt"), "nowhere.txt: no such file"),
+        ({"weighting": "sif"}, "counts: must name a file of 'word count' lines for weighting sif; given none"),
+        ({"weighting": "tfidf"}, "weighting: must be uniform or sif; given 'tfidf'"),
+        ({"weighting": "sif", "counts": "text.txt"}, "text.txt:1: must be a word and a whole number; given 'the"),
+        ({"remove_component": "nowhere.txt"}, "nowhere.txt: no such file"),
     ],
 )
-def test_average_mistakes_raise_one_clear_error(tmp_path, monkeypatch, capsys, arguments, message):
-    """Exit code 2, and no model is written."""
+def test_average_mistakes_raise_one_clear_error(tmp_path, monkeypatch, options, message):
+    """No model is written."""
     write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
-    ran = CommandLine(monkeypatch, capsys)("average", "vectors.txt", "-o", "model", *arguments)
-    assert (ran.code, message in ran.err) == (2, True), ran.err
+    with pytest.raises(RaysentError) as found:
+        raysent.average("vectors.txt", output="model", **options)
+    assert message in str(found.value)
     assert not (tmp_path / "model").exists()
 
 
@@ -179,18 +175,15 @@ def test_bag_of_words_of_views_is_the_mean_of_their_fixed_words(tmp_path):
     np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-6)
 
 
-def test_expand_and_bag_commands_write_models(trained, tmp_path, monkeypatch, capsys):
-    """Both write a folder that every command accepts as a model, and never overwrite one."""
-    raysent = CommandLine(monkeypatch, capsys)
+def test_expand_command_writes_a_model(trained, tmp_path, monkeypatch, capsys):
+    """It writes a folder that every command accepts as a model, and never overwrites one."""
+    run = CommandLine(monkeypatch, capsys)
     vectors, folder = pretrained(), tmp_path / "expanded"
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(*vectors, strict=True)]
     (tmp_path / "vectors.txt").write_text("".join(lines))
-    ran = raysent("expand", str(trained), str(tmp_path / "vectors.txt"), "-o", str(folder), "--json")
+    ran = run("expand", str(trained), str(tmp_path / "vectors.txt"), "-o", str(folder), "--json")
     assert (ran.code, json.loads(ran.out)["num_words"]) == (0, len(load(folder).vocabulary))
-    ran = raysent("bag", str(trained), "-o", str(tmp_path / "bag"))
-    assert ran.code == 0
-    assert "18 dimensions" in ran.out
-    ran = raysent("bag", str(trained), "-o", str(folder))
+    ran = run("expand", str(trained), str(tmp_path / "vectors.txt"), "-o", str(folder))
     assert (ran.code, "holds a model already; name another folder" in ran.err) == (2, True)
-    ran = raysent("expand", "hash:5", str(tmp_path / "vectors.txt"), "-o", str(tmp_path / "x"))
+    ran = run("expand", "hash:5", str(tmp_path / "vectors.txt"), "-o", str(tmp_path / "x"))
     assert (ran.code, "must be a trained model with words of its own" in ran.err) == (2, True)

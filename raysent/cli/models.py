@@ -1,4 +1,4 @@
-"""CLI of models made from models: `distill`, `whiten`, `expand`, `bag`, `average`, `binarize`, `export` and `serve`."""
+"""CLI of models made from models: `distill`, `whiten`, `expand`, `binarize`, `export` and `serve`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from raysent.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from raysent.models import SentenceModel
     from raysent.pipeline import Distilled
 
 TrainedArgument = Annotated[
@@ -120,10 +119,10 @@ def whiten(
         str,
         typer.Option(
             "--dimension",
-            metavar="N|NAME",
-            help="Dimensions to keep; full: all in which the vectors vary; auto: the best by validation, or none.",
+            metavar="N|full",
+            help="Dimensions to keep; full: all in which the vectors vary.",
         ),
-    ] = "auto",
+    ] = "full",
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -131,9 +130,7 @@ def whiten(
 
     Keeps the directions in which the vectors of unlabelled sentences vary most, and gives each the same variance.
     Similarity often rises; nothing is trained. The text is the model's own, or --corpus. --set takes
-    metric=NAME for auto: a task or own table, by its validation rows, or pearson with validation.sts=DIR; by default
-    what the training was validated on; other names of corpus and validation; num_sentences=15000; and data=DIR, the
-    folder of a task's files.
+    num_sentences=15000, and names of the corpus, as in corpus.text_field=body.
     """
     found = raysent.whiten(
         model,
@@ -143,18 +140,12 @@ def whiten(
         progress=not as_json,
         **arguments_of(raysent.whiten, overrides),
     )
-    scores = {"none" if kept is None else str(kept): score for kept, score in found.scores.items()}
     if as_json:
         about = {"dimension": found.dimension, "rank": found.rank, "num_sentences": found.num_sentences}
-        print_json({"model": str(output), **about, "metric": found.metric or None, "scores": scores})
+        print_json({"model": str(output), **about})
         return
-    if scores:
-        print_table(["whitening", found.metric], [[kept, f"{score:.4f}"] for kept, score in scores.items()])
-    if found.dimension is None:
-        results.print(f"{output}: not whitened, because no dimension has a higher {found.metric}", soft_wrap=True)
-    else:
-        kept = f"{found.dimension:,} of {found.rank:,} dimensions"
-        results.print(f"{output}: {kept}, whitened on {found.num_sentences:,} sentences", soft_wrap=True)
+    kept = f"{found.dimension:,} of {found.rank:,} dimensions"
+    results.print(f"{output}: {kept}, whitened on {found.num_sentences:,} sentences", soft_wrap=True)
 
 
 def expand(
@@ -173,43 +164,6 @@ def expand(
         print_json({"model": str(output), "num_words": num_words})
     else:
         results.print(f"{output}: {num_words:,} words", soft_wrap=True)
-
-
-def bag(model: TrainedArgument, output: NewModelOption, as_json: JsonOption = False) -> None:
-    """Save the mean of a model's word vectors as a model.
-
-    The baseline that shows what the encoder adds to its words.
-    """
-    _print_average(raysent.bag(model, output=output), output, as_json=as_json)
-
-
-def average(
-    vectors: VectorsArgument,
-    output: NewModelOption,
-    weighting: Annotated[
-        str, typer.Option("--weighting", metavar="NAME", help="uniform, or sif: a / (a + p(word)) with a = 0.001.")
-    ] = "uniform",
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Save the mean of a file's word vectors as a model.
-
-    A baseline without training: plain; with SIF weights and --set counts=FILE, lines of a word and its count; or with
-    --set remove_component=TEXT without the first component of the vectors of TEXT's sentences (WR). --set
-    lowercase=true lower-cases text before words are looked up.
-    """
-    given = arguments_of(raysent.average, overrides)
-    model = raysent.average(vectors, output=output, weighting=weighting, **given)
-    _print_average(model, output, as_json=as_json)
-
-
-def _print_average(model: SentenceModel, output: Path, *, as_json: bool) -> None:
-    """Print the size of a model that averages word vectors."""
-    dim, num_words = model.get_sentence_embedding_dimension(), len(model.vocabulary)
-    if as_json:
-        print_json({"model": str(output), "dim": dim, "num_words": num_words})
-    else:
-        results.print(f"{output}: the mean of {num_words:,} words' vectors, {dim} dimensions", soft_wrap=True)
 
 
 def binarize(
@@ -253,22 +207,15 @@ def export(
             "one tower; onnx: a graph and a tokenizer, for a single model.",
         ),
     ] = "sentence-transformers",
-    push: Annotated[
-        str | None,
-        typer.Option("--push", metavar="OWNER/NAME", help="Also upload the folder as a model of the Hugging Face hub."),
-    ] = None,
-    public: Annotated[bool, typer.Option("--public", help="A model that --push creates is public.")] = False,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model for another library.
 
     The folder holds a model card. It appears only after it gave the model's own vectors on 200 sentences. --set
-    license=apache-2.0, an identifier of the hub or 'other: NAME', is written on the card. --push needs the token of
-    the hub's own client: HF_TOKEN, or that of 'hf auth login'.
+    license=apache-2.0, an identifier of the hub or 'other: NAME', is written on the card.
     """
     done = raysent.export(model, output, to=to, **arguments_of(raysent.export, overrides))
-    address = None if push is None else raysent.push(done.folder, push, is_public=public)
     if as_json:
         check = done.check
         print_json(
@@ -279,13 +226,10 @@ def export(
                 "other_ids": check.num_other_ids,
                 "difference": check.difference,
                 "bound": check.bound,
-                **({} if address is None else {"pushed": address}),
             }
         )
         return
     results.print(f"{done.folder}: {to}; {done.check}", soft_wrap=True)
-    if address is not None:
-        results.print(address, soft_wrap=True)
 
 
 def serve(

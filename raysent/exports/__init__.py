@@ -1,22 +1,20 @@
 """Exports: a trained model or an ensemble as a folder that other libraries read.
 
 - `export`: writes a folder for a target, compares it with the model, and adds a model card
-- `push`: uploads such a folder to the Hugging Face hub
 - `formats`: the registry of targets, one file each
 - `tokenizer`: a vocabulary as `tokenizer.json`
 - `card`: the model card
 - `corpus`: many files of text as a folder of vectors
 - `search`: such a folder searched by vectors and by words
 - `server`: vectors over HTTP; `application` has the answers, `batcher` the queue
-- `ray_serve`: replicas of the server on a Ray cluster
 - `mteb`: a model for the mteb package
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """
 
 from raysent.exports.corpus import EncodedCorpus
-from raysent.exports.folder import Check, Export, export, push
+from raysent.exports.folder import Check, Export, export
 from raysent.exports.formats import FORMATS
 from raysent.exports.search import read_queries
 from raysent.exports.server import ServerConfig, serve
 
-__all__ = ["FORMATS", "Check", "EncodedCorpus", "Export", "ServerConfig", "export", "push", "read_queries", "serve"]
+__all__ = ["FORMATS", "Check", "EncodedCorpus", "Export", "ServerConfig", "export", "read_queries", "serve"]

@@ -2,8 +2,6 @@
 
 The comparison is that of the ids by the exported tokenizer, then of vectors by the target's library: where the ids
 agree, the vectors must, up to the order of sums in float32.
-
-`push` uploads such a folder to the Hugging Face hub, by the hub's own client.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -199,36 +196,3 @@ def check_sentences(vocabulary: Vocabulary) -> list[str]:
         for _ in range(_NUM_SENTENCES - len(_PLAIN))
     ]
     return [*_PLAIN, *drawn]
-
-
-def push(folder: str | Path, name: str, *, is_public: bool = False, endpoint: str | None = None) -> str:
-    """Upload an exported folder as a model of the Hugging Face hub, and return its address.
-
-    The token is the one that the hub's client finds: `HF_TOKEN`, or that of `hf auth login`. A model that exists gets a
-    new commit.
-
-    Args:
-        folder: What `export` wrote.
-        name: The model's name on the hub, such as ``owner/name``.
-        is_public: Whether a new model is public; it is private otherwise.
-        endpoint: The hub's address; by default the client's.
-
-    Raises:
-        ConfigError: If huggingface_hub is not installed, or the folder is no export.
-        ArtifactError: If the hub refuses or does not answer.
-    """
-    if find_spec("huggingface_hub") is None:
-        raise ConfigError("push: needs huggingface_hub; install raysent[sentence-transformers]")
-    path = Path(folder)
-    if not (path / CARD_FILE).is_file():
-        raise ConfigError(f"push: must push the folder of an export; found no {CARD_FILE} in {path}")
-    hub = import_module("huggingface_hub").HfApi(endpoint=endpoint)
-    try:
-        hub.create_repo(name, private=not is_public, exist_ok=True)
-        done = hub.upload_folder(repo_id=name, folder_path=str(path), commit_message="Export of raysent")
-    except Exception as error:  # the client's errors, and those of its HTTP library
-        reason = " ".join(str(error).split())
-        raise ArtifactError(
-            f"push {name}: {type(error).__name__}: {reason}; {path} is complete, 'hf upload {name} {path}' pushes it"
-        ) from None
-    return str(getattr(done, "repo_url", "") or done)

@@ -54,8 +54,6 @@ from raysent.storage.layout import COMPOSITION_FILE, MEMBERS_FOLDER, MODEL_FILE,
 
 Weighting = Literal["uniform", "sif"]
 _WEIGHTINGS: dict[str, Weighting] = {"uniform": "uniform", "sif": "sif"}
-# The smallest dimension that `Whitening.dimensions` names; fewer have lost on every set that was tried.
-_SMALLEST = 64
 _COMPOSITION = "raysent composition"
 # Beside a member's files: the linear map that `raysent rank --output` of 0.2 saved.
 _RETIRED_MAP = "map.safetensors"
@@ -227,11 +225,6 @@ class Whitening:
         self.rank = self._directions.shape[1]
         if not self.rank:
             raise DataError("corpus: its sentences must have different vectors; given one vector for all")
-
-    def dimensions(self) -> list[int]:
-        """Return dimensions worth comparing, ascending: 64, 128, 256, … below the rank, and the rank itself."""
-        powers = [_SMALLEST << shift for shift in range(self.rank.bit_length()) if _SMALLEST << shift < self.rank]
-        return [*powers, self.rank]
 
     def apply(self, dimension: int) -> SentenceModel:
         """Return the whitened model.

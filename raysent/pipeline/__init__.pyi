@@ -22,7 +22,6 @@ from .component_table import registries as registries
 from .derived import Binarized as Binarized
 from .derived import Whitened as Whitened
 from .derived import average as average
-from .derived import bag as bag
 from .derived import binarize as binarize
 from .derived import compose as compose
 from .derived import expand as expand

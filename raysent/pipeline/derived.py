@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +16,11 @@ from raysent.data.vocabulary import VocabularyConfig, read_word_vectors
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import is_model, model_folder
-from raysent.evaluation.task import Task
 from raysent.models import (
     SentenceModel,
     VectorCodeConfig,
     Whitening,
     average_of_words,
-    bag_of_words,
     check_weighting,
     load_code,
     make_code,
@@ -34,13 +32,12 @@ from raysent.models import load as load_model
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.models.vector_codes import VectorCode
-from raysent.pipeline.arguments import metric_values, overrides_of
+from raysent.pipeline.arguments import overrides_of
 from raysent.progress import ProgressLines
 from raysent.storage import atomic_write, open_folder, storage_errors
 from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
-from raysent.training.run import RunConfig, load_run
-from raysent.training.validation import METRICS, ValidationConfig, Validator
+from raysent.training.run import load_run
 
 
 def expand(
@@ -63,19 +60,6 @@ def expand(
     """
     given = trained_model(model, output)
     return saved(expand_model(given, read_word_vectors(Path(vectors)), has_intercept=intercept), output)
-
-
-def bag(model: str | Path | SentenceModel, *, output: str | Path | None = None) -> SentenceModel:
-    """Return the mean of a trained model's word vectors as a model: what the encoder adds to its words is the rest.
-
-    Args:
-        model: As for `expand`.
-        output: As for `expand`.
-
-    Raises:
-        RaysentError: As `expand`.
-    """
-    return saved(bag_of_words(trained_model(model, output)), output)
 
 
 def average(
@@ -194,32 +178,26 @@ def compose(models: Sequence[str | Path], *, output: str | Path) -> JoinedEncode
 
 @dataclass(frozen=True)
 class Whitened:
-    """A whitened model, and how its dimension was chosen.
+    """A whitened model.
 
     Attributes:
-        model: The model; unchanged where its own vectors have the best score.
-        dimension: Dimensions kept; None where the model is unchanged.
+        model: The model.
+        dimension: Dimensions kept.
         rank: Directions in which the vectors of the sample vary.
         num_sentences: Sentences of the sample.
-        metric: The metric of `scores`; empty where the caller named the dimension.
-        scores: Dimension -> validation score; None stands for the model as it is.
     """
 
     model: SentenceModel
-    dimension: int | None
+    dimension: int
     rank: int
     num_sentences: int
-    metric: str = ""
-    scores: Mapping[int | None, float] = field(default_factory=dict)
 
 
-def whiten(  # noqa: PLR0913 - the options of the command
+def whiten(
     model: str | Path | SentenceModel,
     *,
     corpus: str | Path | None = None,
-    dimension: int | Literal["auto", "full"] = "auto",
-    metric: str | Task | None = None,
-    data: str | Path | None = None,
+    dimension: int | Literal["full"] = "full",
     set: Mapping[str, Any] | None = None,
     num_sentences: int = 15_000,
     output: str | Path | None = None,
@@ -232,100 +210,40 @@ def whiten(  # noqa: PLR0913 - the options of the command
     Args:
         model: Folder of a training or a trial, or its model.
         corpus: Text to compute it from; by default the model's training text.
-        dimension: Dimensions to keep; ``full`` keeps all in which the vectors vary; ``auto`` takes the best of the
-            model as it is, 64, 128, 256, … and ``full`` by `metric`.
-        metric: A task with a probe, scored on its validation rows; or ``pearson``, with `set` naming the sets of pairs.
-            By default what the model's training was validated on.
-        data: Folder of task files.
-        set: Dotted name -> value of `corpus` and `validation`, such as ``validation.sts``.
+        dimension: Dimensions to keep; ``full`` keeps all in which the vectors vary.
+        set: Dotted name -> value of `corpus`, such as ``corpus.text_field``.
         num_sentences: Sentences of the sample, spread evenly over the text.
         output: Folder of the new model; None does not save it.
         progress: Whether to show progress on standard error.
 
-    Returns:
-        The new model and how it was chosen.
-
     Raises:
-        RaysentError: If the model has a code, or a file, a metric or the dimension is wrong.
+        RaysentError: If the model has a code, or a file or the dimension is wrong.
 
     Source: Su et al., 2021, section 3.3.
     """
     given = trained_model(model, output)
-    if dimension not in ("auto", "full") and not (isinstance(dimension, int) and dimension >= 1):
-        raise ConfigError(f"dimension: must be a positive whole number, full or auto; given {dimension!r}")
+    if dimension != "full" and not (isinstance(dimension, int) and dimension >= 1):
+        raise ConfigError(f"dimension: must be a positive whole number or full; given {dimension!r}")
     run = load_run(Path(given.source)) if given.source and (Path(given.source) / RUN_FILE).is_file() else None
-    values = {**({} if metric is None else metric_values(metric, data)), **(set or {})}
-    values = {name: value for name, value in values.items() if not name.startswith(("metric", "evaluation."))}
-    sources = _whitening_sources(run, values, corpus=corpus)
-    name = _whitening_metric(metric, sources.validation) if dimension == "auto" else ""
+    overrides = overrides_of({"corpus": ("corpus.path", None if corpus is None else str(corpus))}, set)
+    if run is None and not overrides:
+        raise ConfigError("corpus: must name text, because the model's folder has no run.json")
     with ProgressLines(is_quiet=not progress) as bar:
-        is_own = run is not None and corpus is None and not any(key.startswith("corpus.") for key in values)
-        if is_own and run is not None:
+        if run is not None and not overrides:
             text = open_training_data(run, progress=bar)
         else:
-            prepared = prepare(sources.corpus, VocabularyConfig(), words=given.vocabulary, progress=bar)
+            source = validate(_Text, Document({}).with_overrides(overrides)).corpus
+            prepared = prepare(source, VocabularyConfig(), words=given.vocabulary, progress=bar)
             text = TrainingData(given.vocabulary, corpus=prepared, max_length=given.max_length)
     found = Whitening(given, text.sample(num_sentences))
-    result = Whitened(given, None, found.rank, found.num_sentences)
-    if dimension == "auto":
-        result = _best_whitening(result, found, name, sources.validation)
-    else:
-        kept = found.rank if dimension == "full" else dimension
-        result = replace(result, model=found.apply(kept), dimension=kept)
-    saved(result.model, output)
-    return result
+    kept = found.rank if dimension == "full" else dimension
+    return Whitened(saved(found.apply(kept), output), kept, found.rank, found.num_sentences)
 
 
-class _WhiteningSources(StrictModel):
-    """The text and the validation set of `whiten`."""
+class _Text(StrictModel):
+    """What `set` of `whiten` names."""
 
     corpus: CorpusConfig = CorpusConfig()
-    validation: ValidationConfig = ValidationConfig()
-
-
-def _whitening_sources(
-    run: RunConfig | None, values: Mapping[str, Any], *, corpus: str | Path | None
-) -> _WhiteningSources:
-    """Return the settings of `whiten`: those of the model's training with what the caller sets."""
-    if run is None and corpus is None and "corpus.path" not in values:
-        raise ConfigError("corpus: must name text, because the model's folder has no run.json")
-    own: dict[str, Any] = {} if run is None else {"validation": run.validation.model_dump(exclude_none=True)}
-    overrides = overrides_of({"corpus": ("corpus.path", None if corpus is None else str(corpus))}, values)
-    return validate(_WhiteningSources, Document(own).with_overrides(overrides))
-
-
-def _whitening_metric(metric: str | Task | None, validation: ValidationConfig) -> str:
-    """Return the name of the metric that the dimension is chosen by.
-
-    Raises:
-        ConfigError: If there is none, or it does not read the finished vectors.
-    """
-    present = [
-        *(["pearson"] if validation.sts is not None or validation.similarity is not None else []),
-        *(["downstream"] if validation.downstream is not None else []),
-    ]
-    wanted = metric if metric in METRICS else None if metric is None else "downstream"
-    if wanted in present or (wanted is None and present):
-        return str(wanted or present[0])
-    if wanted in (None, "pearson"):
-        raise ConfigError(
-            "dimension auto: must have validation scores to choose by; name a task as metric, or metric pearson and "
-            "a folder as validation.sts; or a dimension, such as 256"
-        )
-    raise ConfigError(f"metric {wanted}: must be pearson or a task, which read whitened vectors")
-
-
-def _best_whitening(unchanged: Whitened, found: Whitening, metric: str, validation: ValidationConfig) -> Whitened:
-    """Return the model of the best validation score; of equal ones the model as it is, else the fewest dimensions."""
-    vocabulary, max_length = unchanged.model.vocabulary, unchanged.model.max_length
-    needed = validation if metric == "downstream" else validation.model_copy(update={"downstream": None})
-    validator = Validator([metric], needed, vocabulary=vocabulary, max_length=max_length)
-    scores: dict[int | None, float] = {None: validator.metrics_of(unchanged.model.eval())[metric]}
-    for dimension in found.dimensions():
-        scores[dimension] = validator.metrics_of(found.apply(dimension))[metric]
-    best = max(scores, key=scores.__getitem__)
-    model = unchanged.model if best is None else found.apply(best)
-    return replace(unchanged, model=model, dimension=best, metric=metric, scores=scores)
 
 
 def trained_model(model: str | Path | SentenceModel, output: str | Path | None) -> SentenceModel:

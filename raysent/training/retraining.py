@@ -37,7 +37,7 @@ _OTHER_KINDS = {
     ENSEMBLE_FILE: "an ensemble",
     COMPOSITION_FILE: "a composition of models",
     CODE_FILE: "a code, which has no training of its own",
-    MODEL_FILE: "a model without a record of a training, such as one of 'raysent bag' or 'raysent expand'",
+    MODEL_FILE: "a model without a record of a training, such as one of 'raysent expand'",
 }
 
 
