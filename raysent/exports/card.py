@@ -24,6 +24,8 @@ from raysent.storage import open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
 from raysent.training.run import describe, load_run
 
+# The form of the identifiers of the Hugging Face hub.
+_IDENTIFIER = re.compile(r"[a-z0-9.+-]+")
 _TAGS = ("sentence-similarity", "feature-extraction", "raysent")
 
 
@@ -46,7 +48,10 @@ def model_card(
         folder: The model's folder; None if it has none.
         license: What `check_license` accepts; None for that of the model that training started from, if it is known.
     """
-    usage, found = _usage(target, models), {one.license for one in _backbones(models)} & _LICENSES
+    usage, found = (
+        _usage(target, models),
+        {one.license for one in _backbones(models) if _IDENTIFIER.fullmatch(one.license or "")},
+    )
     parts = [
         _metadata(target, license or (found.pop() if len(found) == 1 else None), usage),
         "# Sentence encoder trained with raysent",
@@ -101,7 +106,7 @@ def check_license(license: str | None) -> None:
     Raises:
         ConfigError: In that case.
     """
-    if license is None or re.fullmatch(r"[a-z0-9.+-]+|other: *\S[^\n\r]{0,200}", license):
+    if license is None or _IDENTIFIER.fullmatch(license) or re.fullmatch(r"other: *\S[^\n\r]{0,200}", license):
         return
     raise ConfigError(
         f"license {license!r:.60}: must be an identifier of the hub, such as apache-2.0, or 'other: NAME'"
