@@ -13,7 +13,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation.tasks import load_divided
 from raysent.pipeline import training
 from raysent.pipeline.default_space import default_space, take_along
-from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fitted_settings
+from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fitted_settings, with_vocabulary
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import find_space, parse_space, read_space
 
@@ -49,6 +49,20 @@ def test_text_is_that_of_the_rows_that_do_not_test(table, tmp_path):
     taken = take_along(space, tmp_path / "run")
     assert taken.config(taken.first_params()).corpus.path == str(tmp_path / "run" / "text.jsonl")
     assert (tmp_path / "run" / "text.jsonl").read_bytes() == path.read_bytes()
+
+
+def test_text_in_another_language_takes_subwords_and_english_words(table, tmp_path):
+    """The plan says why; what the user sets stays."""
+    assert _space(table).config(_space(table).first_params()).vocabulary.type == "words"
+    other = tmp_path / "chinese.csv"
+    rows = (f"第{n}只猫在椅子上睡觉。我{word}喜欢它。,{word}" for n in range(60) for word in ("很", "不"))
+    other.write_text("text,label\n" + "\n".join(rows) + "\n")
+    fitted = with_vocabulary(_space(other))
+    assert fitted.config(fitted.first_params()).vocabulary.type == "subwords"
+    reasons = {one.name: one.why for one in fitted_settings(fitted)}
+    assert reasons["vocabulary.type"] == "the text is in zh, which writes no blanks between words"
+    given = _space(other, set={"vocabulary.type": "words"})
+    assert given.config(given.first_params()).vocabulary.type == "words"
 
 
 def test_what_was_decided_for_the_user_has_a_reason_and_what_is_given_has_none(table, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.config import Override
-from raysent.data.corpus import cache_folder
+from raysent.data.corpus import cache_folder, corpus_language
 from raysent.errors import ConfigError
 from raysent.evaluation.task import Task, TaskData
 from raysent.evaluation.tasks import load_divided
@@ -61,6 +61,8 @@ def default_space(
     if "limits.trials" not in names:
         arguments, reasons["limits.trials"] = {**arguments, "trials": TRIALS}, "of all families in turn"
     space = space_of(SPACE, corpus=corpus, set=values, data=data, **arguments)
+    if "vocabulary.type" not in values and corpus_language(space.config(space.first_params()).corpus) != "en":
+        space = with_overrides(space, [Override("base.vocabulary.type", "auto", "the text's language")])
     if arguments.get("metric") is None and "metric" not in values:
         ranking = ranking_tasks(space, tasks_of(space, tasks, data, progress=False), data, are_given=True)
         if ranking is not None:

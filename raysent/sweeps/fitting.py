@@ -233,7 +233,7 @@ def fit_to_machine(
     """
     if not is_sweep:  # nothing is ranked
         space = space.model_copy(update={"fit": [name for name in space.fit if name != "metric"]})
-    space = _with_vocabulary(space, progress)
+    space = with_vocabulary(space, progress=progress)
     if not space.fit:
         return space
     params = space.first_params()
@@ -249,7 +249,7 @@ def fit_to_machine(
         raise space.located(error, params) from None
 
 
-def _with_vocabulary(space: SearchSpace, progress: Progress | None) -> SearchSpace:
+def with_vocabulary(space: SearchSpace, *, progress: Progress | None = None) -> SearchSpace:
     """Return a space with words or sub-words where its vocabulary is ``auto``, and why."""
     params = space.first_params()
     config = space.config(params)

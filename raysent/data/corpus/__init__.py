@@ -17,6 +17,7 @@ from raysent.data.corpus.cache import shared_address, shared_cache
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import (
     SentenceTexts,
+    corpus_language,
     corpus_notes,
     count_text,
     prepare,
@@ -35,6 +36,7 @@ __all__ = [
     "DocsDocument",
     "SentenceTexts",
     "cache_folder",
+    "corpus_language",
     "corpus_notes",
     "corpus_word_vectors",
     "count_text",

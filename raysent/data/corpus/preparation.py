@@ -220,6 +220,15 @@ def corpus_notes(config: CorpusConfig) -> list[str]:
     return [] if config.path == "docs" else table_notes(find_sources(config.path), config)
 
 
+def corpus_language(config: CorpusConfig) -> str:
+    """Return the code of the language of a corpus, or of most of it.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    return text_language(corpus_sources(config), config).code
+
+
 class _Text:
     """A text, by its content and how it is read, in the cache, where it is built when it is opened.
 
