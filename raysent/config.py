@@ -370,7 +370,6 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
 
 
 def _short(value: Any) -> str:
-    """Return the value's repr, shortened to fit in one line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -279,7 +279,6 @@ class _View:
         self._blocks.close()
 
     def _render(self) -> Group | Text:
-        """Return what the display shows."""
         raise NotImplementedError
 
     def print_progress(self) -> None:

@@ -122,5 +122,4 @@ def _end_with(parent: int) -> None:
 
 
 def _call(item: object) -> Any:
-    """Apply the function of this worker process to an item."""
     return _function(item)

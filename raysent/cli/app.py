@@ -116,8 +116,6 @@ class _Command(typer.core.TyperCommand):
 
 
 class _Root(typer.core.TyperGroup):
-    """The root of all commands."""
-
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line."""
         with _stopped():
@@ -138,7 +136,6 @@ class _Root(typer.core.TyperGroup):
 
 @contextlib.contextmanager
 def _stopped() -> Iterator[None]:
-    """Raise `_StoppedError` for an interrupt inside the block."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -254,6 +251,5 @@ def _misused(error: Any) -> int:
 
 
 def _refuse(message: str) -> int:
-    """Print one line and return the exit code of a user's mistake."""
     typer.echo(f"error: {printable(message)}", err=True)
     return ExitCode.MISTAKE

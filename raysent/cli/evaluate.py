@@ -295,7 +295,6 @@ def analyse(
 
 
 def _print_curve(curve: LabelCurve) -> None:
-    """Print scores against the number of labels, and what they say."""
     results.print()
     rows = [
         (name, *(_with_interval(point.value, point.interval) for point in one.points))
@@ -350,7 +349,6 @@ def _cost_texts(costs: Costs) -> list[str]:
 
 
 def _score_text(score: Score) -> str:
-    """Return a score as the table shows it, with the F1 after the accuracy."""
     from raysent.evaluation import LEARNED
 
     f1 = f"/{score.measures['f1']:.2f}" if "f1" in score.measures else ""
@@ -392,7 +390,6 @@ def _similarity_text(score: SimilarityScore) -> str:
 
 
 def _print_mteb(scores: Sequence[MtebScore]) -> None:
-    """Print main scores, a row per model and a column per task."""
     found = _by_model(scores)
     headings = [f"{one.task} {one.measure}" for one in next(iter(found.values())).values()]
     rows = [(name, *(f"{one.test:.2f}" for one in of.values())) for name, of in found.items()]
@@ -400,7 +397,6 @@ def _print_mteb(scores: Sequence[MtebScore]) -> None:
 
 
 def _by_model(scores: Sequence[OneScore]) -> dict[str, dict[str, OneScore]]:
-    """Return the scores of each model by task."""
     found: dict[str, dict[str, OneScore]] = {}
     for score in scores:
         found.setdefault(score.model, {})[score.task] = score
@@ -487,7 +483,6 @@ def _with_interval(value: float, interval: Sequence[float]) -> str:
 
 
 def _print_block(block: Block) -> None:
-    """Print a table or a note of the report; of a figure, the sentence that stands for it."""
     from raysent.report import Figure, Note, Table
 
     if isinstance(block, Table):

@@ -165,7 +165,6 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
 
 
 def _print_costs(found: dict[str, Any]) -> None:
-    """Print a bill, trial by trial."""
     from raysent.cost import NOT_COUNTED
 
     rows = [
@@ -194,7 +193,6 @@ def _print_costs(found: dict[str, Any]) -> None:
 
 
 def _quote_values(one: Quote) -> dict[str, Any]:
-    """Return a quote as JSON has it."""
     return {
         "instance_type": one.instance_type,
         "region": one.region,
@@ -208,6 +206,5 @@ def _quote_values(one: Quote) -> dict[str, Any]:
 
 
 def _spot(one: Quote) -> str:
-    """Return the range of a type's spot prices."""
     prices = [price.usd_per_hour for price in one.spot.values()]
     return f"{usd(min(prices), 4)} to {usd(max(prices), 4)}" if prices else DASH

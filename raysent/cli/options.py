@@ -129,7 +129,6 @@ def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> d
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """Return a value of an argument, checked against its annotation."""
     try:
         return pydantic.TypeAdapter(kind, config={"arbitrary_types_allowed": True}).validate_python(value)
     except pydantic.ValidationError as error:

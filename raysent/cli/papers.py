@@ -137,7 +137,6 @@ def _print_plan(
 
 
 def _print_table(table: TableResult) -> None:
-    """Print our scores, with the paper's in brackets."""
     rows = [
         (
             name,

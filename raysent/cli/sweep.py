@@ -218,7 +218,6 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
 
 
 def _print_followed(ended: SubmittedSweep, *, as_json: bool) -> NoReturn:
-    """Print what a sweep on a cluster has printed at its end, and exit with its code."""
     if ended.is_detached:
         if as_json:
             commands = {name: f"raysent {name} {ended.address}" for name in ("attach", "stop")}
@@ -290,7 +289,6 @@ def retrain(
 
 
 def _print_trained(trained: Sequence[TrainedRun], seeds: int | None, *, as_json: bool) -> NoReturn:
-    """Print how trainings ended, and what a trial that was trained again had before."""
     values = [{"run": one.address, **asdict(one.outcome), "report": address_of(one.report)} for one in trained]
     if as_json:
         print_json({"runs": values} if seeds is not None else values[0])
@@ -313,7 +311,6 @@ def _code(trained: Sequence[TrainedRun]) -> int:
 
 
 def _before(trained: TrainedRun, name: str) -> str:
-    """Return a trial's metric before it was trained again; empty for a space."""
     if trained.before is None or name not in trained.before.metrics:
         return ""
     if not trained.is_comparable:
@@ -322,7 +319,6 @@ def _before(trained: TrainedRun, name: str) -> str:
 
 
 def _print_plan(plan: SweepPlan) -> None:
-    """Print what a sweep would do."""
     from raysent.live import fitted_lines, trust_line
     from raysent.training import describe, show_bytes
 
@@ -359,7 +355,6 @@ def _print_plan(plan: SweepPlan) -> None:
 
 
 def _print_estimate(plan: SweepPlan) -> None:
-    """Print what a sweep is expected to take."""
     expected, cost = plan.estimate, plan.space.cost
     rows = [("hours", *(f"{value:.2f}" for value in expected.hours))]
     rows += [("dollars", *(usd(value) for value in expected.usd))] if cost.is_priced else []
@@ -386,7 +381,6 @@ def _domain_text(entry: dict[str, Any]) -> str:
 
 
 def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
-    """Print how a sweep ended; returns the exit code."""
     trials = ended.recorded.trials
     if ended.status == "interrupted":
         if as_json:
@@ -426,7 +420,6 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
 
 
 def _values(ended: Sweep) -> dict[str, Any]:
-    """Return how a sweep ended as plain values."""
     best = ended.recorded.best
     return {
         "run": ended.address,
@@ -444,7 +437,6 @@ def _values(ended: Sweep) -> dict[str, Any]:
 
 
 def _print_leaderboard(ended: Sweep) -> None:
-    """Print the trials, best first."""
     names, metrics = list(ended.space.domains), ended.shown_metrics
     rows = [
         (

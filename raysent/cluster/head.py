@@ -119,8 +119,6 @@ def watch(run: str, has_ended: threading.Event, stop: Callable[[], object]) -> N
 
 
 class _Copy:
-    """A text stream that keeps the lines that it passes on."""
-
     def __init__(self, stream: TextIO, lines: deque[str]) -> None:
         self._stream, self._lines = stream, lines
         self._rest = ""

@@ -172,7 +172,6 @@ class Jobs:
 
 @contextlib.contextmanager
 def _answering(what: str) -> Iterator[None]:
-    """Turn a failed request inside the block into ConnectionLostError."""
     try:
         yield
     except _FAILURES as error:

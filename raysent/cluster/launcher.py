@@ -356,7 +356,6 @@ def _free_port() -> int:
 
 
 def _lasting(rendered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a rendered cluster file without what is different for each sweep."""
     provider = {key: value for key, value in rendered["provider"].items() if key != "raysent"}
     return {**rendered, "provider": provider}
 

@@ -299,8 +299,6 @@ class _ClosedTerminal(BaseException):
 
 
 def _lasting(say: Say) -> Say:
-    """Return a function that shows lines while there is a terminal."""
-
     def show(line: str) -> None:
         with contextlib.suppress(OSError):
             say(line)
@@ -309,8 +307,6 @@ def _lasting(say: Say) -> Say:
 
 
 def _closed_terminal_raises(error: type[BaseException]) -> AbstractContextManager[None]:
-    """Raise an error inside the block when the terminal is closed."""
-
     def close(*_: object) -> None:
         raise error
 

@@ -152,7 +152,6 @@ def packed_gru_over_inputs(
 def _run(
     recurrence: _Recurrence, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None = None
 ) -> Tensor:
-    """Return all states or the last ones; one backward can follow."""
     with torch.autocast(projected.device.type, enabled=False):
         if torch.is_grad_enabled():
             found: Tensor = _Function.apply(projected, weight, bias, initial, recurrence)  # type: ignore[no-untyped-call]
@@ -340,7 +339,6 @@ class _Recurrence:
         return slice(start, start + step.batch)
 
     def _prepare(self, projected: Tensor, bias: Tensor, *, hidden: int, needs_backward: bool) -> tuple[Workspace, Cell]:
-        """Return a workspace for the batch, and the cell before its first time step."""
         order = self._order
         tokens = len(order.tokens) if needs_backward else order.batch
         workspace = self._workspaces.acquire(Shape(hidden, self._dtype, projected.device, tokens, order.batch))
@@ -401,8 +399,6 @@ class _Recurrence:
 
 
 class _Function(torch.autograd.Function):
-    """A recurrence as a differentiable function."""
-
     @staticmethod
     def forward(
         ctx: Any, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None, recurrence: _Recurrence

@@ -61,7 +61,6 @@ def packed_lstm(
 def _states_plainly(
     projected: Tensor, weight: Tensor, packed: Packed, dtype: torch.dtype, *, backwards: bool
 ) -> Tensor:
-    """Return the states [tokens, hidden] by the plain formulas and autograd."""
     tokens = packed.backward_tokens if backwards else packed.forward_tokens
     gates = projected.float().index_select(0, tokens)
     state = cell = gates.new_zeros(packed.batch, weight.shape[1])
@@ -202,8 +201,6 @@ class _CompiledDirection:
 
 
 class _CompiledLstm(torch.autograd.Function):
-    """`_CompiledDirection` as a differentiable function."""
-
     @staticmethod
     def forward(ctx: Any, projected: Tensor, weight: Tensor, direction: _CompiledDirection) -> Tensor:
         ctx.direction = direction

@@ -161,7 +161,6 @@ def _pack(
     lengths: npt.NDArray[np.int64],
     device: torch.device | None,
 ) -> Packed:
-    """Pack sentences whose tokens are indices into `words`."""
     order = np.argsort(-lengths, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

@@ -174,7 +174,6 @@ class InstanceMetadata:
         return self._token
 
     def _request(self, path: str, *, headers: dict[str, str], method: str = "GET") -> str:
-        """Return the text of a response; an HTTPError if the service refuses."""
         request = urllib.request.Request(f"{self.endpoint}/{path}", headers=headers, method=method)
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as answer:

@@ -238,7 +238,6 @@ def _client(endpoint_url: str, process: int) -> Any:
 
 
 def _unless_absent(request: Callable[..., Any], address: str) -> Any:
-    """Return the answer to a request about an object, or None if there is none."""
     import botocore.exceptions  # noqa: PLC0415 - as above
 
     bucket, key = split_address(address)
@@ -251,7 +250,6 @@ def _unless_absent(request: Callable[..., Any], address: str) -> Any:
 
 
 def _check_whole(address: str, found: Any, sha256: str) -> None:
-    """Verify the SHA-256 of an object's content."""
     if found["Metadata"].get(_HASH, sha256) != sha256:
         raise ArtifactError(f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it")
 

@@ -170,7 +170,6 @@ def fitted_values(space: SearchSpace) -> dict[str, Any]:
 
 
 def _written(value: Any) -> str:
-    """Return a value, a domain or a part of a run as text."""
     if not isinstance(value, dict):
         return str(value)
     if not set(value) <= set(FORMS):
@@ -324,7 +323,6 @@ def trial_time(
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:
-    """Return what a space's settings are chosen for."""
     trial_s, limit = _trial_seconds(space, plan, num_machines=machines.num_nodes or 1)
     has_gpu = plan.gpus_per_worker > 0
     return Situation(
@@ -547,7 +545,6 @@ def _changed(written: Any, new: Callable[[Any], Any]) -> Any:
 
 
 def _numbers(written: Any) -> list[Any]:
-    """Return the numbers of a value or a domain."""
     values = next(iter(written.values())) if isinstance(written, dict) and set(written) <= set(FORMS) else [written]
     return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
 

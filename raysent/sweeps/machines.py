@@ -301,7 +301,6 @@ def _on_each_node(function: Callable[[Any], Any], argument: Any) -> Iterator[tup
 
 
 def _check_access(address: str) -> None:
-    """Refuse nodes that cannot read an object of the run in a bucket."""
     for node, found in _on_each_node(_problem, address):
         reason = f"no answer of the storage in {_LOOK_S:.0f} s" if found is None else found
         if reason:
@@ -406,7 +405,6 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
 
 
 def _check_hourly(space: SearchSpace, hourly_usd: float) -> None:
-    """Refuse machines that together cost more an hour than they may."""
     limit_usd = space.cost.max_hourly_usd
     if limit_usd is not None and not Budget(max_hourly_usd=limit_usd).fits_hourly(hourly_usd):
         raise space.document.error(

@@ -127,7 +127,6 @@ class _Scheduler(_Adapter, FIFOScheduler):
         return str(TrialScheduler.CONTINUE)
 
     def _report(self, trial: Any, result: dict[str, Any]) -> None:
-        """Pass a report to the controller and its decision to the trial, which ends itself."""
         session, name = self._session, trial.config["trial"]
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
         known = session.controller.trials[name]

@@ -198,7 +198,6 @@ def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: An
 
 
 def _trained(trainer: Any, run: RunConfig, folder: Path) -> Message:
-    """Train a run by a trainer of Ray Train, and return the message of its end."""
     try:
         with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
             trainer.fit()

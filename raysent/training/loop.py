@@ -149,8 +149,6 @@ def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[fl
 
 
 class _Training:
-    """The state of one run in one process."""
-
     def __init__(
         self, config: RunConfig, training_data: TrainingData, *, device: torch.device, workers: Workers
     ) -> None:
@@ -335,7 +333,6 @@ class _Training:
     # -- validation, checkpoint, report -------------------------------------------------------------------------
 
     def _report(self, index: int, folder: Path, report: OnReport, timer: SaveTimer) -> Status:
-        """Validate, save and report; `finished` means that the run continues."""
         # On all workers, so that the rows of their word tables are updated alike.
         self._optimizer.flush()
         self._workers.check_weights(self._optimizer.parameters, step=self._progress.step)

@@ -171,7 +171,6 @@ def _gives_up_s() -> float:
 
 
 def _ended() -> str | None:
-    """Return that one of the needed processes of this session has ended."""
     from ray._private.worker import _global_node  # noqa: PLC0415 - as above
 
     ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()

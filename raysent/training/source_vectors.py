@@ -88,7 +88,6 @@ def _encoder_key(config: RunConfig, model: SentenceModel) -> str:
 
 
 def _check_room(folder: Path, *, num_bytes: int) -> None:
-    """Refuse to fill the disk."""
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise ArtifactError(

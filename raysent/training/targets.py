@@ -207,19 +207,16 @@ def open_targets(
 
 
 def _files(tasks: Iterable[str]) -> list[str]:
-    """Return the files of the vectors and of each task's log-probabilities."""
     return ["vectors.npy", *(f"task-{place}.npy" for place, _ in enumerate(tasks))]
 
 
 def _downstream(settings: TargetBatches) -> Downstream | None:
-    """Return the tasks that the loss is measured on; None without tasks."""
     if settings.tasks is None:
         return None
     return Downstream(DownstreamConfig(tasks=list(settings.tasks), data=settings.data))
 
 
 def _sample(texts: SentenceTexts, corpus: Corpus, teacher: SentenceEncoder) -> list[str]:
-    """Return evenly spaced sentences of the training text."""
     dim = teacher.get_sentence_embedding_dimension()
     count = min(len(corpus.train), _SAMPLED, max(_BLOCK, _SAMPLED_NUMBERS // dim))
     return texts.texts(np.unique(np.linspace(0, len(corpus.train) - 1, count).astype(np.int64)))
@@ -258,7 +255,6 @@ def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, floa
 
 
 def _check_loss(loss: float, joined: int, settings: TargetBatches) -> None:
-    """Refuse a projection that loses too much."""
     if loss <= settings.max_loss:
         return
     tasks = ", ".join(settings.tasks or ())
@@ -277,7 +273,6 @@ def _write(
     tasks: dict[str, int],
     progress: Progress | None,
 ) -> None:
-    """Write vectors and log-probabilities of all sentences, float16, block by block."""
     sizes = [teacher.get_sentence_embedding_dimension(), *tasks.values()]
     files = [
         np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float16, shape=(len(texts), size))

@@ -141,7 +141,6 @@ def _processor() -> str:
 
 
 def _opened(library: Path) -> ctypes.CDLL | None:
-    """Return a library of the cache, or None if it does not exist or is damaged."""
     try:
         # A folder that others could write once may hold what they wrote.
         is_whole = _is_private(library) and _digest_file(library).read_text() == file_sha256(library)

@@ -269,7 +269,6 @@ def distribution_of(domain: Domain, *, has_labels: bool) -> BaseDistribution:
 
 
 def _suggest(trial: optuna.trial.Trial, name: str, distribution: BaseDistribution) -> Any:
-    """Draw one name."""
     match distribution:
         case CategoricalDistribution():
             return trial.suggest_categorical(name, distribution.choices)
@@ -282,7 +281,6 @@ def _suggest(trial: optuna.trial.Trial, name: str, distribution: BaseDistributio
 
 
 def _key(params: Params) -> str:
-    """Return a text that is equal for equal parameters."""
     return repr(sorted(params.items()))
 
 

@@ -246,7 +246,6 @@ def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> N
 
 
 def _of_target(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
-    """Return the tracker that a target names."""
     name, _, place = target.partition(":")
     kind = TRACKERS.find(name, where=f"{option} {target}")
     setting = getattr(kind, "TARGET", None)

@@ -196,7 +196,6 @@ def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> 
 
 
 def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]:
-    """Encode in chunks, float32 [sentences, dim]."""
     return np.concatenate([encode(chunk).float().cpu().numpy() for chunk in sentences.split(_CHUNK)])
 
 
