@@ -112,7 +112,7 @@ class Command:
         return " ".join([words[0], *(word for word in words if word.startswith(_MARKS))])
 
 
-_MARKS = ("--budget", "--deadline", "--seeds", "--into", "workers=")
+_MARKS = ("--budget", "--deadline", "seeds=", "--into", "workers=")
 
 
 ENSEMBLE = "ensemble model other --task reviews.csv --method pool --set baselines=false -o {}"
@@ -153,7 +153,7 @@ KILLED_ON_RAY = (
     ),
     Command("sweep space.yaml --run out --yes --deadline 1h", ("out",), "resume out", is_on_ray=True, is_timed=True),
     Command("train space.yaml --run out --set workers=2", ("out",), is_on_ray=True),
-    Command("train space.yaml --run out --seeds 2", ("out",), is_on_ray=True),
+    Command("train space.yaml --run out --set seeds=2", ("out",), is_on_ray=True),
 )  # fmt: skip
 DAMAGED = (
     Command("encode model text.txt -o out.npy", ("out.npy",), damages=("model",)),

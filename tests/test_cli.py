@@ -305,7 +305,7 @@ def test_train_with_several_seeds_gives_each_a_folder(trained, place):
     again = raysent.retrain(raysent.load("out"), seeds=2, run="both", progress=False)
     assert [model.source for model in again] == ["both/seed-1", "both/seed-2"]
     table = trained(
-        "train", "space.yaml", "--seeds", "2", "--seed", "5", "--run", "spaces", "--set", "training.max_steps=2"
+        "train", "space.yaml", "--set", "seeds=2", "--seed", "5", "--run", "spaces", "--set", "training.max_steps=2"
     )
     assert re.search(r"context_accuracy \S+ ± \S+ over 2 seeds\n", table.out)
     assert load_run(place / "spaces" / "seed-6").seed == 6
@@ -367,7 +367,9 @@ def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
 def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     """It has a folder of its own, which `raysent.load` takes; the model's folder stays the model's."""
     fit(tiny_run(place), place / "model")
-    ran = raysent_("ensemble", "model", "hash:8", "--data", "data", "--json", "--top", "2", "--set", "baselines=false")
+    ran = raysent_(
+        "ensemble", "model", "hash:8", "--data", "data", "--json", "--set", "top=2", "--set", "baselines=false"
+    )
     said = json.loads(ran.out)
     assert (ran.code, ran.err, sorted(said["members"])) == (0, "", ["hash:8", "model"])
     (path,) = (place / "runs").glob("ensemble-*/ensemble.json")

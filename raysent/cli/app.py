@@ -84,7 +84,7 @@ _RETIRED = {
         for name in (
             "accept_versions", "batch_size", "bfloat16", "counts", "device", "dim", "keep_cluster",
             "lowercase", "max_sentences", "num_sentences", "precision", "processes",
-            "remove_component", "select", "usd_per_hour", "workers",
+            "remove_component", "seeds", "select", "top", "usd_per_hour", "workers",
         )
     },
 }  # fmt: skip

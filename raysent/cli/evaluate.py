@@ -161,17 +161,14 @@ def ensemble(
             help="validation, uniform, best, pool, greedy; or all, which keeps the best.",
         ),
     ] = "validation",
-    top: Annotated[
-        int | None, typer.Option("--top", metavar="K", min=1, help="Keep K members, the best on validation.")
-    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Combine models into an ensemble.
 
     Combines the members' log-probabilities on each task, and prints cross-validated scores of the ensemble, of the best
-    member and of equal weights. The ensemble's folder is a model: it encodes and predicts. --set takes protocol=NAME
-    and baselines=false as for evaluate.
+    member and of equal weights. The ensemble's folder is a model: it encodes and predicts. --set takes top=K,
+    which keeps the K members that are best on validation, and protocol=NAME and baselines=false as for evaluate.
     """
     made = raysent.ensemble(
         models,
@@ -179,7 +176,6 @@ def ensemble(
         data=data,
         method=method,
         output=output,
-        top=top,
         progress=not as_json,
         **arguments_of(raysent.ensemble, overrides),
     )

@@ -240,29 +240,19 @@ def train(
     epochs: EpochsOption = None,
     run: RunOption = None,
     seed: SeedOption = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", metavar="N", min=1, help="Train N times with different seeds, each in a folder seed-…"),
-    ] = None,
     address: AddressOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train the run that a sweep of a space would try first.
 
-    --set changes it, as in training.batch_size=200, and takes scale=paper, workers=N and gpus_per_worker=X. Training
-    continues from the last checkpoint of the run folder, if it has one.
+    --set changes it, as in training.batch_size=200, and takes seeds=N (with different seeds, each in a folder
+    seed-…), scale=paper, workers=N and gpus_per_worker=X. Training continues from the last checkpoint of the run
+    folder, if it has one.
     """
-    given: dict[str, Any] = {
-        "run": run,
-        "seed": seed,
-        "seeds": seeds,
-        "address": address,
-        "corpus": corpus,
-        "epochs": epochs,
-    }
+    given: dict[str, Any] = {"run": run, "seed": seed, "address": address, "corpus": corpus, "epochs": epochs}
     given |= arguments_of(raysent.train, overrides)
-    _print_trained(pipeline.train_space(space, progress=not as_json, **given), seeds, as_json=as_json)
+    _print_trained(pipeline.train_space(space, progress=not as_json, **given), given.get("seeds"), as_json=as_json)
 
 
 def retrain(
