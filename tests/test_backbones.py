@@ -12,7 +12,7 @@ import pytest
 import torch
 from backbones import KINDS, write_backbone, write_sentence_transformer
 from small_bert import write_bert
-from tiny_run import check_resumed, tiny_run
+from tiny_run import check_resumed, check_weights, tiny_run
 
 import raysent
 from raysent.config import Document
@@ -228,6 +228,35 @@ def test_learning_rate_is_lower_in_lower_layers(bert, tmp_path):
     expected["f.model.embeddings.word_embeddings.weight"] = 0.005 * rate
     moved = {name: float((model.get_parameter(name) - before[name]).detach().abs().mean()) for name in expected}
     assert moved == pytest.approx(expected, rel=0.01)
+
+
+def test_adamw_is_that_of_torch_without_decay_of_biases_and_norms(bert, tmp_path):
+    """Tables and matrices shrink; without decay the weights are those of Adam; resume is exact."""
+    changes = {"training__optimizer": "adamw", "training__weight_decay": 0.3, "training__warmup_steps": 0}
+    config = run_of(tmp_path, bert, **changes)
+    model, other = (build_model(config, open_training_data(config)).train() for _ in range(2))
+    rate, matrices = config.training.learning_rate, [one for one in other.parameters() if one.requires_grad]
+    groups = [
+        {"params": [one for one in matrices if one.ndim > 1], "weight_decay": 0.3},
+        {"params": [one for one in matrices if one.ndim == 1], "weight_decay": 0.0},
+    ]
+    own, reference = Optimizer(model, config.training, num_steps=9), torch.optim.AdamW(groups, lr=rate)
+    for step in range(3):
+        for one, same in zip(model.parameters(), other.parameters(), strict=True):
+            one.grad = same.grad = torch.full_like(one, 1e-3 * (step + 1)) if one.requires_grad else None
+        own.step(step)
+        reference.step()
+    for name, value in model.named_parameters():
+        torch.testing.assert_close(value, other.get_parameter(name), rtol=0, atol=1e-7)
+    check_resumed(run_of(tmp_path, bert, **changes), tmp_path)
+    for folder, optimizer in (("adam", {}), ("plain", {**changes, "training__weight_decay": 0.0})):
+        fit(
+            tiny_run(tmp_path, **{name: value for name, value in optimizer.items() if "warmup" not in name}),
+            tmp_path / folder,
+        )
+    check_weights(tmp_path / "adam", tmp_path / "plain")
+    with pytest.raises(ValueError, match="weight_decay must be left out with optimizer adam; set optimizer: adamw"):
+        tiny_run(tmp_path, training__weight_decay=0.1)
 
 
 def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatch):

@@ -1,7 +1,10 @@
 """From gradients to weights: clipping, learning rate, and Adam, dense or row-exact, or plain gradient descent.
 
 Word tables get sparse gradients of rows; `RowAdam` computes the trajectory of dense Adam at the cost of the rows in
-use. All other parameters have torch's fused Adam, and word tables too where `row_exact_adam` is false, as a reference.
+use. All other parameters have torch's fused Adam, and word tables too where `row_exact_adam` is false, as a reference,
+or where weights decay, which changes every row at every step.
+
+Source: Kingma and Ba, 2015 (Adam); Loshchilov and Hutter, 2019 (AdamW).
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class Optimizer:
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch or num_steps
         self.num_drops = 0
-        by_rows = config.row_exact_adam and config.optimizer == "adam"
+        by_rows = config.row_exact_adam and config.optimizer != "sgd" and not config.decay
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]
         self.tables = tables = [table.weight for table in model.tables] if by_rows else []
@@ -61,8 +64,11 @@ class Optimizer:
         self._row_factors = [factors.get(id(weight), 1.0) for weight in tables]
         dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
         of_dense = [factors.get(id(parameter), 1.0) for parameter in dense]
-        kind = DenseAdam if config.optimizer == "adam" else GradientDescent
-        self._dense: DenseAdam | GradientDescent = kind(dense, of_dense)
+        self._dense: DenseAdam | GradientDescent = (
+            GradientDescent(dense, of_dense)
+            if config.optimizer == "sgd"
+            else DenseAdam(dense, of_dense, decay=config.decay)
+        )
 
     def catch_up(self, words: Tensor) -> None:
         """Apply the outstanding updates to the rows of these words, int64 [words]."""
@@ -118,10 +124,18 @@ class Optimizer:
 class DenseAdam:
     """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, which imports torch's compiler in 1 s."""
 
-    def __init__(self, parameters: list[nn.Parameter], factors: list[float]) -> None:
-        """Start with moments of zero; `factors` of the learning rate, one for each parameter."""
+    def __init__(self, parameters: list[nn.Parameter], factors: list[float], *, decay: float = 0.0) -> None:
+        """Start with moments of zero.
+
+        Args:
+            parameters: The parameters.
+            factors: Factors of the learning rate, one for each.
+            decay: Part of the learning rate by which matrices and tables shrink at each step.
+        """
         self._parameters = parameters
-        self._factors = factors
+        self._kinds = [
+            (factor, decay if one.ndim > 1 else 0.0) for one, factor in zip(parameters, factors, strict=True)
+        ]
         self._means = [torch.zeros_like(parameter) for parameter in parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
         self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
@@ -134,10 +148,10 @@ class DenseAdam:
             rate: Learning rate of this step.
         """
         found = [(number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None]
-        for factor in dict.fromkeys(self._factors[number] for number, _, _ in found):
-            self._update([one for one in found if self._factors[one[0]] == factor], rate * factor)
+        for kind in dict.fromkeys(self._kinds[number] for number, _, _ in found):
+            self._update([one for one in found if self._kinds[one[0]] == kind], rate * kind[0], kind[1])
 
-    def _update(self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float) -> None:
+    def _update(self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float, decay: float) -> None:
         torch_adam(
             [parameter for _, parameter, _ in moved],
             [gradient for _, _, gradient in moved],
@@ -150,7 +164,8 @@ class DenseAdam:
             beta1=0.9,
             beta2=0.999,
             lr=rate,
-            weight_decay=0.0,
+            weight_decay=decay,
+            decoupled_weight_decay=True,
             eps=1e-8,
             maximize=False,
         )

@@ -33,7 +33,7 @@ from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
-    "training": ("optimizer", "epoch_decay", "drop_decay", "encode_once"),
+    "training": ("optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once"),
     "corpus": ("document_field", "language"),
     "vocabulary": ("type",),
     "postprocessing": ("whitening",),
@@ -48,7 +48,9 @@ class TrainingConfig(StrictModel):
     Attributes:
         batch_size: Sentences, triplets or pairs of one step, of all workers with `gather_candidates` and otherwise of
             each worker.
-        optimizer: `sgd` is plain gradient descent, as InferSent is trained.
+        optimizer: `sgd` is plain gradient descent, as InferSent is trained. `adamw` is Adam with `weight_decay`.
+        weight_decay: Part of the learning rate by which `adamw` shrinks weights at each step, but not biases, norms and
+            other vectors; None is 0.01.
         learning_rate: Learning rate, constant unless the following settings say otherwise.
         epoch_decay: Factor of the learning rate after every epoch.
         drop_decay: Factor of the learning rate after every report whose first metric is not above the best before it,
@@ -70,7 +72,8 @@ class TrainingConfig(StrictModel):
     """
 
     batch_size: int = pydantic.Field(default=400, ge=2)
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    weight_decay: float | None = pydantic.Field(default=None, ge=0, lt=1)
     learning_rate: float = pydantic.Field(default=5e-4, gt=0)
     epoch_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
     drop_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
@@ -85,6 +88,17 @@ class TrainingConfig(StrictModel):
     row_exact_adam: bool = True
     gather_candidates: bool = True
     encode_once: bool = True
+
+    @pydantic.model_validator(mode="after")
+    def _decay_has_its_optimizer(self) -> Self:
+        if self.weight_decay is not None and self.optimizer != "adamw":
+            raise ValueError(f"weight_decay must be left out with optimizer {self.optimizer}; set optimizer: adamw")
+        return self
+
+    @property
+    def decay(self) -> float:
+        """Part of the learning rate by which weights shrink at each step."""
+        return 0.0 if self.optimizer != "adamw" else 0.01 if self.weight_decay is None else self.weight_decay
 
 
 class RunConfig(StrictModel):
