@@ -20,6 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from raysent import platforms
 from raysent.kernels.devices import set_matmul_precision, to_device
+from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
 from raysent.training.workers import Workers
@@ -121,3 +122,36 @@ def test_matmul_precision_is_exact_on_any_cpu(
         assert set_matmul_precision() == precision == torch.get_float32_matmul_precision()
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+class _Movable(SentenceEncoder):
+    """An encoder that says where it was moved."""
+
+    def __init__(self) -> None:
+        self.devices: list[torch.device] = []
+
+    def use_device(self, device: torch.device) -> None:
+        """Remember the device."""
+        self.devices.append(device)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """One number."""
+        return 1
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Any:
+        """Zeros."""
+        return np.zeros((len(sentences), 1), dtype=np.float32)
+
+
+def test_loaded_model_encodes_on_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its first call, wherever it is called from, unless a device was chosen; a model in training stays."""
+    monkeypatch.setattr("raysent.models.sentence_encoder.default_device", lambda: _META)
+    loaded, chosen, trained, alone = _Movable(), _Movable(), _Movable(), _Movable()
+    loaded.source = chosen.source = alone.source = "model"
+    for _ in range(2):
+        JoinedEncoders([loaded]).encode(["a"])
+        chosen.encode(["a"], device="cpu")
+        trained.encode(["a"])
+    alone.encode(["a"])
+    assert (loaded.devices, alone.devices, trained.devices) == ([_META], [_META], [])
+    assert chosen.devices == [torch.device("cpu")] * 2

@@ -49,6 +49,8 @@ class Ensemble(SentenceEncoder):
         members: The members, in the order of `result.members`.
     """
 
+    is_placed = True  # each member by itself
+
     def __init__(self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult) -> None:
         """Join loaded members; `load_ensemble` does so from a folder."""
         self.folder, self.result = folder, result

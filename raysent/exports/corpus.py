@@ -186,6 +186,7 @@ class _Target:
         set_matmul_precision()
         _, encoder = load_shared(self.model, self.format.model_key)
         encoder.use_device(torch.device(self.encoding.device or "cpu"))
+        encoder.is_placed = True
         with self.writing(file) as writer:
             for texts, _ in file.blocks():
                 writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from raysent.errors import ConfigError, DataError, RaysentError
-from raysent.kernels.devices import set_matmul_precision
-from raysent.parallel import map_in_processes
+from raysent.kernels.devices import default_device, set_matmul_precision
+from raysent.parallel import lock_for_forks, map_in_processes
 
 Float32 = npt.NDArray[np.float32]
 Precision = Literal["float32", "ubinary", "binary"]
@@ -26,6 +26,8 @@ Texts: TypeAlias = str | Sequence[str] | npt.NDArray[Any] | Any
 
 # Sentences between two updates of the progress bar.
 _SHOWN_TEXTS = 8192
+# Held while a model moves to its device.
+_PLACING = lock_for_forks()
 
 
 class SentenceEncoder(ABC):
@@ -38,10 +40,12 @@ class SentenceEncoder(ABC):
         learned_tasks: Tasks whose labels it was trained on, with the hashes of their rows.
         prompts: Texts by name that `encode` puts before each sentence, as a pretrained model's folder names them.
         default_prompt_name: The name of the one that is put where none is named; None for none.
+        is_placed: Whether its device is chosen; the first `encode` of a loaded model moves it to a GPU, if any.
         adds_prompts: Whether `encode` puts them before the text; false where `encode_texts` takes a `prompt`.
     """
 
     adds_prompts = True
+    is_placed = False
 
     source: str | None = None
     learned_tasks: Mapping[str, str] = MappingProxyType({})
@@ -133,7 +137,7 @@ class SentenceEncoder(ABC):
                 `numpy.packbits` packs them: `ubinary` as uint8, `binary` as int8, which is 128 less.
             convert_to_numpy: Whether to return an array; otherwise a list of tensors.
             convert_to_tensor: Whether to return a tensor; overrides `convert_to_numpy`.
-            device: Device to move the model to first.
+            device: Device to move the model to first; None leaves it there, after the first call.
             normalize_embeddings: Whether each vector gets unit length, after truncation.
             truncate_dim: Numbers to keep of each vector; None keeps all.
             options: Further arguments of the class's `encode_texts`.
@@ -159,8 +163,7 @@ class SentenceEncoder(ABC):
             texts = [start + text for text in texts]
         elif start:
             options = {**options, "prompt": start}
-        if device is not None:
-            self.use_device(_device(device))
+        self._place(device)
         vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
         self._check_finite(vectors, texts)
         vectors = vectors if truncate_dim is None else vectors[:, :truncate_dim]
@@ -231,6 +234,17 @@ class SentenceEncoder(ABC):
     def _split(self, texts: tuple[Texts, ...], task: str | None) -> tuple[Any, list[Texts]]:
         found: tuple[Any, list[Texts]] = resolve_name("raysent.ensembles.predictor:split_arguments")(self, texts, task)
         return found
+
+    def _place(self, device: str | torch.device | None) -> None:
+        """Move the model to a device, or once to the default one if it can use a GPU and was loaded."""
+        if device is None and (self.is_placed or self.source is None):
+            return
+        with _PLACING:
+            if device is not None:
+                self.use_device(_device(device))
+            elif not self.is_placed and type(self).use_device is not SentenceEncoder.use_device:
+                self.use_device(default_device())
+            self.is_placed = True
 
     def use_device(self, device: torch.device) -> None:
         """Move the model.
@@ -363,6 +377,8 @@ class JoinedEncoders(SentenceEncoder):
         encoders: The encoders, at least one.
     """
 
+    is_placed = True  # each encoder by itself
+
     def __init__(self, encoders: Iterable[SentenceEncoder], *, normalizes: bool = True) -> None:
         """Hold encoders.
 
@@ -465,6 +481,7 @@ class _EncodeBlock:
         """Set up the process: one thread, and the same precision of products as in this one."""
         self.__dict__.update(state)
         torch.set_num_threads(1)
+        self.encoder.is_placed = True  # on the CPU, beside the others
         set_matmul_precision()
 
 
