@@ -148,10 +148,6 @@ def encode_corpus(
         str | None,
         typer.Option("--time", metavar="30m", help="Stop after so long; the same command continues."),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option("--budget", metavar="5usd", help="Most dollars for the folder, all runs together."),
-    ] = None,
     address: AddressOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -161,9 +157,8 @@ def encode_corpus(
     Each file becomes one Parquet file (file, row, text, vector), which appears whole or not at all. The same command
     continues where it stopped, and skips what is done. Exit code 5 if a limit left files to encode. --set takes
     splits_sentences=true, to split running text as for training; keeps_text=false; column=NAME of tables;
-    normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; workers=N; and with --address or
-    --budget: device=cpu or cuda, cluster=FILE, whose machines cost what AWS charges, usd_per_hour=X of each machine,
-    and max_hourly=12usd.
+    normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; workers=N; and with --address
+    device=cpu or cuda.
     """
     given = arguments_of(raysent.encode_corpus, overrides)
     encoded = raysent.encode_corpus(
@@ -171,7 +166,6 @@ def encode_corpus(
         input,
         output,
         time=time,
-        budget=budget,
         address=address,
         progress=not as_json,
         **given,
@@ -216,7 +210,7 @@ def index(
 
     Each line or row is a passage. The same command adds files that are new or have changed, and continues where it
     stopped. Needs raysent[search]. --set takes what encode-corpus takes: column=NAME of tables; precision=ubinary, bits
-    of a model with a code, or the signs of vectors, 1/32 of the bytes; time=30m, budget=5usd and address=ADDR.
+    of a model with a code, or the signs of vectors, 1/32 of the bytes; time=30m and address=ADDR.
     """
     given = arguments_of(raysent.encode_corpus, overrides)
     made = raysent.index(model, input, output, progress=not as_json, **given)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from raysent.cost import CostConfig, Prices, SpotUsd
+from raysent.cost import parse_deadline
 from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
@@ -36,9 +37,7 @@ from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
 from raysent.storage import Lease, is_remote, open_folder
-from raysent.storage.layout import COST_FOLDER
-from raysent.sweeps.cost_tracker import metered
-from raysent.sweeps.machines import alive_nodes, workers_to_come
+from raysent.sweeps.machines import workers_to_come
 from raysent.training.ray_session import has_gpus, map_on_ray, num_jobs_at_once, ray_session
 
 PRECISIONS = ("float32", "ubinary")
@@ -204,28 +203,23 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     encoding: Encoding | None = None,
     workers: int | None = None,
     address: str | None = None,
-    cost: CostConfig | None = None,
-    spot: SpotUsd | None = None,
+    deadline: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> EncodedCorpus:
     """Encode files into a folder of vectors; see `raysent.encode_corpus`.
 
-    `encoding` is how sentences become rows; `cost` has prices, the budget of all calls for the folder and the deadline
-    of this one; `spot` returns the current spot price of a type, without which spot machines count as on-demand.
+    `encoding` is how sentences become rows, and `deadline` that of this call, such as ``30m`` or an ISO time.
 
     Raises:
         RaysentError: If the model, a file or the folder cannot be used.
     """
-    chosen, limits = encoding or Encoding(), cost or CostConfig()
-    limited = next((name for name in ("budget", "max_hourly") if getattr(limits, name) is not None), None)
-    if limited is not None and not limits.is_priced:
-        given = f"{limited} {getattr(limits, limited)}"
-        raise ConfigError(f"{given}: needs the price of a machine; name usd_per_hour or a cluster")
+    chosen, now = encoding or Encoding(), datetime.datetime.now(datetime.UTC)
+    limit_s = math.inf if deadline is None else parse_deadline(deadline, start=now)
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
-    if address is None and (chosen.device == "cuda" or limits.machines):
-        raise ConfigError(f"{'device cuda' if chosen.device else 'cluster'}: must be used with an address; name one")
+    if address is None and chosen.device == "cuda":
+        raise ConfigError("device cuda: must be used with an address; name one")
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
@@ -237,25 +231,24 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         todo = [file for file in files if not target.has(file)]
         there = set(folder.names() if todo else [])
         damaged = [file.name for file in todo if file.name in there and folder.find_file(file.name) is None]
-        counts, num_rows, stopped = list[int](), 0, ""
+        counts, num_rows, stopped, end = list[int](), 0, "", time.monotonic() + limit_s
+
+        def note(count: int = 0) -> None:
+            """Show that sentences have been encoded, and stop at the limit."""
+            nonlocal num_rows
+            num_rows += count
+            progress(f"{len(counts)} of {len(todo)} files done; sentences", num_rows, None)
+            if time.monotonic() > end:
+                raise BudgetError(f"encoding: the time of {deadline} is over")
+
         try:
-            with _limited(limits, spot, folder, address) as check:
-                check()
-
-                def note(count: int = 0) -> None:
-                    """Show that sentences have been encoded, and stop at a limit."""
-                    nonlocal num_rows
-                    num_rows += count
-                    progress(f"{len(counts)} of {len(todo)} files done; sentences", num_rows, None)
-                    check()
-
-                if address is None:
-                    results = _encode_here(encoder, target, todo, workers or _num_processes(todo), note)
-                else:
-                    results = _encode_on_ray(target, todo, address, workers, note)
-                with contextlib.closing(results):
-                    for count in results:
-                        counts.append(count)
+            if address is None:
+                results = _encode_here(encoder, target, todo, workers or _num_processes(todo), note)
+            else:
+                results = _encode_on_ray(target, todo, address, workers, note)
+            with contextlib.closing(results):
+                for count in results:
+                    counts.append(count)
         except BudgetError as error:
             stopped = str(error)
     return EncodedCorpus(
@@ -398,36 +391,6 @@ def _num_processes(todo: Sequence[_File]) -> int:
         return most
     num_bytes = sum(Path(file.source.path).stat().st_size for file in todo)
     return max(1, min(most, num_bytes // _LEAST_BYTES))
-
-
-@contextlib.contextmanager
-def _limited(
-    cost: CostConfig, spot: SpotUsd | None, folder: VectorFolder, address: str | None
-) -> Iterator[Callable[[], None]]:
-    """Yield a function that raises `BudgetError` once a limit is reached; machines are billed inside the block.
-
-    What was spent is in a ledger in the folder of vectors, so the next call continues to count.
-    """
-    started, budget = time.monotonic(), cost.for_sweep(datetime.datetime.now(datetime.UTC))
-    with contextlib.ExitStack() as stack:
-        check_budget: Callable[[], None] = lambda: None  # noqa: E731
-        if cost.is_priced:
-            ledger = open_folder(f"{folder.name}/{COST_FOLDER}")
-            ledger.mkdir(parents=True, exist_ok=True)
-            nodes, prices = None if address is None else alive_nodes, Prices(cost, spot=spot)
-            labels: Iterable[Any] = [{}] if nodes is None else nodes().values()
-            hourly_usd = sum(prices.of(one).worst_usd_per_hour for one in labels)
-            if not budget.fits_hourly(hourly_usd):
-                spent = f"the machines cost {hourly_usd:.2f} usd an hour together"
-                raise ConfigError(f"max_hourly {cost.max_hourly}: {spent}")
-            check_budget = stack.enter_context(metered(ledger, cost, what="encoding", nodes=nodes, prices=prices))
-
-        def check() -> None:
-            if budget.deadline_s is not None and time.monotonic() - started > budget.deadline_s:
-                raise BudgetError(f"encoding: the time of {cost.deadline} is over")
-            check_budget()
-
-        yield check
 
 
 @contextlib.contextmanager

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from raysent.config import Document, validate
-from raysent.cost import CostConfig, SpotUsd
 from raysent.data.text_files import batched
 from raysent.data.texts import read_texts
 from raysent.errors import DataError
@@ -21,7 +19,6 @@ from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
-from raysent.pipeline.arguments import overrides_of
 from raysent.progress import ProgressLines, messages
 
 # With fewer blocks per process, another process would be ready too late to help.
@@ -104,11 +101,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     workers: int | None = None,
     address: str | None = None,
     device: str | None = None,
-    cluster: str | Path | None = None,
     time: str | None = None,
-    budget: str | None = None,
-    max_hourly: str | None = None,
-    usd_per_hour: float | None = None,
     prompt_name: str | None = None,
     progress: bool = True,
 ) -> EncodedCorpus:
@@ -133,21 +126,15 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         bfloat16: Whether products are computed in bfloat16; only for trained models.
         workers: Processes of this machine, by default as many as pay; or tasks at the same time on a cluster, by
             default one per core or GPU.
-        address: A running Ray cluster. A task encodes a file, or a piece of a large one, and is run again if its
-            machine or process is lost.
+        address: A running Ray cluster. A task encodes a file, and is run again if its machine or process is lost.
         device: ``cpu``, or ``cuda`` for tasks of one GPU each on a cluster; by default what the folder was begun with,
             else ``cuda`` for a trained model on a cluster with GPUs. Vectors of a GPU have other last bits.
-        cluster: File of the cluster at the address, whose machines cost what AWS charges for them, spot prices as they
-            are then.
         time: Wall-clock limit of this call, such as ``30m``, or an ISO time.
-        budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour` or `cluster`.
-        max_hourly: The most that all machines together may cost an hour.
-        usd_per_hour: Price of each machine; instead of `cluster`.
         prompt_name: The model's prompt that is put before each text.
         progress: Whether to show progress on standard error.
 
     Returns:
-        What was done, and `stopped`, the limit that was reached. Files that were complete by then are kept.
+        What was done, and `stopped`, whether the time was over. Files that were complete by then are kept.
 
     Raises:
         ConfigError: If an argument is wrong.
@@ -155,9 +142,6 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
         WorkerError: If the same file has ended several processes.
     """
-    names = {"time": ("deadline", time), "budget": ("budget", budget), "max_hourly": ("max_hourly", max_hourly)}
-    machines, spot = ({}, None) if cluster is None else _machines(cluster)
-    limits = overrides_of({**names, "usd_per_hour": ("usd_per_hour", usd_per_hour)})
     with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
         return encode_files(
             model if isinstance(model, SentenceEncoder) else encoder_name(model, says=progress),
@@ -169,8 +153,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             encoding=Encoding(precision, normalize, batch_size, bfloat16, device, prompt_name),
             workers=workers,
             address=address,
-            cost=validate(CostConfig, Document(machines).with_overrides(limits)),
-            spot=spot,
+            deadline=time,
             progress=bar,
         )
 
@@ -220,15 +203,3 @@ def search(
         RaysentError: If an argument is wrong, the folder is none or damaged, or a library is needed and not installed.
     """
     return SearchIndex(index, model=model).search(queries, k=k, by=by, weight=weight)
-
-
-def _machines(cluster: str | Path) -> tuple[dict[str, Any], SpotUsd]:
-    """Return what the machines of a cluster's file cost, as settings, and their spot prices."""
-    from raysent.cluster import read_cluster  # noqa: PLC0415 - seconds that only clusters need
-    from raysent.cluster.prices import BOOT, LiveSpot, quotes  # noqa: PLC0415 - as above
-
-    found = read_cluster(Path(cluster))
-    machines, notes = quotes(found)
-    for note in notes:
-        messages.print(note, style="dim", soft_wrap=True)
-    return {"machines": machines, "boot": BOOT}, LiveSpot(found.region)

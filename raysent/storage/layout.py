@@ -67,6 +67,5 @@ ANALYSES_FOLDER = "analyses"
 REPORT_FILE = "report.html"
 # In an export for sentence-transformers: the parts of its models.
 EXPORT_FILE = "raysent.json"
-# In a folder of vectors of many files: how they were made; and the ledger of what that cost.
+# In a folder of vectors of many files: how they were made.
 VECTORS_FILE = "vectors.json"
-COST_FOLDER = "cost"
