@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,20 @@ import pytrec_eval
 from command import CommandLine
 
 import raysent
-from raysent.errors import ConfigError, DataError
+from raysent.data.vocabulary import Vocabulary
+from raysent.ensembles import save_fusion
+from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.fusion import Ranking
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import read_scores
-from raysent.evaluation.retrieval import MEASURES, Ranking, differences, measure, rank, some_passages, validation_score
+from raysent.evaluation.retrieval import MEASURES, differences, measure, rank, some_passages, validation_score
 from raysent.evaluation.task import RetrievalData
 from raysent.evaluation.tasks import find_task
-from raysent.models import load
+from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.schemes.bm25 import Bm25Index, words
 from raysent.models.sentence_encoder import normalize_rows
+from raysent.pipeline.default_space import default_space
 from raysent.training.validation.config import DownstreamConfig
 from raysent.training.validation.metrics import Downstream
 
@@ -289,3 +294,59 @@ def test_queries_of_dev_are_a_metric_of_trials(folder) -> None:
     encoder = load("hash:20")
     found = Downstream(DownstreamConfig(tasks=[str(folder)])).downstream_metrics(encoder)
     assert found["downstream"] == pytest.approx(validation_score(encoder, data))
+
+
+def test_encoders_and_words_are_fused_and_saved_as_a_model(folder, tmp_path) -> None:
+    """What is best on dev is taken; the saved model ranks as it did, alone and in an index."""
+    fused = raysent.ensemble(["hash:20", "hash:300"], tasks=[str(folder)], output=tmp_path / "fused", progress=False)
+    first = fused.result.candidates[0]
+    assert first.validation == max(one.validation for one in fused.result.candidates)
+    assert first.behind.value == 0
+    assert {one.title for one in fused.result.candidates} >= {"hash:20", "hash:300", "hash:20 + hash:300", "bm25"}
+    again = load(tmp_path / "fused")
+    assert (again.word_weight, again.result) == (fused.word_weight, fused.result)
+    (score,) = Evaluator(tmp_path / "out").evaluate([tmp_path / "fused"], [str(folder)])
+    assert score.test == pytest.approx(first.test)
+    assert first.title in fused.result.sentence
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("".join(f"{text}\n" for text in loaded(folder).passages))
+    raysent.index(tmp_path / "fused", tmp_path / "texts", tmp_path / "index", progress=False)
+    data = loaded(folder)
+    expected = rank(again, data, data.test[:1]).rows[0, :5].tolist()
+    assert [hit.row for hit in raysent.search(tmp_path / "index", data.queries[data.test[0]], k=5)[0]] == expected
+
+
+def test_fusion_whose_member_or_file_is_another_is_refused(folder, tmp_path) -> None:
+    """In one line that says what to do."""
+    raysent.ensemble(["hash:20"], tasks=[str(folder)], output=tmp_path / "fused", progress=False)
+    path = tmp_path / "fused" / "fusion.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, "keys": {"hash:20": "other"}}))
+    with pytest.raises(ArtifactError, match="member 'hash:20' changed since; make it again"):
+        load(tmp_path / "fused")
+    path.write_text(json.dumps({**values, "kind": "other"}))
+    with pytest.raises(ArtifactError, match="no fusion.json of this version; make it again"):
+        load(tmp_path / "fused")
+    with pytest.raises(ConfigError, match="must be at least one encoder to rank passages with words"):
+        raysent.ensemble(["bm25"], tasks=[str(folder)], output=tmp_path / "other", progress=False)
+
+
+def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:
+    """As a sweep saves it."""
+    config = {"encoder": {"type": "bag", "embedding": {"dim": 5}}, "objective": {"type": "context_prediction"}}
+    vocabulary = Vocabulary(["<pad>", "<unk>", *WORDS])
+    SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20).save(tmp_path / "model")
+    evaluator = Evaluator(tmp_path / "out")
+    save_fusion([tmp_path / "model"], find_task(str(folder)), evaluator, folder=tmp_path / "best", copies=True)
+    shutil.rmtree(tmp_path / "model")
+    (tmp_path / "best").rename(tmp_path / "moved")
+    assert load(tmp_path / "moved").encode(["cat dog"]).shape == (1, 10)  # of two towers
+
+
+def test_text_of_a_sweep_without_a_corpus_is_the_passages(folder) -> None:
+    """And trials are ranked by the queries of dev."""
+    space = default_space(tasks=[str(folder)], corpus=None, data=None, set=None)
+    config = space.config(space.first_params())
+    lines = Path(str(config.corpus.path)).read_text().splitlines()
+    assert {json.loads(line)["text"] for line in lines} == set(loaded(folder).passages)
+    assert config.validation.downstream.tasks == [str(folder)]

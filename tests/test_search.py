@@ -12,8 +12,8 @@ from command import CommandLine
 
 import raysent
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.fusion import fit_weight, fuse
-from raysent.evaluation.retrieval import Ranking, measure
+from raysent.evaluation.fusion import Ranking, fuse
+from raysent.evaluation.retrieval import fit_weight, measure
 from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex
 from raysent.models import load

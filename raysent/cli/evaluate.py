@@ -27,7 +27,7 @@ from raysent.cli.options import (
 from raysent.errors import ExitCode
 
 if TYPE_CHECKING:
-    from raysent.ensembles import EnsembleResult, LabelCurve
+    from raysent.ensembles import EnsembleResult, FusedModel, LabelCurve
     from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
     from raysent.report import Block
 
@@ -169,7 +169,10 @@ def ensemble(
     Combines the members' log-probabilities on each task, and prints cross-validated scores of the ensemble, of the best
     member and of equal weights. The ensemble's folder is a model: it encodes and predicts. --set takes top=K,
     which keeps the K members that are best on validation, and protocol=NAME and baselines=false as for evaluate.
+    On a task with queries, encoders and words are combined that rank its passages.
     """
+    from raysent.ensembles import FusedModel
+
     made = raysent.ensemble(
         models,
         tasks=split_names(tasks),
@@ -179,6 +182,12 @@ def ensemble(
         progress=not as_json,
         **arguments_of(raysent.ensemble, overrides),
     )
+    if isinstance(made, FusedModel):
+        if as_json:
+            print_json({"path": str(made.folder), **made.result.model_dump(mode="json")})
+        else:
+            _print_fusion(made)
+        return
     if as_json:
         print_json(ensemble_values(made.result, made.folder))
         return
@@ -367,6 +376,22 @@ def _print_retrieval(scores: Sequence[Score]) -> None:
     ]
     what = f"{scores[0].task}, {len(scores[0].by_query):,} test queries"
     print_table([what, "nDCG@10 of dev", "nDCG@10", "recall@100", "MRR@10", "against the best on dev"], rows)
+
+
+def _print_fusion(made: FusedModel) -> None:
+    """Print what passages could be ranked by, the best on dev first."""
+    rows = [
+        (
+            one.title,
+            f"{one.validation:.2f}",
+            _with_interval(one.test, one.interval),
+            _with_interval(one.behind.value, one.behind.interval),
+        )
+        for one in made.result.candidates
+    ]
+    what = f"{made.result.task}, {made.result.num_test:,} test queries"
+    print_table([what, "nDCG@10 of dev", "nDCG@10", "the first is above by"], rows)
+    results.print(f"{made.folder}: 'raysent index {made.folder} TEXT -o INDEX' makes an index", soft_wrap=True)
 
 
 def _print_similarities(scores: Sequence[SimilarityScore]) -> None:

@@ -386,22 +386,28 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             "ensemble": ensemble,
             "evaluation_stopped": evaluation.stopped,
             "report": address_of(evaluation.report),
-            "answers": answer_values(ended.answers),
+            "answers": [
+                *answer_values(ended.answers),
+                *({"path": address_of(place), **one.model_dump(mode="json")} for place, one in evaluation.fusions),
+            ],
         }
         print_json({**_values(ended), **after})
     else:
         _print_leaderboard(ended)
         if evaluation.stopped:
             messages.print(evaluation.stopped, soft_wrap=True)
-        elif evaluation.result is None:
+        elif evaluation.result is None and not evaluation.fusions:
             messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
-        else:
+        elif evaluation.result is not None:
             results.print()
             print_ensemble(evaluation.result, is_short=bool(ended.answers))
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
         results.print()
         for line in answer_lines(ended.answers):
             results.print(line, soft_wrap=True)
+        for place, one in evaluation.fusions:
+            results.print(f"Take {address_of(place)}: {one.candidates[0].title}", soft_wrap=True)
+            results.print(one.sentence, soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
         messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)

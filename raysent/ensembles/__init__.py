@@ -24,6 +24,7 @@ label_curves.py     scores against the number of labels
 labelling.py        which rows to label next, and which labels are suspected
 front.py            score against the time to encode: a student beside its teachers, an ensemble and its members
 ensemble.py         the saved ensemble as an encoder
+fusion.py           encoders and words that rank the passages of a task together, as a saved model
 predictor.py        what predicts new rows of a task: an ensemble, or a single model by its record
 """
 
@@ -36,6 +37,7 @@ from raysent.ensembles.costs import MemberCost, total_cost
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
 from raysent.ensembles.front import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
+from raysent.ensembles.fusion import FusedModel, FusionResult, save_fusion
 from raysent.ensembles.label_curves import (
     DEFAULT_SIZES,
     LabelCurve,
@@ -65,6 +67,8 @@ __all__ = [
     "FittedMethod",
     "FrontPoint",
     "FrontRow",
+    "FusedModel",
+    "FusionResult",
     "LabelCurve",
     "MemberCost",
     "MemberPredictions",
@@ -91,6 +95,7 @@ __all__ = [
     "read_result",
     "save_best",
     "save_encoder",
+    "save_fusion",
     "student_front",
     "total_cost",
     "write_curves",

@@ -144,7 +144,7 @@ def save_encoder(run: Path, records: Members) -> None:
     remove_folder(run / ENCODER_FOLDER)
     ranked = sorted(records, key=lambda one: -float(np.mean([record.validation for record in records[one]] or [0.0])))
     for member in ranked:
-        if split_path(member.path)[1] is not None and _copied(member, run / ENCODER_FOLDER) is not member:
+        if split_path(member.path)[1] is not None and copied(member, run / ENCODER_FOLDER) is not member:
             for record in records[member]:
                 _write_record(run / ENCODER_FOLDER, member, record)
             return
@@ -162,7 +162,7 @@ def _save(
     kept: dict[Member, Sequence[Record]] = {}
     for member in sorted(needed, key=lambda one: -records[one].validation):
         _write_record(folder, member, records[member])
-        kept[_copied(member, folder / MEMBERS_FOLDER / member.folder)] = [records[member]]
+        kept[copied(member, folder / MEMBERS_FOLDER / member.folder)] = [records[member]]
     known = {one.name: cost for one, cost in zip(members, costs, strict=True) if one in needed}
     result = ensemble_result(folder, kept, method=answer.answer.method, costs=known)
     result = result.model_copy(update={"answer": answer})
@@ -175,7 +175,7 @@ def _write_record(folder: Path, member: Member, record: Record) -> None:
     write_record(record_folder(folder / EVALUATION_FOLDER / member.folder, record.protocol), record)
 
 
-def _copied(member: Member, folder: Path) -> Member:
+def copied(member: Member, folder: Path) -> Member:
     """Return a member with a copy of its model in a folder; one that a name alone determines, or pretrained, itself."""
     if split_path(member.path)[1] is None:
         return member

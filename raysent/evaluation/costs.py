@@ -9,7 +9,7 @@ from pathlib import Path
 from raysent.evaluation.members import model_folder, part_paths
 from raysent.models import TENSORS_FILE
 from raysent.storage import read_json, tensor_types
-from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, OUTCOME_FILE
+from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE, OUTCOME_FILE
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -45,7 +45,7 @@ def costs_of(path: Path) -> Costs:
         hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
         known = next((value for value in hours if value is not None), None)
         return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
-    if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
+    if any((path / file).is_file() for file in (ENSEMBLE_FILE, COMPOSITION_FILE, FUSION_FILE)):
         return sum((costs_of(Path(member)) for member in part_paths(path)), Costs(0, 0, 0.0))
     return Costs()
 

@@ -1,8 +1,8 @@
 """Two rankings of the same passages -> one: by reciprocal rank, or by a weighted sum of scores.
 
 For a weighted sum the scores of each ranking are scaled to 0 for the last of its passages and 1 for the first; where a
-ranking ends early, as one of words does with the last passage that has any, 0 stays 0. The weight of words is fitted on
-queries of dev by nDCG@10.
+ranking ends early, as one of words does with the last passage that has any, 0 stays 0. `retrieval.fit_weight` fits the
+weight of words.
 
 Source: Cormack et al., 2009 (reciprocal rank, with 60); Bruch et al., 2023, "An Analysis of Fusion Functions for Hybrid
 Retrieval" (the weighted sum).
@@ -10,16 +10,29 @@ Retrieval" (the weighted sum).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from raysent.evaluation.retrieval import DEPTH, Ranking, measure
-from raysent.evaluation.task import RetrievalData
-
 _RANK_CONSTANT = 60
-# Weights of words that are tried, and parts of the queries for a cross-fitted score.
-WEIGHTS = tuple(step / 20 for step in range(21))
-_NUM_FOLDS = 5
+# Passages that are kept of each query's ranking.
+DEPTH = 200
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best passages of each query.
+
+    Attributes:
+        queries: The queries by their place, int64 [queries].
+        rows: The passages by their place, int32 [queries, depth]; -1 where fewer are found.
+        scores: Their scores, float32 [queries, depth].
+    """
+
+    queries: np.ndarray
+    rows: np.ndarray
+    scores: np.ndarray
 
 
 def fuse(vectors: Ranking, words: Ranking, *, weight: float | None = None, depth: int = DEPTH) -> Ranking:
@@ -52,29 +65,3 @@ def _scaled(scores: np.ndarray, is_found: np.ndarray, *, is_rank: bool) -> npt.N
         return 1 / (_RANK_CONSTANT + 1 + np.arange(len(points)))
     low, high = points[-1] if is_found.all() else min(points[-1], 0.0), points[0]
     return (points - low) / (high - low) if high > low else np.ones(len(points))
-
-
-def fit_weight(vectors: Ranking, words: Ranking, data: RetrievalData) -> tuple[float, float]:
-    """Return the weight of words of the highest nDCG@10, and the nDCG@10 of weights that are fitted on other queries.
-
-    Args:
-        vectors: By vectors, for queries of dev.
-        words: By words, for the same queries.
-        data: The task.
-
-    Returns:
-        The weight, the smallest of equal ones; and the score, from 0 to 1.
-    """
-    fused = (fuse(vectors, words, weight=weight) for weight in WEIGHTS)
-    values = np.stack([measure(one, data)[:, 0] for one in fused])  # [weights, queries]
-    folds = np.random.default_rng(0).permutation(values.shape[1]) % _NUM_FOLDS
-    held_out = np.zeros(values.shape[1])
-    for fold in np.unique(folds):
-        others = values[:, folds != fold]
-        best = _best(others) if others.size else 0
-        held_out[folds == fold] = values[best, folds == fold]
-    return WEIGHTS[_best(values)], float(held_out.mean())
-
-
-def _best(values: np.ndarray) -> int:
-    return int(np.round(values.mean(axis=1), 9).argmax())

@@ -31,6 +31,7 @@ from raysent.storage import (
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,
+    FUSION_FILE,
     MODEL_FILE,
     SEED_FOLDER,
     TRIALS_FOLDER,
@@ -107,7 +108,9 @@ def model_key(path: str) -> str:
         return scheme.key(rest)
     folder = model_folder(Path(path))
     if folder is None:
-        return content_key([model_key(member) for member in part_paths(Path(path))])
+        keys = [model_key(member) for member in part_paths(Path(path))]
+        fusion = Path(path) / FUSION_FILE
+        return content_key(keys, read_json(fusion).get("word_weight")) if fusion.is_file() else content_key(keys)
     files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
     return content_key(*map(_digest, files))
 
@@ -124,7 +127,7 @@ def is_model(name: str) -> bool:
         is_scheme_name(name)
         or model_folder(path) is not None
         or (path / TRIALS_FOLDER).is_dir()
-        or (path / ENSEMBLE_FILE).is_file()
+        or any((path / name).is_file() for name in (ENSEMBLE_FILE, FUSION_FILE))
     )
 
 
@@ -136,16 +139,17 @@ def part_paths(folder: Path) -> list[str]:
 
 
 def ensemble_members(folder: Path) -> list[str]:
-    """Return the paths of an ensemble's members, as `load` takes them.
+    """Return the paths of an ensemble's or a fusion's members, as `load` takes them.
 
     Raises:
         ArtifactError: If the ensemble's file is missing or of another kind.
     """
-    about = read_json(folder / ENSEMBLE_FILE)
+    file = folder / (FUSION_FILE if (folder / FUSION_FILE).is_file() else ENSEMBLE_FILE)
+    about = read_json(file)
     try:
         paths = [str(about["paths"][name]) for name in about["members"]]
     except (KeyError, TypeError):
-        raise ArtifactError(f"{folder / ENSEMBLE_FILE}: not an ensemble of this version; make it again") from None
+        raise ArtifactError(f"{file}: not an ensemble of this version; make it again") from None
     return [_located(path, folder) for path in paths]
 
 
@@ -228,7 +232,7 @@ def _paths(name: str) -> list[str]:
                 f"{address_of(path / TRIALS_FOLDER)}: must hold a trained trial; found none; finish the sweep first"
             )
         return [str(trial) for trial in trials]
-    if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
+    if any((path / file).is_file() for file in (ENSEMBLE_FILE, COMPOSITION_FILE, FUSION_FILE)):
         return [str(path)]
     seeds = sorted(place for place in path.glob(f"{SEED_FOLDER}*") if model_folder(place) is not None)
     if seeds:

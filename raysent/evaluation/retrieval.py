@@ -20,6 +20,7 @@ import numpy.typing as npt
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.costs import Costs
+from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
 from raysent.evaluation.records import Score, score_of
 from raysent.evaluation.task import RetrievalData
@@ -33,26 +34,12 @@ Float64 = npt.NDArray[np.float64]
 # The protocol of these scores.
 RETRIEVAL = "retrieval"
 MEASURES = ("ndcg_at_10", "recall_at_100", "mrr_at_10")
-# Passages that are kept of each query's ranking.
-DEPTH = 200
 # Changes whenever scores may change.
 VERSION = 1
+# Weights of words that are tried, and parts of the queries for a cross-fitted score.
+WEIGHTS = tuple(step / 20 for step in range(21))
+_NUM_FOLDS = 5
 _CHUNK = 8192
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The best passages of each query.
-
-    Attributes:
-        queries: The queries by their place, int64 [queries].
-        rows: The passages by their place, int32 [queries, depth]; -1 where fewer are found.
-        scores: Their scores, float32 [queries, depth].
-    """
-
-    queries: np.ndarray
-    rows: np.ndarray
-    scores: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -71,9 +58,19 @@ class RetrievalRecord:
 def rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, depth: int = DEPTH) -> Ranking:
     """Return the best passages of some queries, given by their places, int64 [queries].
 
+    A model that was saved with a weight of words ranks by vectors and words.
+
     Raises:
         RaysentError: If the model cannot rank, FAISS or bm25s is needed and not installed, or a vector is not finite.
     """
+    if getattr(encoder, "fuses_words", False):
+        deep = max(depth, DEPTH)
+        vectors, words = _rank(encoder, data, queries, deep), _rank(Bm25Model(), data, queries, deep)
+        return fuse(vectors, words, weight=encoder.word_weight, depth=depth)  # type: ignore[attr-defined]  # as it says
+    return _rank(encoder, data, queries, depth)
+
+
+def _rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, depth: int) -> Ranking:
     texts = [data.queries[place] for place in queries.tolist()]
     # One more than is kept, because a passage with the query's own identifier is left out.
     if isinstance(encoder, Bm25Model):
@@ -174,6 +171,32 @@ def record_of(
         by_query=tuple(values[num_dev:, 0].round(6).tolist()),
     )
     return RetrievalRecord(score, ranking)
+
+
+def fit_weight(vectors: Ranking, words: Ranking, data: RetrievalData) -> tuple[float, float]:
+    """Return the weight of words of the highest nDCG@10, and the nDCG@10 of weights that are fitted on other queries.
+
+    Args:
+        vectors: By vectors, for queries of dev.
+        words: By words, for the same queries.
+        data: The task.
+
+    Returns:
+        The weight, the smallest of equal ones; and the score, from 0 to 1.
+    """
+    fused = (fuse(vectors, words, weight=weight) for weight in WEIGHTS)
+    values = np.stack([measure(one, data)[:, 0] for one in fused])  # [weights, queries]
+    folds = np.random.default_rng(0).permutation(values.shape[1]) % _NUM_FOLDS
+    held_out = np.zeros(values.shape[1])
+    for fold in np.unique(folds):
+        others = values[:, folds != fold]
+        best = _best(others) if others.size else 0
+        held_out[folds == fold] = values[best, folds == fold]
+    return WEIGHTS[_best(values)], float(held_out.mean())
+
+
+def _best(values: np.ndarray) -> int:
+    return int(np.round(values.mean(axis=1), 9).argmax())
 
 
 def validation_score(encoder: SentenceEncoder, data: RetrievalData) -> float:

@@ -25,10 +25,9 @@ import numpy as np
 from raysent.data import read_lines
 from raysent.data.tables import is_table, read_table
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluation.fusion import fuse
+from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.members import model_key
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
-from raysent.evaluation.retrieval import DEPTH, Ranking
 from raysent.models import load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import Bm25Index
@@ -111,7 +110,7 @@ class SearchIndex:
             raise ConfigError(f"queries[{empty}]: must be text; given nothing")
         if not asked or not size:
             return [[] for _ in asked]
-        by = by or ("vectors" if self.word_weight is None else "fused")
+        by = by or ("fused" if getattr(self.encoder, "fuses_words", False) else "vectors")
         depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
         found = [
             Ranking(np.arange(len(asked)), hits.rows, -hits.distances)
@@ -126,7 +125,7 @@ class SearchIndex:
 
     @property
     def word_weight(self) -> float | None:
-        """The weight of words that was fitted for the model; None for a model without one."""
+        """The weight of words that was fitted for the model; None for one without, and for reciprocal ranks."""
         weight: float | None = getattr(self.encoder, "word_weight", None)
         return weight
 

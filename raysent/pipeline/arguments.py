@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from raysent.config import Document, Override, dotted_values
 from raysent.data.corpus import CorpusConfig, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.evaluation.task import PROBED, VALIDATED, Task
+from raysent.evaluation.task import VALIDATED, Task
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView, is_submitted
 from raysent.progress import messages
@@ -127,7 +127,7 @@ def tasks_of(
     folder = None if data is None else Path(data)
     try:
         chosen = resolve_tasks(
-            space.evaluation.tasks if tasks is None else tasks, folder, scorings=PROBED, default={"accuracy"}
+            space.evaluation.tasks if tasks is None else tasks, folder, scorings=VALIDATED, default={"accuracy"}
         )
     except RaysentError as error:
         if tasks is not None or space.evaluation.tasks is None:

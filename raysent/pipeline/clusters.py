@@ -38,7 +38,7 @@ from raysent.cluster.prices import held_usd_per_hour
 from raysent.config import get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED, parse_duration, price_list
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.evaluation.task import PROBED
+from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
 from raysent.pipeline.arguments import SpaceScale, default_run_folder, overrides_of, space_overrides
@@ -217,7 +217,7 @@ def _with_checked_tasks(
     """Return a space and tasks that name each own task by its table and all its settings, once their rows were read."""
 
     def checked(names: Sequence[str] | None) -> list[str]:
-        found = resolve_tasks(names, data, scorings=PROBED, default={"accuracy"})
+        found = resolve_tasks(names, data, scorings=VALIDATED, default={"accuracy"})
         for task in found:
             _ = task.remarks  # reads its rows
         return [task.spec for task in found]

@@ -11,8 +11,8 @@ from typing import Any
 from raysent.config import Override
 from raysent.data.corpus import cache_folder, corpus_language
 from raysent.errors import ConfigError
-from raysent.evaluation.task import Task, TaskData
-from raysent.evaluation.tasks import load_divided
+from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
+from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.pipeline.arguments import ranking_tasks, space_of, tasks_of
 from raysent.storage import atomic_write, content_key
 from raysent.sweeps.space import SearchSpace, with_overrides
@@ -51,7 +51,11 @@ def default_space(
     values, reasons = dict(set or {}), {}
     names = {*values, *(f"limits.{name}" for name in arguments), *(f"cost.{name}" for name in arguments)}
     if corpus is None and "corpus.path" not in values:
-        rows = load_divided(tasks, None if data is None else Path(data))
+        place = None if data is None else Path(data)
+        rows: list[TaskData | RetrievalData] = [*load_divided(tasks, place)]
+        chosen = resolve_tasks(tasks, place, scorings=VALIDATED)
+        found = [task.load(place) for task in chosen if task.scoring == "retrieval"]
+        rows += [data for data in found if isinstance(data, RetrievalData)]
         if not rows:
             raise ConfigError(f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on")
         corpus, reasons["corpus"] = _text_of(rows)
@@ -81,11 +85,18 @@ def take_along(space: SearchSpace, folder: Path) -> SearchSpace:
     return with_overrides(space, [Override("base.corpus.path", str((folder / _FILE).resolve()), "corpus")])
 
 
-def _text_of(tasks: Sequence[TaskData]) -> tuple[Path, str]:
-    """Write the texts of tasks' training rows, each once; returns the file, and why it is read."""
-    texts = dict.fromkeys(
-        column[row] for data in tasks for row in data.train.tolist() for column in data.sentences if column[row].strip()
+def _text_of(tasks: Sequence[TaskData | RetrievalData]) -> tuple[Path, str]:
+    """Write tasks' passages and the texts of their training rows, each once; returns the file, and why it is read."""
+    found = (
+        text
+        for data in tasks
+        for text in (
+            data.passages
+            if isinstance(data, RetrievalData)
+            else (column[row] for row in data.train.tolist() for column in data.sentences)
+        )
     )
+    texts = dict.fromkeys(text for text in found if text.strip())
     # In an order that has nothing to do with labels, by which many tables are sorted.
     ordered = sorted(texts, key=content_key)
     path = cache_folder() / _FOLDER / f"{content_key(ordered)}.jsonl"

@@ -24,6 +24,7 @@ from raysent.ensembles import (
 )
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.ensembles.combine import combine
+from raysent.ensembles.fusion import FusedModel, load_fusion, save_fusion
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
 from raysent.evaluation.division import divided, is_ranked_by_other_rows
@@ -33,7 +34,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import AnyScore
-from raysent.evaluation.task import PROBED, AnyData, Task, TaskData
+from raysent.evaluation.task import VALIDATED, AnyData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import set_matmul_precision
@@ -199,8 +200,11 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     config: str | None = None,
     trust_remote_code: bool = False,
     progress: bool = True,
-) -> Ensemble:
+) -> Ensemble | FusedModel:
     """Combine models into an ensemble, score it and save it.
+
+    On a task with queries encoders and words rank passages together: of each encoder, all of them, words, and both by
+    reciprocal ranks or a fitted weight, the best on the queries of dev is saved.
 
     Args:
         models: As for `evaluate`.
@@ -218,7 +222,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
         progress: Whether to show progress on standard error.
 
     Returns:
-        The ensemble; its `result` has weights and scores with intervals.
+        The ensemble, or what ranks passages; its `result` has weights and scores with intervals.
 
     Raises:
         RaysentError: If an argument is wrong, or members cannot be combined.
@@ -226,9 +230,17 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     named = [model for model in models if isinstance(model, (str, Path))]
     folder = ensemble_folder(named) if output is None else open_folder(output)
     data_dir = None if data is None else Path(data)
-    chosen = resolve_tasks(tasks, data_dir, scorings=PROBED, default={"accuracy"})
+    chosen = resolve_tasks(tasks, data_dir, scorings=VALIDATED, default={"accuracy"})
     if progress:
         print_remarks(chosen)
+    ranks = [task for task in chosen if task.scoring == "retrieval"]
+    if ranks:
+        if len(chosen) > 1 or method != "validation" or top is not None:
+            raise ConfigError(f"tasks {ranks[0].name}: must be alone, without method and top, as it ranks passages")
+        with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+            evaluator = Evaluator(folder / EVALUATION_FOLDER, data_dir, progress=bar, map_jobs=map_jobs())
+            save_fusion(models, ranks[0], evaluator, folder=folder)
+            return load_fusion(folder)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol.partition("/")[0] == "fast")
     with (
         trusting(trust_remote_code),

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from raysent.cost import bill_values
-from raysent.ensembles import Answer, Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble, read_answers
+from raysent.ensembles import (
+    Answer,
+    Ensemble,
+    EnsembleResult,
+    FrontRow,
+    FusionResult,
+    LabelCurve,
+    load_ensemble,
+    read_answers,
+)
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.live import untrained_line
@@ -46,12 +55,14 @@ class SweepEvaluation:
         report: The report's file.
         stopped: Why evaluation stopped early; empty if it did not.
         curves: Scores against the number of labels, if they are wanted.
+        fusions: What ranks passages on each task with queries, and its folder.
     """
 
     result: EnsembleResult | None
     report: Path
     stopped: str = ""
     curves: tuple[LabelCurve, ...] = ()
+    fusions: tuple[tuple[Path, FusionResult], ...] = ()
 
 
 @dataclass(frozen=True)

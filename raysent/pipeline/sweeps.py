@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from raysent.ensembles import (
     DEFAULT_SIZES,
     EnsembleResult,
+    FusionResult,
     label_curve,
     read_curves,
     save_best,
     save_encoder,
+    save_fusion,
     write_curves,
 )
 from raysent.ensembles.combine import combine
@@ -25,7 +27,7 @@ from raysent.evaluation.division import check_divisions, save_divisions
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
-from raysent.evaluation.task import PROBED, Task, TaskData
+from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
 from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
 from raysent.parallel import Progress
@@ -48,8 +50,15 @@ from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder
-from raysent.storage.layout import ENCODER_FOLDER, EVALUATION_FOLDER, SWEEP_FILE, TRIALS_FOLDER
+from raysent.storage import address_of, open_folder, remove_folder
+from raysent.storage.layout import (
+    BEST_FOLDER,
+    ENCODER_FOLDER,
+    ENSEMBLE_FILE,
+    EVALUATION_FOLDER,
+    SWEEP_FILE,
+    TRIALS_FOLDER,
+)
 from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep, trial_folder
 from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
@@ -399,9 +408,11 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     data = None if options.get("data") is None else Path(options["data"])
     trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.members)
     members = [trial_folder(ended.folder, trial.number) for trial in trials]
-    result, stopped = None, ""
+    result, stopped, fusions = None, "", list[tuple[Path, FusionResult]]()
     if members and options.get("tasks") != []:
         check_divisions(ended.folder, load_divided(options.get("tasks"), data))
+        chosen = resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"})
+        probed = [task for task in chosen if task.scoring in PROBED]
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
 
             def on_progress(what: str, done: int, total: int | None) -> None:
@@ -409,31 +420,16 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                 bar(what, done, total)
 
             try:
-                result = combine(
-                    members,
-                    output=ended.folder,
-                    tasks=options.get("tasks"),
-                    data_dir=data,
-                    baselines=evaluation.baselines,
-                    progress=on_progress,
-                    map_jobs=_map_of(machines),
+                shared: dict[str, Any] = {"progress": on_progress, "map_jobs": _map_of(machines)}
+                evaluator = Evaluator(ended.folder / EVALUATION_FOLDER, data, divides=True, **shared)
+                if probed:
+                    options_of: dict[str, Any] = {"tasks": probed, "baselines": evaluation.baselines}
+                    result = combine(members, output=ended.folder, data_dir=data, **options_of, **shared)
+                    save_best(members, evaluator, run=ended.folder, prefer=evaluation.prefer, **options_of)
+                fusions += _save_fusions(
+                    ended.folder, members, [task for task in chosen if task not in probed], evaluator
                 )
-                evaluator = Evaluator(
-                    ended.folder / EVALUATION_FOLDER,
-                    data,
-                    progress=on_progress,
-                    map_jobs=_map_of(machines),
-                    divides=True,
-                )
-                save_best(
-                    members,
-                    evaluator,
-                    run=ended.folder,
-                    tasks=options.get("tasks"),
-                    baselines=evaluation.baselines,
-                    prefer=evaluation.prefer,
-                )
-                if options.get("labels"):
+                if result is not None and options.get("labels"):
                     _write_label_curves(ended, result, options, on_progress, _map_of(machines))
                 machines.release()  # the rest is this machine's work
             except BudgetError as error:
@@ -443,7 +439,19 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     models = [member for member in members if model_folder(member) is not None]
     if models and (result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
         save_encoder(ended.folder, {member: [] for member in expand_names(models)})
-    return SweepEvaluation(result, write_report(ended.folder), stopped, tuple(read_curves(ended.folder)))
+    report, curves = write_report(ended.folder), tuple(read_curves(ended.folder))
+    return SweepEvaluation(result, report, stopped, curves, tuple(fusions))
+
+
+def _save_fusions(
+    run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator
+) -> Iterator[tuple[Path, FusionResult]]:
+    """Save what ranks passages on each task with queries as the model to take; yields its folder and what it is."""
+    is_only = len(tasks) == 1 and not any((run / BEST_FOLDER).glob(f"**/{ENSEMBLE_FILE}"))
+    for task in tasks:
+        folder = run / BEST_FOLDER / ("" if is_only else task.name)
+        remove_folder(folder)
+        yield folder, save_fusion(members, task, evaluator, folder=folder, copies=True)
 
 
 def _write_label_curves(
@@ -460,7 +468,7 @@ def _write_label_curves(
     members = expand_names([folder for folder in folders if folder.is_dir()])
     others = baselines_of(members) if ended.space.evaluation.baselines else []
     curves = []
-    for task in resolve_tasks(options.get("tasks"), data, scorings=PROBED, default={"accuracy"}):
+    for task in resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"}):
         rows = task.load(data)
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue

@@ -30,6 +30,8 @@ CODE_FILE = "code.json"
 # In the folder of trainings that differ in their seed alone: this and the seed.
 SEED_FOLDER = "seed-"
 COMPOSITION_FILE = "composition.json"
+# In the folder of encoders that rank passages together with words.
+FUSION_FILE = "fusion.json"
 
 SWEEP_FILE = "sweep.json"
 JOURNAL_FILE = "journal.jsonl"

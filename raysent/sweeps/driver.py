@@ -18,7 +18,7 @@ from raysent.config import Override
 from raysent.cost import Prices, SpotUsd
 from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
-from raysent.evaluation.task import PROBED
+from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import find_task
 from raysent.parallel import Progress
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
@@ -246,7 +246,7 @@ def check_task_names(space: SearchSpace) -> None:
     """
     for name in space.evaluation.tasks or []:
         try:
-            find_task(name, scorings=PROBED, option="")
+            find_task(name, scorings=VALIDATED, option="")
         except RaysentError as error:
             raise space.document.error(("evaluation", "tasks"), str(error)) from None
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.division import divided
-from raysent.evaluation.task import PROBED, SCORINGS, Scoring, Task, TaskData
+from raysent.evaluation.task import PROBED, SCORINGS, VALIDATED, Scoring, Task, TaskData
 from raysent.evaluation.task_files import OwnTask, is_task_file, open_tasks
 from raysent.registry import Registry, by_table
 
@@ -122,7 +122,7 @@ def load_task(name: str | Task, data_dir: Path | None = None) -> TaskData:
 def load_divided(names: Iterable[str | Task] | None, data_dir: Path | None = None) -> list[TaskData]:
     """Return the rows of tasks with a probe as a sweep and an ensemble read them, with train and test.
 
-    Embedded tasks, whose rows come with the packages that are installed, are left out.
+    Embedded tasks, whose rows come with the packages that are installed, are left out, and so are tasks with queries.
 
     Args:
         names: As for `resolve_tasks`; None for those scored by accuracy.
@@ -131,8 +131,9 @@ def load_divided(names: Iterable[str | Task] | None, data_dir: Path | None = Non
     Raises:
         RaysentError: If a task is unknown, or its files are missing or wrong.
     """
-    tasks = resolve_tasks(names, data_dir, scorings=PROBED, default={"accuracy"})
-    return [divided(load_task(task, data_dir)) for task in tasks if task.files or isinstance(task, OwnTask)]
+    tasks = resolve_tasks(names, data_dir, scorings=VALIDATED, default={"accuracy"})
+    probed = [task for task in tasks if task.scoring in PROBED and (task.files or isinstance(task, OwnTask))]
+    return [divided(load_task(task, data_dir)) for task in probed]
 
 
 def absent_tasks(data_dir: Path) -> list[str]:

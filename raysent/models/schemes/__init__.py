@@ -23,6 +23,7 @@ from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
+    FUSION_FILE,
     MODEL_FILE,
     SWEEP_FILE,
 )
@@ -134,6 +135,7 @@ LOADERS = {
     MODEL_FILE: "raysent.models.model:SentenceModel.load",
     COMPOSITION_FILE: "raysent.models.derived:load_composition",
     ENSEMBLE_FILE: "raysent.ensembles.ensemble:load_ensemble",
+    FUSION_FILE: "raysent.ensembles.fusion:load_fusion",
 }
 
 
@@ -170,13 +172,13 @@ def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
 
     Args:
         folder: The sweep's folder.
-        has_vectors: Whether to return the encoder, as always for a sweep of no task or several.
+        has_vectors: Whether to return the encoder, as always for a sweep of no task or several; or what ranks passages.
 
     Raises:
         ArtifactError: If there is none yet.
     """
-    places = {} if has_vectors else {BEST_FOLDER: ENSEMBLE_FILE}
-    for name, file_name in {**places, ENCODER_FOLDER: MODEL_FILE}.items():
+    places = [] if has_vectors else [(BEST_FOLDER, ENSEMBLE_FILE)]
+    for name, file_name in [*places, (BEST_FOLDER, FUSION_FILE), (ENCODER_FOLDER, MODEL_FILE)]:
         if (folder / name / file_name).is_file():
             return folder / name
     run = address_of(folder)
