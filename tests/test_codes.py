@@ -79,6 +79,23 @@ def test_random_projections_are_those_of_paper_and_code():
     torch.testing.assert_close(authors.logits(sample()), (sample() - sample().mean(dim=0)) @ authors.weight.T)
 
 
+def test_rotation_evens_out_variance_by_the_power_that_is_named():
+    """Directions are orthogonal in groups of the vector's size; a sample's variance along them is a power of its own."""
+    plain = build_code(RandomProjection(bits=15, distribution="rotation"), dim=DIM, generator=generator())
+    plain.fit(sample())
+    torch.testing.assert_close(plain.weight[:DIM] @ plain.weight[:DIM].T, torch.eye(DIM), atol=1e-5, rtol=0)
+    torch.testing.assert_close(plain.weight[DIM:] @ plain.weight[DIM:].T, torch.eye(5), atol=1e-5, rtol=0)
+    expected = torch.linalg.eigvalsh(sample().T.cov())
+    for power in (0.5, 1.0):
+        config = RandomProjection(distribution="rotation", whiten=power)
+        code = build_code(config, dim=DIM, generator=generator())
+        code.fit(sample())
+        found = torch.linalg.eigvalsh(code.logits(sample()).T.cov())
+        torch.testing.assert_close(found, (expected ** (1 - power)).sort().values, rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match=r"whiten must be 0 for distribution uniform; given 0\.5; name rotation"):
+        RandomProjection(whiten=0.5)
+
+
 def test_principal_components_are_those_of_the_singular_value_decomposition():
     """Up to sign, of centred vectors; too few rows and too many bits raise an error."""
     code = build_code(PrincipalComponents(bits=4), dim=DIM, generator=generator())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,10 +137,14 @@ def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsy
     assert np.load("codes.npy").shape == (400, 3)
     assert "400 codes of 20 bits" in raysent("binarize", "vectors.npy", "-o", "again.npy", "--use", "kept").out
     np.testing.assert_array_equal(np.load("again.npy"), np.load("codes.npy"))
+    raysent("binarize", "vectors.npy", "-o", "default.npy", "--keep", "default")
+    code = json.loads(Path("default/code.json").read_text())["config"]["code"]
+    assert (code["type"], code["distribution"], code["whiten"]) == ("random_projection", "rotation", 0.25)
     for options, message in (
         (("--set", "method=pca"), "error: method=pca: unknown type 'pca'"),
-        (("--set", "objective.lamda_sp=1"), "did you mean 'lambda_sp'?"),
+        (("--set", "method=autoencoder", "--set", "objective.lamda_sp=1"), "did you mean 'lambda_sp'?"),
         (("--set", "seed=1", "--set", "seed.x=1"), "error: --set seed.x=1: seed.x: 'seed' must be a mapping"),
+        (("--set", "objective.lambda_sp=1"), "objective.lambda_sp: needs a method that is trained"),
         (("--use", "nowhere"), "nowhere"),
     ):
         ran = raysent("binarize", "vectors.npy", "-o", "codes.npy", *options)

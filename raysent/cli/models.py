@@ -181,7 +181,8 @@ def binarize(
     Learns a code from the vectors, measures on held-out vectors what it preserves, and writes eight bits per byte, the
     form of sentence-transformers' ubinary, FAISS and usearch. --set takes method=autoencoder, threshold,
     random_projection or principal_components; bits=N, seed=N, and settings such as
-    objective.lambda_sp=0.5 or learning_rate=1e-4.
+    objective.lambda_sp=0.5 or learning_rate=1e-4. Without a method it is a rotation of vectors whose variance is evened
+    out in part.
     """
     given = arguments_of(raysent.binarize, overrides)
     made = raysent.binarize(vectors, output=output, keep=keep, use=use, progress=not as_json, **given)

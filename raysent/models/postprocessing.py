@@ -61,14 +61,14 @@ def without(vectors: Tensor, direction: Tensor) -> Tensor:
 
 # Smaller fractions of the largest variance are left out, because whitening enlarges the rounding of float32 by the
 # inverse of the standard deviation: at 1e-6 an export differed by 7.5e-6 from its model, without whitening by 2e-7.
-_VARIANCE_FLOOR = 1e-5
+VARIANCE_FLOOR = 1e-5
 _ROWS_AT_ONCE = 4096
 
 
 def whitening_directions(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Return what whitens vectors: with (vectors - center) @ directions their covariance is the identity.
 
-    Sums are float64. Directions whose variance is below `_VARIANCE_FLOOR` of the largest one are left out.
+    Sums are float64. Directions whose variance is below `VARIANCE_FLOOR` of the largest one are left out.
 
     Args:
         vectors: [batch, dim], at least two.
@@ -86,7 +86,7 @@ def whitening_directions(vectors: Tensor) -> tuple[Tensor, Tensor]:
         covariance += centred.T @ centred
     variances, directions = torch.linalg.eigh(covariance / (len(vectors) - 1))
     variances, directions = variances.flip(0), directions.flip(1)
-    is_kept = (variances > 0) & (variances > _VARIANCE_FLOOR * variances[0])
+    is_kept = (variances > 0) & (variances > VARIANCE_FLOOR * variances[0])
     return center, directions[:, is_kept] / variances[is_kept].sqrt()
 
 

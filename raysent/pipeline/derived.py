@@ -39,6 +39,9 @@ from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.run import load_run
 
+# The code of `binarize` where no method is named; benchmarks/results/retrieval.md compares it with the others.
+_CODE = {"type": "random_projection", "distribution": "rotation", "whiten": 0.25}
+
 
 def expand(
     model: str | Path | SentenceModel,
@@ -126,7 +129,9 @@ def binarize(
     Args:
         vectors: A ``.npy`` file, floats [rows, dim], from any encoder.
         output: The ``.npy`` file of codes to write; None writes none.
-        method: ``threshold``, ``random_projection``, ``principal_components`` or ``autoencoder``, the default.
+        method: ``threshold``, ``random_projection``, ``principal_components`` or ``autoencoder``. By default a rotation
+            of vectors whose variance is evened out in part: ``random_projection`` with ``code.distribution=rotation``
+            and ``code.whiten=0.25``.
         bits: Bits of a code; by default the method's.
         set: Dotted name -> value, such as ``objective.lambda_sp``, ``learning_rate`` or ``seed``.
         keep: Folder to save the code in.
@@ -141,7 +146,11 @@ def binarize(
         code = load_code(Path(use))
     else:
         overrides = overrides_of({"method": ("code.type", method), "bits": ("code.bits", bits)}, set)
-        document = Document(values={"code": {"type": "autoencoder"}}).with_overrides(overrides)
+        is_default = not any(one.name in ("code", "code.type") for one in overrides)
+        trained = next((one.name for one in overrides if one.name.startswith("objective")), None)
+        if is_default and trained is not None:
+            raise ConfigError(f"{trained}: needs a method that is trained; none is named; name method=autoencoder")
+        document = Document(values={"code": _CODE if is_default else {}}).with_overrides(overrides)
         with ProgressLines(is_quiet=not progress) as bar:
             code, found = make_code(given, validate(VectorCodeConfig, document), progress=bar)
     codes = code.encode_packed(given)

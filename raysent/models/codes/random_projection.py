@@ -1,6 +1,12 @@
 """Random projection: the signs of random directions.
 
-Source: Shen et al., 2019, section 3.2; Charikar, 2002.
+    b = 1 where R (D^(-whiten) V^T (h - m)) > 0
+
+m is the mean of a sample, V the directions in which it varies and D their standard deviations. With `whiten` 0 the
+code keeps the vectors' own cosines. Where a few directions hold most of the variance, most random directions say nearly
+the same of two sentences; dividing by a power of the deviation makes bits less alike.
+
+Source: Shen et al., 2019, section 3.2; Charikar, 2002; Gao and Long, 2024 (RaBitQ: a rotation of centred vectors).
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from torch import Tensor, nn
 from raysent.config import ByVariant
 from raysent.models.codes import Code as BaseCode
 from raysent.models.codes import CodeConfig
+from raysent.models.postprocessing import VARIANCE_FLOOR
 
 
 class Config(CodeConfig):
@@ -23,21 +30,32 @@ class Config(CodeConfig):
     Attributes:
         bits: Number of directions; None is one for each number of the vector, at most 2,048.
         distribution: `uniform` in +-1 / sqrt(bits), without centring; `normal`, centred by the mean of a sample. None
-            follows `variant`: `uniform` for paper, `normal` for authors.
+            follows `variant`: `uniform` for paper, `normal` for authors. `rotation` is centred too, and its directions
+            are orthogonal to each other, in groups of as many as the vector has numbers.
+        whiten: Power of each direction's standard deviation by which a sample's variance is evened out: 0 leaves it as
+            it is, 1 whitens. It needs a centred distribution.
     """
 
     is_fitted: ClassVar[bool] = True
 
     type: Literal["random_projection"] = "random_projection"
     bits: int | None = pydantic.Field(default=None, ge=1)
-    distribution: Literal["uniform", "normal"] | None = None
+    distribution: Literal["uniform", "normal", "rotation"] | None = None
+    whiten: float = pydantic.Field(default=0.0, ge=0, le=1)
 
     resolved_distribution: ClassVar[ByVariant[str]] = ByVariant("distribution", paper="uniform", authors="normal")
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Return both distributions; see `CodeConfig.examples`."""
-        return cls(bits=13), cls(bits=13, variant="authors")
+        """Return all distributions; see `CodeConfig.examples`."""
+        rotation = cls(bits=13, distribution="rotation", whiten=0.5)
+        return cls(bits=13), cls(bits=13, variant="authors"), rotation
+
+    @pydantic.model_validator(mode="after")
+    def _whitened_is_centred(self) -> Self:
+        if self.whiten and self.resolved_distribution == "uniform":
+            raise ValueError(f"whiten must be 0 for distribution uniform; given {self.whiten}; name rotation")
+        return self
 
 
 class Code(BaseCode):
@@ -45,7 +63,8 @@ class Code(BaseCode):
 
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
-        self._is_centred = config.resolved_distribution == "normal"
+        self._is_centred = config.resolved_distribution != "uniform"
+        self._whiten = config.whiten
         bits = config.num_bits(dim)
         limit = 1 / math.sqrt(bits)
         weight = torch.empty(bits, dim)
@@ -53,6 +72,8 @@ class Code(BaseCode):
             weight.normal_(generator=generator)
         else:
             weight.uniform_(-limit, limit, generator=generator)
+        if config.distribution == "rotation":
+            weight = torch.cat([torch.linalg.qr(group.T)[0].T for group in torch.split(weight, dim)])
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
 
@@ -61,6 +82,10 @@ class Code(BaseCode):
         return (vectors - self.center) @ self.weight.T
 
     def fit(self, vectors: Tensor) -> None:
-        """Set the mean of the sample where vectors are centred."""
+        """Set the mean of the sample where vectors are centred, and even out its variance."""
         if self._is_centred:
             self.center.data.copy_(vectors.mean(dim=0))
+        if self._whiten:
+            variances, directions = torch.linalg.eigh(vectors.double().T.cov())
+            powers = variances.clamp(min=VARIANCE_FLOOR * float(variances[-1])) ** (-self._whiten / 2)
+            self.weight.data.copy_((self.weight.double() @ (directions * powers)) @ directions.T)
