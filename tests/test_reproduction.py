@@ -255,13 +255,18 @@ def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
     assert set(plan) == set(paper.models)
     assert all(plan[model].missing for model in trained)
     assert all((claim.better and claim.worse and claim.measured) or claim.needs for claim in paper.claims.values())
-    known = {number: reported_rows(paper, number, table) for number, table in paper.tables.items()}
     for number, table in paper.tables.items():
+        known = reported_rows(paper, number, table)
         for row, entry in table.models().items():
-            assert entry.reported is None or known[number][row], f"table {number}, {row}: no reported figures"
+            is_reported = any(known.values()) or number[0].isdigit()
+            # Its figures are means over groups of tasks.
+            is_reported &= (name, number) != ("multi_view", "6")
+            assert bool(known.get(row)) == (is_reported and not entry.is_ours), (
+                f"table {number}, {row}: reported figures"
+            )
 
 
-@pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.812), ("efficiency-st", 57.709)])
+@pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.812), ("efficiency-st", 57.712)])
 def test_parameters_are_those_of_the_paper(model: str, millions: float):
     """Appendix C of Quick-Thoughts counts 19.8 and 57.7 million; a GRU here has one bias a gate more."""
     paper = read_paper("quick_thoughts")

@@ -153,10 +153,12 @@ class Row(StrictModel):
     Attributes:
         model: The model.
         reported: Name of the row in the paper's table, where it differs from the row's own.
+        is_ours: Whether the paper's table has no such row.
     """
 
     model: str
     reported: str | None = None
+    is_ours: bool = False
 
 
 class TableEntry(StrictModel):
