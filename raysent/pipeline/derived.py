@@ -39,7 +39,7 @@ from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.run import load_run
 
-# The code of `binarize` where no method is named; benchmarks/results/retrieval.md compares it with the others.
+# The code of `binarize` where no method is named; `benchmarks.codes` compares it with the others.
 _CODE = {"type": "random_projection", "distribution": "rotation", "whiten": 0.25}
 
 

@@ -24,7 +24,7 @@ def environment_with_extras(archives: tuple[Path, Path], tmp_path_factory: pytes
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "environment-with-extras"
     with FileLock(folder.with_suffix(".lock")):
-        extras = ("serve", "onnx", "faiss", "sentence-transformers")
+        extras = ("serve", "onnx", "search", "pretrained")
         return folder if folder.exists() else install(archives[1], folder, extras=extras)
 
 
