@@ -8,7 +8,6 @@ journal nor the training. Heartbeats of other machines are seen only if they sha
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import threading
 import time
@@ -24,17 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from raysent.cost import MACHINES
-from raysent.kernels.devices import default_device
 from raysent.progress import format_duration, format_value, natural_width
 from raysent.storage.layout import TRIALS_FOLDER
 from raysent.sweeps import Event
-from raysent.sweeps.fitting import fitted_settings, part_trained
+from raysent.sweeps.fitting import fitted_settings
 from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.ranking import rank_trials
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Trial, apply_event
 from raysent.training.checkpoint import LiveProgress, read_progress
-from raysent.training.duration import guess_trial_s
 from raysent.training.memory import show_bytes
 from raysent.training.outcome import Report
 from raysent.training.validation import BASELINES, chance_of
@@ -51,8 +48,6 @@ _NUM_HEARTBEATS = 15
 _KNOWN_PART = 0.01
 # Longer values of chosen settings do not move the reasons of the others to the right.
 _FITTED_WIDTH = 30
-# For the guess before the start: edges of a space that are looked at.
-_NUM_EDGES = 16
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
 
 
@@ -158,28 +153,16 @@ def untrained_line(metric: str, pool: Mapping[str, Any], *, best: float | None =
     return f"{metric} {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {place}"
 
 
-def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | None) -> str:
-    """Return how much text a sweep reads and, on cores of this machine, roughly how long training takes.
-
-    Where the passes over the text were chosen to fill the time allowed, that is how long it takes, and is not repeated.
+def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:
+    """Return how much text a sweep reads.
 
     Args:
         space: What is searched.
         facts: What is known of the text, as `sweep.json` has it.
-        address: The Ray cluster; None for this machine.
     """
     corpus, base = facts["corpus"], space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
-    size = f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
-    is_fitted = space.limits.time is not None and "training.epochs" in space.fitted
-    if is_fitted or address is not None or default_device().type != "cpu":
-        return size
-    edges = list(itertools.islice(space.edges(), _NUM_EDGES)) or [{}]
-    guesses = [space.cost.trial_s or guess_trial_s(space.config(params), corpus) for params in edges]
-    at_once = _num_at_once(space)
-    seconds = part_trained(space, at_once=at_once) * space.limits.trials * sum(guesses) / len(guesses) / at_once
-    low, high = format_duration(seconds / 2), format_duration(2 * seconds)
-    return f"{size}; training takes roughly {low} to {high} in all, once it runs"
+    return f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
 
 
 def _num_at_once(space: SearchSpace) -> int:

@@ -326,7 +326,6 @@ def _print_plan(plan: SweepPlan) -> None:
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
-        f"the same seed would not give the same trials: {values['not_replayable']}" if values["not_replayable"] else "",
     ):
         if line:
             results.print(line, soft_wrap=True)

@@ -34,7 +34,6 @@ from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE
 from raysent.sweeps import RecordedSweep, read_ledger, read_sweep, spent_usd, trial_folder
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
-from raysent.sweeps.journal_replay import not_replayable
 from raysent.sweeps.ranking import median_values
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trackers.optuna_storage import study_of
@@ -108,7 +107,6 @@ class SweepPlan:
             "budget_usd": self.space.cost.budget_usd,
             "refused": self.space.cost.too_small or None,
             "estimate": self.estimate.values(),
-            "not_replayable": not_replayable(self.space) or None,
             "fitted": fitted_values(self.space),
         }
 

@@ -222,7 +222,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
                 [
                     *ranking_lines(checked),
                     *fitted_lines(checked),
-                    size_line(checked, facts, address=address),
+                    size_line(checked, facts),
                     untrained_line(checked.metric, facts["pool"]),
                     "starting Ray and the processes of the first trials",
                 ]

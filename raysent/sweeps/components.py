@@ -4,7 +4,6 @@ A name stands for a class with these parts:
 
     Config            the model of its settings, those that a search space gives beside `type`
     __init__          takes the space, its settings, and `seed`; a tracker `folder`, the run folder, where it may write
-    replay_problem    optional: why its decisions cannot be derived again from a journal; empty where they can
     TARGET            of a tracker, optional: the setting that `raysent track --to NAME:TARGET` gives
 
 `build` makes one for a space. Constructing a component checks it: it raises `ConfigError` where its settings do not
@@ -74,8 +73,3 @@ def check_components(space: SearchSpace) -> None:
     build(SCHEDULERS, space, space.limits.scheduler, at="limits.scheduler", seed=0)
     for place, choice in enumerate(space.trackers):
         build(TRACKERS, space, choice, at=f"trackers.{place}", folder=Path())
-
-
-def replay_problem(component: object) -> str:
-    """Return why a component's decisions cannot be derived again from a journal; empty where they can."""
-    return str(getattr(component, "replay_problem", ""))

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysent.cost import Budget, Funds
-from raysent.errors import ConfigError
-from raysent.sweeps.components import replay_problem
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Event, finite
 from raysent.sweeps.samplers import Sampler, make_sampler
-from raysent.sweeps.schedulers import make_scheduler
 from raysent.sweeps.space import SearchSpace
 
 # Events that are no decision.
@@ -51,14 +48,8 @@ def replay(
         seed: The sweep's seed.
         events: Its journal.
         sampler: Makes what proposes trials, once for each session; None for the space's own.
-
-    Raises:
-        ConfigError: If the sampler or the scheduler cannot be replayed.
     """
     make = sampler or (lambda: make_sampler(space, seed=seed))
-    problem = not_replayable(space, sampler=make())
-    if problem:
-        raise ConfigError(f"{problem}, so its decisions cannot be derived again")
     derived: list[Event] = []
 
     def write(event: str, **values: Any) -> None:
@@ -86,16 +77,6 @@ def replay(
                 return Replayed(len(events), num_derived, sessions, f"event {at + 1}: {recorded}; derived: {one}")
             num_derived, at = num_derived + 1, at + 1
     return Replayed(len(events), num_derived, sessions)
-
-
-def not_replayable(space: SearchSpace, *, sampler: Sampler | None = None) -> str:
-    """Return why a sweep of a space could not be replayed, with the setting; empty where it could."""
-    chosen = {
-        f"limits.sampler: {space.limits.sampler.type}": sampler or make_sampler(space, seed=0),
-        f"limits.scheduler: {space.limits.scheduler.type}": make_scheduler(space, seed=0),
-    }
-    problems = (f"{name}: {problem}" for name, one in chosen.items() if (problem := replay_problem(one)))
-    return next(problems, "")
 
 
 def _suggest(controller: SweepController, events: Sequence[Event], at: int) -> None:

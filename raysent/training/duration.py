@@ -20,7 +20,7 @@ from raysent.models.encoders import count_parameters
 from raysent.storage import cache_folder, content_key, read_json, write_json
 from raysent.training.data import TrainingData
 from raysent.training.loop import seconds_of_steps
-from raysent.training.plan import count_steps, open_stream
+from raysent.training.plan import open_stream
 from raysent.training.run import RunConfig
 from raysent.training.workers import Workers
 
@@ -32,8 +32,8 @@ _STEP_S = 0.01
 _SPEEDS_FOLDER, _COUNTS_S = "speeds", 3600.0
 
 
-def guess_trial_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
-    """Return roughly how many seconds one core of a common processor trains a run, within a factor of about two.
+def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
+    """Return roughly how many seconds one core of a common processor takes for a pass over the text.
 
     A step has six operations for each parameter of the encoders that is not a word vector and each token read: two
     forward, four backward. Parameters of the objective, validation and the start of processes are not counted.
@@ -42,13 +42,7 @@ def guess_trial_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
         config: The run.
         facts: Sizes of its text, as `TrainingData.facts` returns them.
     """
-    num_steps = count_steps(config.training, steps_per_epoch=_steps_per_epoch(config, facts))
-    return num_steps * _guess_step_s(config, facts)
-
-
-def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
-    """Return roughly how many seconds one pass over the text takes, as `guess_trial_s`."""
-    return _steps_per_epoch(config, facts) * _guess_step_s(config, facts)
+    return max(1, int(facts.get("num_train", 0)) // config.training.batch_size) * _guess_step_s(config, facts)
 
 
 def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads: int) -> tuple[float, float]:
@@ -82,10 +76,6 @@ def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, measured)
     return measured
-
-
-def _steps_per_epoch(config: RunConfig, facts: Mapping[str, Any]) -> int:
-    return max(1, int(facts.get("num_train", 0)) // config.training.batch_size)
 
 
 def _guess_step_s(config: RunConfig, facts: Mapping[str, Any]) -> float:

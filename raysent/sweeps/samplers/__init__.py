@@ -28,7 +28,7 @@ class Sampler(Protocol):
     3. `complete`, once, when the configuration's trials (one for each seed) have all ended.
 
     Configurations overlap: many are asked for before the first one is complete. Everything random comes from the seed,
-    so that the same calls give the same proposals; a sampler that cannot promise this sets `replay_problem`.
+    so that the same calls give the same proposals, and a journal replays.
     """
 
     def ask(self, number: int) -> tuple[Params, int] | None:

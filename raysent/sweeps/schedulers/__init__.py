@@ -27,8 +27,8 @@ class Scheduler(Protocol):
     """Decides at each report whether the trial continues.
 
     Calls: `on_report` for the reports of all trials in the order in which they arrive, and `complete` once for each
-    trial that has ended. A resumed sweep repeats the calls of the journal and keeps the recorded decisions. A scheduler
-    whose decisions do not follow from these calls and the seed sets `replay_problem`.
+    trial that has ended. A resumed sweep repeats the calls of the journal and keeps the recorded decisions. Its
+    decisions follow from these calls and the seed, so that a journal replays.
     """
 
     def on_report(self, trial: Trial, *, score: float) -> Decision:
