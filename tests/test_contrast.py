@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from reference import contrast as reference
+from small_bert import write_bert
 from tiny_run import check_resumed, tiny_run
 from toy_batches import sentences
 
@@ -15,8 +16,10 @@ from raysent.data.batches import Batch, LabelBatch, LabelStream, PairStream
 from raysent.data.pairs import Pairs, PairsConfig, number_texts, read_pairs
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import SentenceModel
 from raysent.models.objectives.contrast import Config, Objective
+from raysent.pipeline.arguments import space_of, with_labels_of
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.memory import estimate_bytes
@@ -339,6 +342,13 @@ def test_saved_model_has_one_encoder_and_trains_on(tmp_path):
     assert not [name for name in model.tensors() if name.startswith(("g.", "objectives."))]
 
 
+def test_components_say_what_objectives_read():
+    """Contrast in all its kinds; others what their batches are made of."""
+    table = raysent.components("objectives").set_index("name").summary
+    assert table["contrast"].endswith("; reads running text, pairs, or labels of a task.")
+    assert table["entailment"].endswith("; reads pairs.")
+
+
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
@@ -472,3 +482,41 @@ def test_labels_that_would_choose_are_refused(tmp_path):
         labels_run(tmp_path, labels=None)
     with pytest.raises(DataError, match=r"training\.batch_size: must be at least 6"):
         fit(labels_run(tmp_path, training__batch_size=5), tmp_path / "run")
+
+
+def test_sweep_space_takes_the_task_that_is_named(tmp_path):
+    """Its labels are learned and it ranks trials; a second task, or none, is not guessed."""
+    space, task = space_of("labels"), resolve_tasks([write_task(tmp_path)])
+    named = with_labels_of(space, task, None, are_given=True)
+    config = named.config(named.first_params())
+    assert config.labels.task == config.validation.downstream.tasks[0] == task[0].spec
+    assert with_labels_of(space, task, None, are_given=False) is space
+    assert with_labels_of(named, resolve_tasks(["docs-library"]), None, are_given=True) is named
+    with pytest.raises(
+        ConfigError, match=r"labels\.task: must name the task whose labels are learned; given rows, docs"
+    ):
+        with_labels_of(space, [*task, *resolve_tasks(["docs-library"])], None, are_given=True)
+    with pytest.raises(ConfigError, match=r"labels\.task: must name the task whose training rows are learned"):
+        open_training_data(space.config(space.first_params()))
+
+
+def test_encoder_without_a_type_changes_that_of_the_start(tmp_path):
+    """Dropout for second readings; the rest is the model's."""
+    fit(tiny_run(tmp_path, training__max_steps=1), tmp_path / "run")
+    changes = {"initial": str(tmp_path / "run"), "encoder": {"dropout": 0.1}}
+    config = tiny_run(tmp_path, **changes, objective={"type": "contrast", "positives": "self"})
+    assert (config.encoder.type, config.encoder.hidden_size, config.encoder.dropout) == ("gru", 8, 0.1)
+    assert fit(config, tmp_path / "further").status == "finished"
+
+
+def test_cached_pretrained_encoder_has_the_same_gradient(tmp_path):
+    """Dropout inside its layers is drawn again as it was."""
+    pytest.importorskip("transformers")
+    encoder = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert")), "dropout": 0.1}
+    found = []
+    for cached in (False, True):
+        objective = {"type": "contrast", "positives": "self", "cached": cached, "micro_batch": 24}
+        config = tiny_run(tmp_path, encoder=encoder, objective=objective, corpus__max_length=12)
+        found.append(gradients_of(config)[0])
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-4)

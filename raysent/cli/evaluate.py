@@ -448,11 +448,14 @@ def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
     Where it is short, only the best member and the ensemble have a row.
     """
     from raysent.ensembles import ENSEMBLE
+    from raysent.evaluation import LEARNED_NOTE
 
     others = [name for name in result.mean.scores if name not in (ENSEMBLE, *result.members)]
     names = [result.best_member, ENSEMBLE] if is_short else [*result.members, *others, ENSEMBLE]
     rows = [(_title(name, result), *_test_scores(name, result)) for name in names]
     print_table([f"test, protocol {result.protocol}", *result.tasks, "mean"], rows)
+    if any(task.learned for task in result.tasks.values()):
+        messages.print(LEARNED_NOTE, style="dim", soft_wrap=True)
     gain = result.mean.difference
     results.print(
         f"ensemble against the best member on validation ({result.best_member}): {gain.value:+.2f} points of mean "
@@ -472,8 +475,11 @@ def _title(name: str, result: EnsembleResult) -> str:
 
 
 def _test_scores(name: str, result: EnsembleResult) -> list[str]:
-    on_tasks = [task.scores[name].test for task in result.tasks.values()]
-    return [f"{score:.2f}" for score in (*on_tasks, result.mean.scores[name].test)]
+    from raysent.evaluation import LEARNED
+
+    tasks = result.tasks.values()
+    on_tasks = [f"{task.scores[name].test:.2f}{LEARNED * task.is_learned(name)}" for task in tasks]
+    return [*on_tasks, f"{result.mean.scores[name].test:.2f}"]
 
 
 def _print_methods(result: EnsembleResult) -> None:

@@ -53,6 +53,7 @@ class TaskEnsemble:
         metric: What the scores are.
         label_names: The classes' names [classes].
         calibration: What makes probabilities true, and thresholds; None for ratings, and in files of earlier versions.
+        learned: Members that were trained on labels of the task's training rows.
     """
 
     weights: Mapping[str, float]
@@ -66,6 +67,11 @@ class TaskEnsemble:
     metric: Metric | Literal["pearson"]
     label_names: tuple[str, ...]
     calibration: Calibration | None = None
+    learned: tuple[str, ...] = ()
+
+    def is_learned(self, name: str) -> bool:
+        """Return whether a score is of a model that was trained on the task's labels, or of a combination with one."""
+        return name in self.learned or (bool(self.learned) and name in (ENSEMBLE, *BASELINES))
 
 
 def task_ensemble(
@@ -107,6 +113,7 @@ def task_ensemble(
             **{name: score_model(record) for name, record in zip(names, records, strict=True)},
             **(others or {}),
         },
+        learned=tuple(name for name, record in zip(names, records, strict=True) if record.score.learned),
         combination=final.fitted.combination.plain(),
         keys={name: record.key for name, record in zip(names, records, strict=True)},
         row_hash=records[0].row_hash,

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from raysent.config import Document, Override, dotted_values
+from raysent.config import Document, Override, dotted_values, get_dotted
 from raysent.data.corpus import CorpusConfig, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.task import VALIDATED, Task
@@ -136,6 +136,36 @@ def tasks_of(
     if progress:
         print_remarks(chosen)
     return chosen
+
+
+def with_labels_of(
+    space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, are_given: bool
+) -> SearchSpace:
+    """Return a space that learns the labels of the only task that is given, where it learns labels and names none.
+
+    Trials are ranked by the task too, unless the space names others.
+
+    Args:
+        space: The space.
+        tasks: The tasks that the best trials are evaluated on.
+        data: Folder of task files.
+        are_given: Whether the caller named them.
+
+    Raises:
+        ConfigError: If several tasks are given.
+    """
+    labels = get_dotted(space.document.values, "base.labels")
+    if not are_given or not isinstance(labels, dict) or labels.get("task") is not None:
+        return space
+    if len(tasks) != 1:
+        names = ", ".join(task.name for task in tasks)
+        raise ConfigError(f"labels.task: must name the task whose labels are learned; given {names}")
+    folder = str(Path(data).resolve()) if data is not None and tasks[0].files else None
+    values: dict[str, Any] = {"base.labels.task": spec_of(tasks[0]), "base.labels.data": folder}
+    if get_dotted(space.document.values, "base.validation.downstream", {}).get("tasks") is None:
+        ranking = ranking_tasks(space, tasks, data, are_given=True)
+        values["base.validation.downstream"] = ranking and ranking.model_dump(exclude_none=True)
+    return with_overrides(space, [Override(name, value, "tasks") for name, value in values.items()])
 
 
 def ranking_tasks(

@@ -225,12 +225,12 @@ def _with_checked_tasks(
     if tasks is not None:
         tasks = checked(tasks)
     values = copy.deepcopy(space.document.values)
-    for place in ("evaluation.tasks", "base.validation.downstream.tasks"):
+    for place in ("evaluation.tasks", "base.validation.downstream.tasks", "base.labels.task"):
         names = get_dotted(values, place)
         if not names:
             continue
         try:
-            set_dotted(values, place, checked(names))
+            set_dotted(values, place, checked([names])[0] if isinstance(names, str) else checked(names))
         except RaysentError as error:
             raise space.document.error(tuple(place.split(".")), str(error).removeprefix("tasks ")) from None
     document = replace(space.document, values=values)

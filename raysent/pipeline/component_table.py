@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from raysent.errors import ConfigError, did_you_mean
-from raysent.registry import Registry
+from raysent.registry import Component, Registry
 
 # Kind, as `raysent.components` names it -> where its registry is.
 _REGISTRIES = {
@@ -34,6 +34,11 @@ def registries() -> dict[str, Registry[Any]]:
     }
 
 
+def _summary(kind: str, component: Component[Any]) -> str:
+    reads = f"; reads {component.value.Config().reads}." if kind == "objectives" else ""
+    return f"{component.summary.removesuffix('.')}{reads}" if reads else component.summary
+
+
 def components(kind: str | None = None) -> pd.DataFrame:
     """Return the encoders, objectives, tasks and other components that are installed.
 
@@ -56,7 +61,7 @@ def components(kind: str | None = None) -> pd.DataFrame:
     for name, registry in registries().items():
         if kind in (None, name):
             rows += [
-                {"kind": name, "name": one.name, "package": one.package, "summary": one.summary}
+                {"kind": name, "name": one.name, "package": one.package, "summary": _summary(name, one)}
                 for one in registry.components()
             ]
             broken |= dict(registry.broken)

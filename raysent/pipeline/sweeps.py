@@ -44,6 +44,7 @@ from raysent.pipeline.arguments import (
     spec_of,
     tasks_of,
     view_of,
+    with_labels_of,
 )
 from raysent.pipeline.default_space import default_space, take_along
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
@@ -118,6 +119,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
+    checked = with_labels_of(checked, chosen, data, are_given=tasks is not None)
     there = machines_at(address)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
@@ -191,6 +193,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)
+    checked = with_labels_of(checked, chosen, data, are_given=tasks is not None)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [spec_of(task) for task in chosen]
     if labels is None and checked.evaluation.baselines:

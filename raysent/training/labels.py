@@ -23,19 +23,20 @@ class LabelsConfig(StrictModel):
     """A task whose training rows are learned.
 
     Attributes:
-        task: The task: its name, or its file; with rows for training, validation and test.
+        task: The task: its name, or its file; with rows for training, validation and test. None takes the one task that
+            a sweep is given.
         data: Folder of task files in SentEval's layout.
         max_length: Tokens read of a longer text.
     """
 
-    task: str
+    task: str | None = None
     data: str | None = None
     max_length: int = pydantic.Field(default=50, ge=1)
 
     @property
     def path(self) -> str:
         """What the rows are read from."""
-        return self.task
+        return self.task or ""
 
 
 class LabelledRows:
@@ -58,6 +59,8 @@ class LabelledRows:
             ConfigError: If the task has no given validation and test rows, reads pairs, or predicts scores.
             DataError: If its files are missing or wrong.
         """
+        if config.task is None:
+            raise ConfigError("labels.task: must name the task whose training rows are learned; given none")
         data = load_task(config.task, None if config.data is None else Path(config.data))
         if data.is_scored or data.kind != "sentence":
             raise ConfigError(f"labels.task: {data.task}: must have one text and a class a row; given pairs or scores")

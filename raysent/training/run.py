@@ -109,7 +109,7 @@ class RunConfig(StrictModel):
         pairs: Pairs of sentences, for objectives that read pairs.
         labels: A task, for objectives that read the labels of its training rows.
         vocabulary: Settings of the words that have an id.
-        encoder: The first tower.
+        encoder: The first tower; without a `type`, settings that differ from those of `initial`.
         second_encoder: The second tower, for objectives that train two; None for the settings of the first.
         initial: Folder of a trained model whose words and encoders the run starts with; `encoder`, `second_encoder` and
             `postprocessing` default to those of that model.
@@ -139,12 +139,16 @@ class RunConfig(StrictModel):
     @classmethod
     def _take_from_initial(cls, values: Any) -> Any:
         """Set what is not given to the settings of the model that the run starts with."""
-        if not isinstance(values, dict) or not isinstance(values.get("initial"), str) or values.get("encoder"):
+        if not isinstance(values, dict) or not isinstance(values.get("initial"), str):
+            return values
+        changed = values.get("encoder") or {}
+        if not isinstance(changed, dict) or "type" in changed:
             return values
         model = read_record(open_folder(values["initial"])).config
         own = {"encoder": model.encoder, "second_encoder": model.second_encoder, "postprocessing": model.postprocessing}
         taken = {name: part.model_dump() for name, part in own.items() if part is not None}
-        given = {name: value for name, value in values.items() if value is not None}
+        taken["encoder"] |= changed
+        given = {name: value for name, value in values.items() if value is not None and name != "encoder"}
         objective = given.get("objective")
         if isinstance(objective, dict) and objective.get("type") in OBJECTIVES:
             known = OBJECTIVES[objective["type"]].Config.values_from_initial(num_towers=len(model.towers))

@@ -49,6 +49,7 @@ class ContextBatches:
     context_size: int = 1
     candidates: Candidates = "contiguous"
     num_encoded: int = 1
+    reads: ClassVar[str] = "running text"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class TripletBatches:
 
     max_length: int | None = None
     num_encoded: ClassVar[int] = 3
+    reads: ClassVar[str] = "running text"
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class PairBatches:
     needs_scores: bool = False
     reads_further: bool = False
     num_encoded: ClassVar[int] = 2
+    reads: ClassVar[str] = "pairs"
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class LabelBatches:
     """Training rows of a task with their classes, balanced over classes; a batch is a `LabelBatch`."""
 
     num_encoded: ClassVar[int] = 1
+    reads: ClassVar[str] = "labels of a task"
 
 
 @dataclass(frozen=True)
@@ -104,10 +108,11 @@ class TargetBatches:
     data: str | None = None
     max_loss: float = 1.0
     num_encoded: ClassVar[int] = 1
+    reads: ClassVar[str] = "running text, and a teacher"
 
 
 Batches: TypeAlias = ContextBatches | TripletBatches | PairBatches | LabelBatches | TargetBatches
-"""What an objective reads; `num_encoded` is the number of sentences of one example."""
+"""What an objective reads, in words `reads`; `num_encoded` is the number of sentences of one example."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,11 @@ class ObjectiveConfig(StrictModel):
     def batches(self) -> Batches:
         """The batches that the loss reads; by default contiguous sentences of running text."""
         return ContextBatches()
+
+    @property
+    def reads(self) -> str:
+        """What it is trained on, in words."""
+        return self.batches.reads
 
     @property
     def metrics(self) -> tuple[str, ...]:

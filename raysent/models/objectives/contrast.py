@@ -89,6 +89,11 @@ class Config(ContextConfig):
                 return LabelBatches()
 
     @property
+    def reads(self) -> str:
+        """What it is trained on, in words, for each of `positives`."""
+        return "running text, pairs, or labels of a task"
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """For pairs, how often the most similar sentence of a held-out block is a partner."""
         return ("accuracy",) if self.positives == "pairs" else ()
