@@ -17,7 +17,7 @@ from raysent.ensembles.result import MeanOverTasks, write_result
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.analyses import write_analysis
-from raysent.report.analyses.predictions import Disagreement, Disagreements, Example, Examples
+from raysent.report.analyses.predictions import Example, Examples
 from raysent.storage import write_json
 from raysent.storage.layout import EVALUATION_FOLDER, JOURNAL_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
@@ -171,24 +171,10 @@ def _scores(test: float, half: float) -> dict[str, Any]:
 def write_analyses(folder: Path, *, text: str = "He slept well.") -> None:
     """Write one analysis of each kind, all with a text."""
     rows = (Example(sentences=(text, text), gold="3.00", answer="2.50", error=0.5),)
-    differing = (Disagreement(sentences=(text, text), gold=text, first=text, second=text, gap=1.5),)
-    for found in (
-        Examples(
-            task="SICK-R", protocol="fast", model=text, unit="points", num_rows=9, seed=0, sample=rows, worst=rows
-        ),
-        Disagreements(
-            task="MR",
-            protocol="fast",
-            models=(text, "other"),
-            unit="nats",
-            num_rows=9,
-            num_first=5,
-            num_second=1,
-            p_value=0.2,
-            rows=differing,
-        ),
-    ):
-        write_analysis(folder, found)
+    found = Examples(
+        task="SICK-R", protocol="fast", model=text, unit="points", num_rows=9, seed=0, sample=rows, worst=rows
+    )
+    write_analysis(folder, found)
 
 
 def write_labels(folder: Path, members: Sequence[str]) -> None:

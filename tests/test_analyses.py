@@ -13,7 +13,7 @@ from raysent.errors import ArtifactError
 from raysent.evaluation.tasks import senteval
 from raysent.report import write as write_report
 from raysent.report.analyses import read_analyses, write_analysis
-from raysent.report.analyses.predictions import Predictions, disagreements, examples, rescale
+from raysent.report.analyses.predictions import Predictions, examples, rescale
 
 
 def rated(model: str, predicted: list[float], gold: list[float]) -> Predictions:
@@ -30,26 +30,14 @@ def classified(model: str, predicted: list[int], gold: list[int], log_probabilit
     )
 
 
-def test_disagreements_of_ratings_are_the_largest_differences_of_errors():
-    """The first model's rows are first; a row of equal errors belongs to neither."""
-    first, second = rated("a", [1.0, 4.0, 2.0, 3.0], [1, 1, 1, 1]), rated("b", [3.0, 1.5, 2.0, 1.0], [1, 1, 1, 1])
-    found = disagreements(first, second, num_rows=1)
-    assert [(row.sentences[0], row.gap) for row in found.rows] == [("row 0", 2.0), ("row 1", -2.5)]
-    assert (found.num_first, found.num_second, found.num_rows, found.unit) == (1, 2, 4, "points")
-    assert found.p_value == 1.0  # one of three, either way
-
-
-def test_disagreements_of_classes_are_rows_that_one_model_gets_right():
-    """Rows that both get right or wrong do not count, whatever their probabilities."""
-    first = classified("a", [1, 1, 0, 1], [1, 1, 1, 1], [-0.1, -0.2, -3.0, -0.01])
-    second = classified("b", [0, 1, 1, 0], [1, 1, 1, 1], [-2.0, -9.0, -0.5, -4.0])
-    found = disagreements(first, second, num_rows=5)
-    assert [(row.sentences, row.first, row.second) for row in found.rows] == [
-        (("row 3",), "yes", "no"),
-        (("row 0",), "yes", "no"),
-        (("row 2",), "no", "yes"),
+def test_error_of_a_class_is_minus_log_p_of_the_right_one():
+    """In nats, whether it was predicted or not; the worst rows come first."""
+    found = examples(classified("a", [1, 1, 0, 1], [1, 1, 1, 1], [-0.1, -0.2, -3.0, -0.01]), num_rows=2, seed=0)
+    assert [(row.sentences, row.answer, row.error) for row in found.worst] == [
+        (("row 2",), "no", 3.0),
+        (("row 1",), "yes", 0.2),
     ]
-    assert found.rows[0].gap == pytest.approx(3.99)
+    assert found.unit == "nats"
 
 
 def test_examples_are_a_seeded_sample_and_the_worst():
@@ -72,14 +60,14 @@ def test_rescale_fits_a_line_and_clips():
 
 def test_read_analyses_returns_what_was_written(tmp_path):
     """An analysis survives its file; a file of another version is an error that says what to do."""
-    found = disagreements(rated("a/1", [1.0], [2.0]), rated("b", [3.0], [2.5]), num_rows=1)
+    found = examples(rated("a/1", [1.0], [2.0]), num_rows=1, seed=0)
     path = write_analysis(tmp_path, found)
-    assert path.name == "disagreements-pairs-a-1-b.json"
+    assert path.name == "examples-pairs-a-1.json"
     assert read_analyses(tmp_path) == (found,)
     values = json.loads(path.read_text())
-    del values["models"]
+    del values["model"]
     path.write_text(json.dumps(values))
-    with pytest.raises(ArtifactError, match="models is not as this version writes it; analyse again"):
+    with pytest.raises(ArtifactError, match="model is not as this version writes it; analyse again"):
         read_analyses(tmp_path)
     path.write_text("[]")
     with pytest.raises(ArtifactError, match="not an analysis; remove it"):
@@ -106,10 +94,8 @@ def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, cap
     monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 40))
     task = ("--tasks", "MR", "--set", "data=data", "--set", "into=home")
     assert raysent("analyse", "examples", "hash:8", "--set", "rows=3", *task).code == 0
-    assert raysent("analyse", "errors", "hash:8", "hash:16", "--set", "rows=3", *task).code == 0
-    refused = raysent("analyse", "errors", "hash:8", "hash:16", "--set", "row=3", *task)
+    refused = raysent("analyse", "examples", "hash:8", "--set", "row=3", *task)
     assert (refused.code, refused.err) == (2, "error: row: unknown name; did you mean 'rows'?\n")
-    assert "unknown analysis" in raysent("analyse", "error", "hash:8").err
+    assert "unknown analysis" in raysent("analyse", "exmples", "hash:8").err
     page = write_report(tmp_path / "home").read_text(encoding="utf-8")
-    for heading in ("Example predictions", "Where two models differ"):
-        assert f"<h2>{heading}</h2>" in page
+    assert "<h2>Example predictions</h2>" in page

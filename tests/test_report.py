@@ -255,9 +255,8 @@ def test_ensemble_plots_have_intervals(rich_page: str) -> None:
 
 
 def test_analyses_have_their_sections(rich_page: str) -> None:
-    """Examples and disagreements."""
-    text = prose(rich_page)
-    assert "the difference is not significant (sign test, p = 0.2)" in text
+    """Each kind has one."""
+    assert "SICK-R, He slept well.: the largest errors of 9 rows" in prose(rich_page)
 
 
 def test_reproduction_gives_command_seed_and_data(rich_page: str) -> None:

@@ -272,7 +272,7 @@ def doctor(
 
 
 def analyse(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="errors or examples, as above.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="examples, as below; or an analysis of another package.")],
     models: ModelsArgument,
     tasks: TasksOption = None,
     overrides: SetOption = None,
@@ -280,10 +280,8 @@ def analyse(
 ) -> None:
     """Look closer than scores; results are stored in the run's folder and shown in its report.
 
-    errors shows the rows on which two models differ most: rows=10, protocol=fast.
-    examples shows predictions beside the right ones: rows=10, protocol=fast, seed=0.
-
-    Both take data=DIR, task files, and into=DIR, the folder for the results.
+    examples shows predictions beside the right ones: a sample, and the largest errors. --set takes rows=10,
+    protocol=fast, seed=0, data=DIR, task files, and into=DIR, the folder for the results.
     """
     done = raysent.analyse(
         name, models, tasks=split_names(tasks), progress=not as_json, **arguments_of(raysent.analyse, overrides)

@@ -42,14 +42,13 @@ def analyse(
     """Look closer than scores; results are stored in the run's folder and shown in its report.
 
     Args:
-        name: ``errors``, the rows on which two models differ most; ``examples``, predictions beside the right ones; or
-            one of another package.
+        name: ``examples``, predictions beside the right ones; or one of another package.
         models: As for `evaluate`.
         tasks: As for `evaluate`; by default all with a probe.
         data: Folder of task files.
         into: Folder for the results; by default the first model's.
         progress: Whether to show progress on standard error.
-        settings: Of ``errors``: rows, protocol. Of ``examples``: rows, protocol, seed. See `report/analyses`.
+        settings: Of ``examples``: rows, protocol, seed. See `report/analyses`.
 
     Raises:
         RaysentError: If the analysis, a model, a task or a setting is wrong.

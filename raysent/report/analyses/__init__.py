@@ -5,7 +5,7 @@
 A file has a table `REQUESTS`: the name that `raysent analyse` takes -> a subclass of `Request`, whose fields are its
 settings. What it computes is a subclass of `Analysis`: plain values, and how they are shown.
 
-predictions.py  examples of predictions, and rows on which two models differ
+predictions.py  examples of predictions
 """
 
 from __future__ import annotations

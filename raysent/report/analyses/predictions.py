@@ -1,13 +1,10 @@
-"""Models' predictions on a task's rows beside the right ones: rows on which two models differ, and examples.
+"""Models' predictions on a task's rows beside the right ones.
 
 A probe predicts the rows that neither trained it nor chose its penalty; for rated pairs the prediction is the expected
 rating. A task of similarities has no probe: the predictions are the model's similarities on the scale of the human
 ratings, by least squares. The score of such a task is a correlation, which that line does not change.
 
-Source: Jiao, Wang and Feng, 2018, section 5.3 and table 6 (pairs with the scores of two models and of people); Kiros
-et al., 2015, table 4 (predicted relatedness of SICK's test pairs).
-Differs: Jiao et al. stretch cosines to [0, 5], so a model with high cosines alone errs on every pair with a low score,
-whatever their order.
+Source: Kiros et al., 2015, table 4 (predicted relatedness of SICK's test pairs).
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from typing import ClassVar
 import numpy as np
 
 from raysent.config import StrictModel
-from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.probes.features import encode_columns
@@ -31,9 +27,7 @@ from raysent.evaluation.task import OF_ROWS, PROBED, RetrievalData, SimilarityDa
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.report.analyses import Analysis, Request
-from raysent.report.blocks import Block, Cell, Column, Kind, Note, Section, Table, fixed, number
-
-_SIGNIFICANT = 0.05
+from raysent.report.blocks import Block, Cell, Column, Kind, Section, Table, fixed, number
 
 
 @dataclass(frozen=True)
@@ -143,172 +137,6 @@ def rescale(similarities: np.ndarray, ratings: np.ndarray) -> np.ndarray:
     return rescaled
 
 
-class Disagreement(StrictModel):
-    """A row on which two models differ.
-
-    Attributes:
-        sentences: One, or two for pairs.
-        gold: The right value.
-        first: The first model's prediction.
-        second: The second model's.
-        gap: The second model's error minus the first model's, in rating points or nats.
-    """
-
-    sentences: tuple[str, ...]
-    gold: str
-    first: str
-    second: str
-    gap: float
-
-
-class Disagreements(Analysis):
-    """The rows on which two models differ most.
-
-    Attributes:
-        task: The task's name.
-        protocol: The evaluation protocol; `similarity` if nothing was trained.
-        models: The two models.
-        unit: Of the gaps, `points` or `nats`.
-        num_rows: Rows that both models predicted.
-        num_first: Rows on which the first model is better: it alone is right, or it is nearer to the rating.
-        num_second: Rows on which the second one is better.
-        p_value: Of the hypothesis that both are better equally often (exact sign test; McNemar's test for classes).
-        rows: The rows of the largest gaps, first those on which the first model is better.
-    """
-
-    SECTION: ClassVar = Section(
-        "errors",
-        "Where two models differ",
-        "Rows on which one model is much better than the other. Of classes, one prediction is right and the other "
-        "wrong, sorted by the difference of log p of the right class; of ratings, sorted by the difference of the "
-        "errors. The better prediction is highlighted.",
-    )
-    task: str
-    protocol: str
-    models: tuple[str, str]
-    unit: str
-    num_rows: int
-    num_first: int
-    num_second: int
-    p_value: float
-    rows: tuple[Disagreement, ...]
-
-    @property
-    def name(self) -> str:
-        """The task and the two models."""
-        return f"{self.task} {self.models[0]} {self.models[1]}"
-
-    def blocks(self) -> list[Block]:
-        """Return which model is better how often, and the rows."""
-        first, second = self.models
-        verdict = "significant" if self.p_value < _SIGNIFICANT else "not significant"
-        note = Note(
-            f"{self.task}: of {self.num_rows:,} rows, {first} is better on {self.num_first:,} and {second} on "
-            f"{self.num_second:,}; the difference is {verdict} (sign test, p = {self.p_value:.2g})."
-        )
-        kind = _value_kind(self.unit)
-        columns = [
-            *_sentence_columns(self.rows),
-            Column("right", kind),
-            *(Column(model, kind) for model in self.models),
-            Column("difference", "number", f"how much smaller the error of {first} is, in {self.unit}"),
-        ]
-        rows = [
-            [
-                *map(Cell, row.sentences),
-                _value(row.gold, self.unit),
-                _value(row.first, self.unit, mark="best" if row.gap > 0 else ""),
-                _value(row.second, self.unit, mark="best" if row.gap < 0 else ""),
-                Cell(fixed(row.gap, sign=True), row.gap),
-            ]
-            for row in self.rows
-        ]
-        return [note, Table(columns, rows, f"{self.task}, protocol {self.protocol}")]
-
-
-class PredictionsRequest(Request):
-    """Predictions of tasks.
-
-    Attributes:
-        rows: Rows to show of each kind.
-        protocol: The evaluation protocol of tasks with a probe.
-    """
-
-    rows: int = 10
-    protocol: str = "fast"
-
-    def predictions(
-        self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
-    ) -> list[list[Predictions]]:
-        """Return of each task the predictions of models, in the order given."""
-        evaluator = replace(evaluator, protocol=protocol_name(self.protocol))
-        chosen = resolve_tasks(tasks, evaluator.data_dir, scorings=OF_ROWS, default=PROBED)
-        return [predict(models, task, evaluator) for task in chosen]
-
-
-class DisagreementsRequest(PredictionsRequest):
-    """The rows on which two models differ most, so many for each of them."""
-
-    RESULT: ClassVar = Disagreements
-
-    def compute(
-        self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
-    ) -> list[Disagreements]:
-        """Return where the two models differ on each task."""
-        num_models = len(expand(models))
-        if num_models != 2:
-            raise ConfigError(f"errors are compared between two models; given {num_models}; name two")
-        return [disagreements(*found, num_rows=self.rows) for found in self.predictions(models, tasks, evaluator)]
-
-
-def disagreements(first: Predictions, second: Predictions, *, num_rows: int) -> Disagreements:
-    """Return where two models' predictions of the same rows differ most."""
-    from scipy.stats import binomtest  # noqa: PLC0415 - it takes seconds to import, and most commands do without
-
-    gaps = second.errors - first.errors
-    is_first, is_second = _better(first, second)
-    num_first, num_second = int(is_first.sum()), int(is_second.sum())
-    num_different = num_first + num_second
-    chosen = [
-        *_largest(np.where(is_first, gaps, -np.inf), min(num_rows, num_first)),
-        *_largest(np.where(is_second, -gaps, -np.inf), min(num_rows, num_second)),
-    ]
-    return Disagreements(
-        task=first.task,
-        protocol=first.protocol,
-        models=(first.model, second.model),
-        unit=first.unit,
-        num_rows=len(gaps),
-        num_first=num_first,
-        num_second=num_second,
-        p_value=float(binomtest(num_first, num_different).pvalue) if num_different else 1.0,
-        rows=tuple(_disagreement(first, second, int(row), float(gaps[row])) for row in chosen),
-    )
-
-
-def _better(first: Predictions, second: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the first model is better, and where the second one is, bool [rows] each."""
-    if first.label_names:
-        first_is_right, second_is_right = first.predicted == first.gold, second.predicted == second.gold
-        return first_is_right & ~second_is_right, second_is_right & ~first_is_right
-    return first.errors < second.errors, second.errors < first.errors
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the largest values [rows], in falling order."""
-    return np.argsort(-values, kind="stable")[:count]
-
-
-def _disagreement(first: Predictions, second: Predictions, row: int, gap: float) -> Disagreement:
-    return Disagreement(
-        sentences=first.sentences_of(row),
-        gold=first.text_of(first.gold[row]),
-        first=first.text_of(first.predicted[row]),
-        second=second.text_of(second.predicted[row]),
-        gap=round(gap, 4),
-    )
-
-
 class Example(StrictModel):
     """A row with its right value and the model's prediction.
 
@@ -383,22 +211,31 @@ class Examples(Analysis):
         return Table(columns, cells, caption=f"{self.task}, {self.model}: {title} of {self.num_rows:,} rows")
 
 
-class ExamplesRequest(PredictionsRequest):
+class ExamplesRequest(Request):
     """Predictions beside the right values: random rows, the same of each model, and its own worst ones.
 
     Attributes:
+        rows: Rows to show of each kind.
+        protocol: The evaluation protocol of tasks with a probe.
         seed: Seed of the sample.
     """
 
     RESULT: ClassVar = Examples
+    rows: int = 10
+    protocol: str = "fast"
     seed: int = 0
 
     def compute(
         self, models: Sequence[str | Path], tasks: Sequence[str] | None, evaluator: Evaluator
     ) -> list[Examples]:
         """Return each model's examples on each task."""
-        found = self.predictions(models, tasks, evaluator)
-        return [examples(one, num_rows=self.rows, seed=self.seed) for of_task in found for one in of_task]
+        evaluator = replace(evaluator, protocol=protocol_name(self.protocol))
+        chosen = resolve_tasks(tasks, evaluator.data_dir, scorings=OF_ROWS, default=PROBED)
+        return [
+            examples(one, num_rows=self.rows, seed=self.seed)
+            for task in chosen
+            for one in predict(models, task, evaluator)
+        ]
 
 
 def examples(predictions: Predictions, *, num_rows: int, seed: int) -> Examples:
@@ -413,7 +250,9 @@ def examples(predictions: Predictions, *, num_rows: int, seed: int) -> Examples:
         num_rows=total,
         seed=seed,
         sample=tuple(_example(predictions, int(row)) for row in sample),
-        worst=tuple(_example(predictions, int(row)) for row in _largest(predictions.errors, num_rows)),
+        worst=tuple(
+            _example(predictions, int(row)) for row in np.argsort(-predictions.errors, kind="stable")[:num_rows]
+        ),
     )
 
 
@@ -426,7 +265,7 @@ def _example(predictions: Predictions, row: int) -> Example:
     )
 
 
-def _sentence_columns(rows: Sequence[Example | Disagreement]) -> list[Column]:
+def _sentence_columns(rows: Sequence[Example]) -> list[Column]:
     is_pair = bool(rows) and len(rows[0].sentences) == 2
     return [Column("first sentence"), Column("second sentence")] if is_pair else [Column("sentence")]
 
@@ -435,8 +274,8 @@ def _value_kind(unit: str) -> Kind:
     return "number" if unit == "points" else "text"
 
 
-def _value(text: str, unit: str, *, mark: str = "") -> Cell:
-    return Cell(text, number(text) if unit == "points" else None, mark=mark)
+def _value(text: str, unit: str) -> Cell:
+    return Cell(text, number(text) if unit == "points" else None)
 
 
-REQUESTS = {"errors": DisagreementsRequest, "examples": ExamplesRequest}
+REQUESTS = {"examples": ExamplesRequest}
