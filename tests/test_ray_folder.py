@@ -15,7 +15,7 @@ import ray
 
 from raysent.errors import TrainingError
 from raysent.training import ray_processes as module
-from raysent.training.ray_processes import ray_folder
+from raysent.training.ray_processes import ray_folder, whose_folder
 from raysent.training.ray_session import ray_session
 
 
@@ -39,7 +39,23 @@ def test_no_other_user_may_enter_the_folder_of_a_session(short):
             path for path in sockets.parents if short in path.parents and stat.S_IMODE(path.stat().st_mode) == 0o700
         ]
         assert [path.parent for path in closed] == [short]
+        assert (
+            whose_folder(session)
+            == f"its files are in {session}, user {session.owner()}'s; no other user may write there"
+        )
     assert not (Path("/tmp/ray") / session.name).exists()
+
+
+def test_folder_that_is_open_to_all_is_said_to_be(tmp_path):
+    """As Ray's own is."""
+    open_folder = Path("/tmp", f"raysent-test-{os.getpid()}")
+    open_folder.mkdir()
+    try:
+        open_folder.chmod(0o777)
+        assert whose_folder(open_folder).endswith("other users of this machine may write there")
+    finally:
+        open_folder.rmdir()
+    assert whose_folder(tmp_path / "none") == ""
 
 
 def test_name_that_another_has_taken_is_not_used(short):

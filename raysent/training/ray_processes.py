@@ -231,3 +231,15 @@ def _remove_ended(users: Path) -> None:
                     ended.append(folder)
     for folder in ended[:-_NUM_KEPT]:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def whose_folder(session: Path) -> str:
+    """Return whose Ray's files of a running cluster are, and whether other users may write there; empty if not here."""
+    try:
+        found = session.stat()
+        is_open = found.st_mode & stat.S_IWOTH and all(one.stat().st_mode & stat.S_IXOTH for one in session.parents)
+        owner = session.owner()
+    except (OSError, KeyError):
+        return ""
+    others = "other users of this machine may" if is_open else "no other user may"
+    return f"its files are in {session}, user {owner}'s; {others} write there"

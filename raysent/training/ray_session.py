@@ -8,13 +8,14 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
-from raysent.progress import VERBOSE_VARIABLE
+from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
     head_of,
@@ -22,6 +23,7 @@ from raysent.training.ray_processes import (
     ray_folder,
     sigterm_interrupts,
     watching_ray,
+    whose_folder,
 )
 
 Job = TypeVar("Job")
@@ -99,12 +101,23 @@ def ray_session(
                 raise _not_started(error) from None
             reason = " ".join(str(error).split())
             raise ConfigError(f"address {address}: no Ray cluster answers there ({reason})") from None
+    if address is not None:
+        _say_whose(address)
     with watching_ray(how_to_continue, None if address is None else head_of(address)) as end_watch:
         try:
             yield
         finally:
             end_watch()
             ray.shutdown()
+
+
+@lru_cache
+def _say_whose(address: str) -> None:
+    """Print once whose folder a cluster has on this machine: who may write there may act as the sweep."""
+    from ray._private.worker import _global_node  # noqa: PLC0415 - late, as above
+
+    if _global_node is not None and (whose := whose_folder(Path(_global_node.get_session_dir_path()))):
+        messages.print(f"--address {address}: {whose}")
 
 
 def _init(**options: Any) -> None:
