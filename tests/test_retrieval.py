@@ -350,3 +350,45 @@ def test_text_of_a_sweep_without_a_corpus_is_the_passages(folder) -> None:
     lines = Path(str(config.corpus.path)).read_text().splitlines()
     assert {json.loads(line)["text"] for line in lines} == set(loaded(folder).passages)
     assert config.validation.downstream.tasks == [str(folder)]
+
+
+@pytest.mark.parametrize("model", ["hash:40", "bm25"])
+def test_hard_negatives_are_neither_relevant_nor_copies_nor_too_near(folder, tmp_path, model) -> None:
+    """The best other passages in order; those above the bound and copies of a relevant one are left out."""
+    (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
+    corpus = folder / "corpus.jsonl"
+    copy = json.loads(corpus.read_text().splitlines()[0])
+    copied = {**copy, "_id": "copy", "title": copy["title"].upper(), "text": copy["text"] + " !"}
+    corpus.write_text(corpus.read_text() + json.dumps(copied) + "\n")
+    margin = None if model == "bm25" else 0.1
+    options = {"num_negatives": 2, "margin": margin}
+    count = raysent.mine_negatives(model, str(folder), tmp_path / "mined.jsonl", **options)
+    rows = [json.loads(line) for line in (tmp_path / "mined.jsonl").read_text().splitlines()]
+    data = loaded(folder)
+    assert count == len(rows) == sum(len(data.relevant[place]) for place in data.train.tolist())
+    texts = {text: place for place, text in enumerate(data.passages)}
+    for row in rows:
+        query = data.queries.index(row["query"])
+        relevant = [data.passages[place] for place in data.relevant[query]]
+        ranked = rank(load(model), data, np.array([query]), depth=100)
+        scores = dict(zip(ranked.rows[0].tolist(), ranked.scores[0].tolist(), strict=True))
+        bound = np.inf
+        if margin is not None:
+            one, other = normalize_rows(load(model).encode([row["query"], row["passage"]]))
+            bound = float(one @ other) - margin
+        fit = [
+            data.passages[place]
+            for place, score in scores.items()
+            if place >= 0 and data.passages[place] not in relevant and score <= bound
+        ]
+        fit = [text for text in fit if texts[text] != len(texts) - 1 or data.passages[0] not in relevant]
+        assert [row["negative_1"], row["negative_2"]] == [*fit[:2], "", ""][:2]
+
+
+def test_mining_without_queries_to_train_on_is_refused(folder, tmp_path) -> None:
+    """In one line; and a bound where there are no vectors."""
+    with pytest.raises(ConfigError, match="task questions: must have queries to train on; given none"):
+        raysent.mine_negatives("hash:20", str(folder), tmp_path / "mined.jsonl")
+    (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
+    with pytest.raises(ConfigError, match="margin: must be None for bm25, which has no vectors; given 0.05"):
+        raysent.mine_negatives("bm25", str(folder), tmp_path / "mined.jsonl")
