@@ -8,7 +8,7 @@ import torch
 from reference import contrast as reference
 from small_bert import write_bert
 from tiny_run import check_resumed, tiny_run
-from toy_batches import sentences
+from toy_batches import build_context, sentences
 
 import raysent
 from raysent.config import Document, validate
@@ -18,6 +18,7 @@ from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import SentenceModel
+from raysent.models.objectives import OBJECTIVES, build_objective
 from raysent.models.objectives.contrast import Config, Objective
 from raysent.pipeline.arguments import space_of, with_labels_of
 from raysent.training.data import open_training_data
@@ -520,3 +521,29 @@ def test_cached_pretrained_encoder_has_the_same_gradient(tmp_path):
         found.append(gradients_of(config)[0])
     for name, gradient in found[0].items():
         torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_task_equals_its_restatement_and_learns(tmp_path):
+    """Cross-entropy of a linear layer with smoothed classes; a probe on the vectors of the trained model tells them."""
+    batch, read = (
+        LabelBatch(some_texts({}), np.arange(SIZE), np.zeros(SIZE, dtype=np.int64), np.arange(SIZE) % 3),
+        Given(),
+    )
+    context = build_context(dim=6)
+    objective = build_objective(OBJECTIVES["task"].Config(label_smoothing=0.2), context)
+    loss = objective(read, batch)
+    weight, bias = (value.detach().double().numpy() for value in objective.layer.parameters())
+    losses = []
+    for vector, label in zip(Given().vectors[0].detach().double().numpy(), batch.labels, strict=True):
+        logits = weight @ vector + bias
+        log_probabilities = logits - np.log(np.exp(logits).sum())
+        target = 0.2 / 3 + 0.8 * (np.arange(3) == label)
+        losses.append(-(target * log_probabilities).sum())
+    assert loss.item() == pytest.approx(np.mean(losses), rel=1e-5)
+    check_resumed(labels_run(tmp_path, objective={"type": "task"}), tmp_path)
+    model = SentenceModel.load(tmp_path / "whole")
+    assert list(model.learned_tasks) == ["rows"]
+    scores = raysent.evaluate(
+        [str(tmp_path / "whole")], tasks=[str(tmp_path / "rows.yaml")], output=tmp_path / "scores"
+    )
+    assert scores.test.iloc[0] > 90

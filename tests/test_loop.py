@@ -321,6 +321,7 @@ _RUNS: dict[str, dict[str, Any]] = {
     },
     "partners": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "pairs", "symmetric": True}},
     "classes": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "labels"}},
+    "classes_end_to_end": {"training__max_steps": 5, "objective": {"type": "task", "label_smoothing": 0.1}},
     "disturbed": {"training__max_steps": 2},
 }
 _BY_THREE = ("ragged", "skip", "margin")
@@ -329,7 +330,7 @@ _BY_THREE = ("ragged", "skip", "margin")
 def named_run(folder: Path, name: str) -> RunConfig:
     """Return one of the runs; that on pairs reads a file of its own."""
     changes = {"training__num_reports": 1, **_RUNS[name]}
-    if name == "classes":
+    if name.startswith("classes"):
         rows = [
             f"w{place % 40} w{3 * place % 40},c{place % 3},{('train', 'validation', 'test')[place // 3 % 3]}"
             for place in range(90)
@@ -371,6 +372,7 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (2, "partners"),
         (2, "classes"),
+        (2, "classes_end_to_end"),
         *((3, name) for name in _BY_THREE),
     ],
 )

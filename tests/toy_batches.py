@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from raysent.data.batches import Batch, TargetBatch, TargetSizes, Triplets
+from raysent.data.batches import Batch, LabelBatch, TargetBatch, TargetSizes, Triplets
 from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
 from raysent.models.codes import build_code
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.embeddings import WordTable
-from raysent.models.objectives import BuildContext, ContextBatches, TargetBatches, TripletBatches
+from raysent.models.objectives import BuildContext, ContextBatches, LabelBatches, TargetBatches, TripletBatches
 
 NUM_WORDS = 30
 TARGETS = TargetSizes(6, {"two": 2, "three": 3})
@@ -51,6 +51,10 @@ def toy_batch(kind, size=12, seed=0):
     if kind is TripletBatches:
         parts = (sentences(row, seed + place) for place, row in enumerate([np.full(size, 4), *lengths[1:]]))
         return Triplets(*parts, np.arange(size))
+    if kind is LabelBatches:
+        return LabelBatch(
+            sentences(lengths[0], seed), np.arange(size), np.zeros(size, dtype=np.int64), np.arange(size) % 3
+        )
     if kind is TargetBatches:
         random = np.random.default_rng(seed)
         probabilities = {task: random.dirichlet(np.ones(count), size) for task, count in TARGETS.num_classes.items()}

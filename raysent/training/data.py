@@ -72,7 +72,9 @@ class TrainingData:
 
     @property
     def num_classes(self) -> int:
-        """Labels of the pairs; 0 where they have none."""
+        """Labels of the pairs or of the task; 0 where they have none."""
+        if self.labels is not None:
+            return self.labels.num_classes
         return 0 if self.pairs is None else len(self.pairs.train.classes)
 
     def sample(self, num_sentences: int) -> Sentences:
