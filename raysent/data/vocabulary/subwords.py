@@ -27,6 +27,8 @@ from raysent.reading import parse_json
 MAX_TEXT_BYTES = 64 << 20
 # Characters of distinct runs, of which the library keeps about 130 bytes each.
 _MAX_CHARACTERS = 1 << 21
+# What `str.split` and the tables of chunks take for white space.
+_WHITE_SPACE = r"[\s\x00\x1c-\x1f]+"
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _MIN_SIZE = 512
 # Text without blanks is cut into runs of this length before it is counted, and a sub-word is not longer.
@@ -55,7 +57,7 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
     steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
     marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\s+"), "removed"), marks])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WHITE_SPACE), "removed"), marks])
     trainer = trainers.BpeTrainer(
         vocab_size=config.size,
         min_frequency=max(_MIN_OCCURRENCES, config.min_count),

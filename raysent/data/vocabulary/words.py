@@ -29,6 +29,8 @@ _MAX_FILE_BYTES = 1 << 28
 _SUBWORDS_HEAD = "#tokenizer of sentences"
 _OLD_SUBWORDS_HEAD = "#tokenizer"
 _TOKENIZER_FILE = "tokenizer.json"
+# Of chunks of text whose sub-words are kept.
+_MAX_TABLE_BYTES = 64 << 20
 
 
 VocabularyType = Literal["words", "subwords", "auto"]
@@ -146,6 +148,24 @@ class Vocabulary:
         return cls(words, lowercase=head == "#lowercase=true")
 
 
+class _SubwordTable(ChunkTable):
+    """Reads each distinct chunk between white space once, where a tokenizer reads nothing across it."""
+
+    def __init__(self, rows: Callable[[Sequence[str]], list[list[int]]]) -> None:
+        super().__init__(len, max_bytes=_MAX_TABLE_BYTES)
+        self._rows = rows
+
+    def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        del sizes
+        found = _as_sentences(self._rows(chunks))
+        return found.ids, found.lengths
+
+
+def _as_sentences(rows: Sequence[Sequence[int]]) -> Sentences:
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return Sentences(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
+
+
 class SubwordVocabulary(Vocabulary):
     """The sub-words of a tokenizer of the `tokenizers` library, which reads whole sentences.
 
@@ -173,9 +193,10 @@ class SubwordVocabulary(Vocabulary):
         first = next((place for place, special in enumerate(is_special) if not special), 0)
         last = len(is_special) - next((place for place, special in enumerate(is_special[::-1]) if not special), 0)
         self._start, self._end = encoded.ids[:first], encoded.ids[last:]
-        # Where a text can name the padding, as an added token, it is none.
+        # Those of `train_subwords`. Where a text can name the padding, as an added token, it is none.
         is_own = not self._tokenizer.get_added_tokens_decoder() and not self.num_special
         self.has_padding = is_own and self.words[:2] == [PAD_WORD, UNK_WORD]
+        self._table = _SubwordTable(self._rows)
         unknown = next((word for word in ("[UNK]", UNK_WORD) if word in self._index), None)
         self.unknown_id = 0 if unknown is None else self._index[unknown]
 
@@ -223,9 +244,11 @@ class SubwordVocabulary(Vocabulary):
             raise ConfigError(
                 f"max_length: must be more than the {self.num_special} special sub-words; given {max_length}"
             )
-        rows = [self._start + row[:room] + self._end or [self.unknown_id] for row in self._rows(sentences)]
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        return Sentences(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
+        if self.has_padding:
+            return as_rows(self._table.encode(sentences), max_length=max_length)
+        return _as_sentences(
+            [self._start + row[:room] + self._end or [self.unknown_id] for row in self._rows(sentences)]
+        )
 
     def _rows(self, sentences: Sequence[str]) -> list[list[int]]:
         # A lone surrogate is no text for the tokenizer.
