@@ -308,7 +308,6 @@ def _print_curve(curve: LabelCurve) -> None:
 
 
 def _warn_below_start(scores: Sequence[AnyScore], what: str) -> None:
-    """Warn about trained models that score lower than before training."""
     from raysent.evaluation import below_start
 
     means = {name: mean(one.test for one in found.values()) for name, found in _by_model(scores).items()}
@@ -481,7 +480,6 @@ def _test_scores(name: str, result: EnsembleResult) -> list[str]:
 
 
 def _print_methods(result: EnsembleResult) -> None:
-    """Print the cross-validated scores of all methods, means over tasks, and the calibration of their probabilities."""
     rows = []
     for name, means in result.mean.scores.items():
         if name in result.members or name in result.baselines:

@@ -85,7 +85,6 @@ def distill(
 
 
 def _print_distilled(made: Distilled, *, as_json: bool) -> None:
-    """Print how a student was trained, and the front of score against time to encode."""
     outcome = made.run.outcome
     if as_json:
         print_json(

@@ -153,7 +153,6 @@ def save_encoder(run: Path, records: Members) -> None:
 def _save(
     folder: Path, records: Mapping[Member, Record], trials: Sequence[Member], prefer: Prefer | None
 ) -> EnsembleResult:
-    """Choose the answer on one task, and save it with its models and their records."""
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
     candidates = fit_candidates(list(records.values()), costs, groups=groups_of(members, trials))

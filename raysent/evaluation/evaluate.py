@@ -193,7 +193,6 @@ class Evaluator:
         return {member: [next(ordered) for _ in tasks] for member in members}
 
     def _read(self, job: Job) -> Result | None:
-        """Return the record of a job, or None if there is none."""
         own = record_folder(self.output / job.member.folder, job.protocol)
         others = [record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs]
         for folder in (own, *others, *_shared_folder(job)):
@@ -299,7 +298,6 @@ def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder
 
 
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
-    """Encode the task's sentences, fit its probe, and return the record."""
     started, arrays = time.perf_counter(), dict[str, np.ndarray]()
     encoded = started
     if isinstance(encoder, LexicalModel):

@@ -71,7 +71,6 @@ def model_card(
 
 
 def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
-    """Return the lines of Python that read the folder."""
     usage_of = getattr(target, "usage_of", None)
     if usage_of is not None:
         return str(usage_of(models))

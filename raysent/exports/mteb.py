@@ -148,7 +148,6 @@ def _known_tasks() -> list[str]:
 
 
 def _own_tasks(path: Path) -> list[Any]:
-    """Return the tasks that a Python file defines."""
     if not path.is_file():
         raise ConfigError(f"mteb {path}: no such file; name a file that defines tasks, or a task of mteb")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -171,7 +170,6 @@ def _key(member: Member, task: Any) -> str:
 
 
 def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) -> MtebScore:
-    """Evaluate one model on one task."""
     library = import_module("mteb")
     name = task.metadata.name
     try:

@@ -167,7 +167,6 @@ class Postprocessing(nn.Module):
         return self._combined_dim(num_blocks) if self.projection is None else self.projection.shape[1]
 
     def _combined_dim(self, num_blocks: int | None = None) -> int:
-        """Return the size of the concatenated or averaged blocks."""
         return self._dims[0] if self._is_average else sum(self._dims[:num_blocks])
 
     def forward(self, vectors: Tensor) -> Tensor:

@@ -171,8 +171,6 @@ def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
 
 @dataclass(frozen=True)
 class _Answerer:
-    """Turns texts into the columns that the output adds."""
-
     questions: list[Predictor]
     shows_probabilities: bool
     threshold: float = 0.0

@@ -356,7 +356,6 @@ def _of_submitted(folder: Path) -> list[Listener]:
 
 
 def _distribute(listeners: Sequence[Listener], event: Event) -> None:
-    """Call every listener with an event."""
     for listener in listeners:
         listener(event)
 

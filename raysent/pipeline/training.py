@@ -314,7 +314,6 @@ def _check_free(folder: Path, config: RunConfig) -> None:
 
 
 def _announce(config: RunConfig, folder: Path) -> None:
-    """Print what will be trained, and how much of it is done."""
     messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
     if ended_outcome(folder, key=config.key):
         messages.print("the run is finished; nothing is trained again")

@@ -355,7 +355,6 @@ class _Runner:
 
 
 def _save(result: Reproduction, output: Path) -> None:
-    """Add results to those that the folder has."""
     path = output / RESULTS_FILE
     before = read_json(path) if path.is_file() else {}
     tables = {**before.get("tables", {}), **{table.number: asdict(table) for table in result.tables}}

@@ -56,8 +56,6 @@ class ReportedTable(StrictModel):
 
 
 class _Paper(StrictModel):
-    """A file."""
-
     paper: str
     source: str
     tables: list[ReportedTable] = Field(min_length=1)

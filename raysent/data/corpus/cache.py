@@ -154,7 +154,6 @@ def _fetch(address: str, folder: Path) -> bool:
 
 
 def _size_and_hash(file: Path) -> list[Any]:
-    """Return the size of a file in bytes, and its hash."""
     return [file.stat().st_size, storage.file_sha256(file)]
 
 

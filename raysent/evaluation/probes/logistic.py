@@ -520,7 +520,6 @@ def path_tolerance(strengths: Tensor) -> Tensor:
 
 
 def _concatenate(parts: Sequence[Solution]) -> Solution:
-    """Return the solutions of several sets of problems as one."""
     if len(parts) == 1:
         return parts[0]
     point = Point(

@@ -314,7 +314,6 @@ def _stem(path: str | Mapping[str, str]) -> str:
 
 
 def _file_name(text: str) -> str:
-    """Return a text as part of a file's name."""
     return "".join(character if character.isalnum() or character in "-_." else "-" for character in text)[:80]
 
 
@@ -333,7 +332,6 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
 
 
 def _read(settings: TaskSettings) -> Table:
-    """Return the table, or the tables of the splits as one."""
     return _cached_table(
         _stamp(settings),
         settings.path if isinstance(settings.path, str) else tuple(settings.path.items()),

@@ -193,7 +193,6 @@ def _joined(
 def _joined_pairs(
     task: Task, parts: list[list[tuple[str, ...]]], *, labels: tuple[str, ...], label_names: tuple[str, ...]
 ) -> TaskData:
-    """Join the files of a task of pairs."""
     data = _joined(task, [[(row[0], row[1]) for row in part] for part in parts], labels=labels, label_names=label_names)
     seconds = [row[2] for part in parts for row in part]
     return replace(data, kind="pair", sentences=(data.sentences[0], seconds))

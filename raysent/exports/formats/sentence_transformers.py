@@ -184,7 +184,6 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
 
 
 def _about(model: SentenceModel) -> dict[str, Any]:
-    """Return a member's entry of `raysent.json`."""
     names = {id(value): name for name, value in model.named_parameters()}
     shared = {
         name: names[id(value)]

@@ -115,7 +115,6 @@ def _from_record(record: Record, data: TaskData) -> Predictions:
 
 
 def _from_similarities(member: Member, data: SimilarityData, load: Callable[[str], SentenceEncoder]) -> Predictions:
-    """Return a model's similarities on the scale of the human ratings."""
     encoder = load(member.path)
     similarities = np.asarray(encoder.similarity_pairwise(*encode_columns(encoder, data.sentences)), dtype=np.float64)
     return Predictions(

@@ -238,7 +238,6 @@ def _mebibytes(num_bytes: float) -> float:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
