@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import raysent
 from raysent.errors import ConfigError
 from raysent.exports.batcher import Batcher, QueueFullError
 from raysent.exports.server import ServerConfig, make_application, make_server, serve
@@ -170,6 +172,29 @@ def test_predictions_need_a_task() -> None:
             status, body = send(address, "POST", path, json.dumps({"input": ["a"]}))
             assert status == 404
             assert "hash:8: predicts no task; 'raysent ensemble hash:8 --task FILE" in body
+
+
+def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
+    """Each query gets the passages that the library returns; without an index the address says what to serve."""
+    (tmp_path / "a.txt").write_text("the cat sat\na dog ran\nrain fell\n")
+    raysent.index("hash:8", tmp_path / "a.txt", tmp_path / "index", progress=False)
+    expected = raysent.search(tmp_path / "index", ["a cat", "dog"], k=2, by="words")
+    with running(str(tmp_path / "index")) as address:
+        body = json.dumps({"input": ["a cat", "dog"], "k": 2, "by": "words"})
+        assert json.loads(send(address, "POST", "/v1/search", body)[1])["results"] == [
+            [asdict(hit) for hit in hits] for hits in expected
+        ]
+        assert len(json.loads(send(address, "POST", "/v1/search", '{"input": "rain"}')[1])["results"][0]) == 3
+        assert len(client(address).embeddings.create(model="x", input="cat").data[0].embedding) == 8
+        for body, error in (
+            ('{"input": ["cat", " "]}', "none of which is empty"),
+            ('{"input": "cat", "k": 0}', "k: must be a whole number from 1 to 1,000; given 0"),
+            ('{"input": "cat", "by": "x"}', "by: must be vectors, words, fused"),
+        ):
+            status, text = send(address, "POST", "/v1/search", body)
+            assert (status, error in text) == (400, True)
+    with running() as address:
+        assert "serve a folder that 'raysent index' wrote" in send(address, "POST", "/v1/search", '{"input": "a"}')[1]
 
 
 def test_token_is_required_where_there_is_one() -> None:

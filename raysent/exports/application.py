@@ -2,6 +2,7 @@
 
 POST /v1/embeddings       {"input": text or texts, "dimensions": N, "encoding_format": "float" or "base64"}
 POST /v1/predict[/TASK]   {"input": texts, or pairs of texts, "task": of several, "coverage" or "precision": 0.8}
+POST /v1/search           {"input": text or texts, "k": 10, "by": "vectors", "words" or "fused"}, of an index
 GET  /v1/models[/ID]      the model's name, and the tasks that it predicts
 GET  /health /metrics     the state; metrics of Prometheus
 GET  / /docs /openapi.json    a page to try it, and the interface, for people and as OpenAPI
@@ -20,9 +21,10 @@ import base64
 import hmac
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import h11
@@ -43,6 +45,7 @@ from raysent import __version__
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError, RaysentError
 from raysent.exports.batcher import Batcher, QueueFullError, Rows
+from raysent.exports.search import By, SearchIndex
 from raysent.exports.server import ServerConfig
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.reading import parse_json
@@ -61,17 +64,30 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _CHARACTERS, _LEAST_CHARACTERS, _TOKENS = 64, 8192, 512
 # The kind of requests for vectors in the queue; other kinds are tasks and numbers of columns.
 _VECTORS = None
+# Passages of one request for each query, at most.
+_MOST_HITS = 1000
 
 
-def application(encoder: SentenceEncoder, *, name: str, config: ServerConfig) -> Starlette:
+@dataclass(frozen=True)
+class _Search:
+    """The kind of requests for passages."""
+
+    k: int
+    by: str | None
+
+
+def application(
+    encoder: SentenceEncoder, *, name: str, config: ServerConfig, index: SearchIndex | None = None
+) -> Starlette:
     """Return the server of a model.
 
     Args:
         encoder: The model.
         name: Its name in answers.
         config: Limits.
+        index: Passages that the model encoded, which are searched.
     """
-    service = _Service(encoder, name=name, config=config)
+    service = _Service(encoder, name=name, config=config, index=index)
     routes = [
         *(Route(path, partial(_file, name)) for path, name in _FILES.items()),
         Route("/health", service.health),
@@ -79,6 +95,7 @@ def application(encoder: SentenceEncoder, *, name: str, config: ServerConfig) ->
         Route("/v1/models", service.models),
         Route("/v1/models/{id:path}", service.model),
         Route("/v1/embeddings", service.embeddings, methods=["POST"]),
+        Route("/v1/search", service.search, methods=["POST"]),
         Route("/v1/predict", service.predict, methods=["POST"]),
         Route("/v1/predict/{task:path}", service.predict, methods=["POST"]),
     ]
@@ -213,7 +230,10 @@ class _Service:
         seconds: Histogram of their durations.
     """
 
-    def __init__(self, encoder: SentenceEncoder, *, name: str, config: ServerConfig) -> None:
+    def __init__(
+        self, encoder: SentenceEncoder, *, name: str, config: ServerConfig, index: SearchIndex | None = None
+    ) -> None:
+        self._index = index
         self._encoder, self._name, self.config, self._created = encoder, name, config, int(time.time())
         tokens = encoder.max_seq_length or _TOKENS
         self._max_characters = config.max_characters or max(_LEAST_CHARACTERS, _CHARACTERS * tokens)
@@ -276,6 +296,21 @@ class _Service:
             }
         )
 
+    async def search(self, request: Request) -> Response:
+        """The best passages of an index for each query."""
+        if self._index is None:
+            raise HTTPException(404, "search: needs an index; serve a folder that 'raysent index' wrote")
+        values = await self._values(request)
+        rows, k, by = self._rows(values), values.get("k", 10), values.get("by")
+        if any(len(row) > 1 or not row[0].strip() for row in rows):
+            raise HTTPException(400, "input: must be a string or a list of strings, none of which is empty")
+        if type(k) is not int or not 1 <= k <= _MOST_HITS:
+            raise HTTPException(400, f"k: must be a whole number from 1 to {_MOST_HITS:,}; given {k!r:.60}")
+        if by is not None and by not in get_args(By):
+            raise HTTPException(400, f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
+        found = await self._run(_Search(k, by), rows)
+        return JSONResponse({"results": [[asdict(hit) for hit in hits] for hits in found]})
+
     async def predict(self, request: Request) -> Response:
         """Classes and probabilities of texts, or of pairs of texts; of rated pairs their scores."""
         values = await self._values(request)
@@ -294,16 +329,22 @@ class _Service:
             {"task": predictor.task, "classes": names, "labels": labels, "probabilities": probabilities}
         )
 
-    def _compute(self, kind: tuple[str, int] | None, rows: Rows) -> Any:
-        """Return vectors or log-probabilities of rows, in the model's own thread."""
+    def _compute(self, kind: tuple[str, int] | _Search | None, rows: Rows) -> Any:
+        """Return vectors, log-probabilities or passages of rows, in the model's own thread."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         self._num_texts.inc(len(rows))
         self._num_batches.inc()
         if kind is _VECTORS:
             return self._encoder.encode(columns[0], normalize_embeddings=self._normalizes)
+        if isinstance(kind, _Search) and self._index is not None:
+            found = np.empty(len(rows), dtype=object)
+            for place, hits in enumerate(self._index.search(columns[0], k=kind.k, by=kind.by)):
+                found[place] = hits
+            return found
+        assert isinstance(kind, tuple)
         return self._encoder.predictors[kind[0]].log_probabilities(columns)
 
-    async def _run(self, kind: tuple[str, int] | None, rows: Rows) -> Any:
+    async def _run(self, kind: tuple[str, int] | _Search | None, rows: Rows) -> Any:
         try:
             return await asyncio.wait_for(self.batcher.run(kind, rows), self.config.timeout_s)
         except TimeoutError:

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -122,6 +123,12 @@ class SearchIndex:
         if by == "fused":
             ranking = fuse(*found, weight=self.word_weight if weight is None else weight, depth=size)
         return self._hits(ranking)
+
+    def prepare(self) -> None:
+        """Read what a search needs, so that the first one does not wait; of words only where bm25s is installed."""
+        _ = self.encoder, self.vectors
+        if self.format.has_text and find_spec("bm25s") is not None:
+            _ = self.words
 
     @property
     def word_weight(self) -> float | None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from raysent.ensembles.ensemble import load_predicting
 from raysent.errors import ConfigError
+from raysent.exports.search import SearchIndex
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.models.vector_folder import VectorFolder
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -71,14 +73,22 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigError(f"serve: needs {', '.join(missing)}; install raysent[serve]")
-    encoder = load_predicting(model) if isinstance(model, str | Path) else model
+    index = None
+    if isinstance(model, str | Path) and VectorFolder(model).find_format() is not None:
+        index = SearchIndex(model)
+        index.prepare()
+        encoder = index.encoder
+    else:
+        encoder = load_predicting(model) if isinstance(model, str | Path) else model
     predictors = list(encoder.predictors.values())  # a record that is missing is said now
     if not encoder.cannot_encode:
         encoder.encode(["A sentence that prepares what the first request would wait for."])
     elif not predictors:
         raise ConfigError(encoder.cannot_encode)
     name = Path(encoder.source).name if encoder.source else type(encoder).__name__
-    made: Starlette = import_module("raysent.exports.application").application(encoder, name=name, config=config)
+    made: Starlette = import_module("raysent.exports.application").application(
+        encoder, name=name, config=config, index=index
+    )
     return made
 
 
@@ -103,7 +113,8 @@ def serve(
     """Serve a model until a signal stops it; requests in flight are answered first.
 
     Args:
-        model: A model or an ensemble, or its name; a sweep's folder stands for its best model.
+        model: A model or an ensemble, or its name; a sweep's folder stands for its best model. Or a folder that `index`
+            wrote, whose model is served, and whose passages are searched.
         host: Address to listen on; any but loopback needs a token.
         port: Port to listen on.
         config: Limits.
