@@ -26,8 +26,10 @@ from raysent.models.backbone import read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
 from raysent.models.derived import expand
 from raysent.models.encoders import count_parameters
+from raysent.models.encoders.pretrained import _similar
 from raysent.models.schemes import find_scheme
 from raysent.models.sentence_encoder import JoinedEncoders
+from raysent.report.run import read_run
 from raysent.storage import load_tensors, save_tensors
 from raysent.sweeps.record import SweepRecord
 from raysent.sweeps.space import parse_space
@@ -399,3 +401,25 @@ def test_sweep_searches_backbones_rates_and_ranks(bert, tmp_path):
         rank = config.encoder.lora.rank
         assert rank in {len(value) for name, value in model.tensors().items() if "lora_A" in name}
     assert len({(one.encoder.path, one.encoder.lora.rank) for one in ended}) > 1
+
+
+def test_groups_of_similar_length_hold_little_padding(bert):
+    """Every sentence once; of many about a tenth is padding, and the vectors are those of one group."""
+    lengths = np.sort(np.random.default_rng(0).integers(1, 60, size=400))[::-1]
+    groups = list(_similar(lengths))
+    assert [first for first, _ in groups] == [0, *(end for _, end in groups[:-1])]
+    assert groups[-1][1] == 400
+    padded = sum((end - first) * lengths[first] for first, end in groups)
+    assert 1 - lengths.sum() / padded < 0.11 < 1 - lengths.sum() / (400 * lengths[0])
+    model = build(bert)
+    ids = model.vocabulary.ids([f"{'the cat ' * (number % 9)}runs" for number in range(50)], max_length=30)
+    together = model.vectors(ids)[0]
+    alone = torch.cat([model.vectors(one)[0] for one in ids.split(1)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+
+
+def test_report_of_a_run_without_metrics_shows_its_loss(bert, tmp_path):
+    """Contrast of neighbours has no metric of its own."""
+    settings = {"type": "contrast", "positives": "context"}
+    fit(run_of(tmp_path, bert, objective=settings), tmp_path / "run")
+    assert read_run(tmp_path / "run").metric == "loss"

@@ -218,7 +218,7 @@ def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
 
 def _of_training(training: RecordedTraining, found: Mapping[str, Any]) -> Run:
     trial, outcome = _as_trial(training), training.outcome
-    metric = next((name for name in METRICS if name in trial.metrics), training.config.metrics[0])
+    metric = next((name for name in METRICS if name in trial.metrics), next(iter(training.config.metrics), "loss"))
     return Run(
         folder=training.folder,
         name=training.folder.name,

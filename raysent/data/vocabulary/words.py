@@ -203,20 +203,6 @@ class SubwordVocabulary(Vocabulary):
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
         return SubwordVocabulary, (self._tokenizer.to_str(),)
 
-    @classmethod
-    def read(cls, folder: Path) -> SubwordVocabulary:
-        """Read `tokenizer.json` of a pretrained model's folder.
-
-        Raises:
-            ConfigError: If the folder has none.
-        """
-        path = folder / _TOKENIZER_FILE
-        if not path.is_file():
-            raise ConfigError(
-                f"encoder.path: must hold {_TOKENIZER_FILE}; found none in {folder}; save a fast tokenizer"
-            )
-        return cls(read_text(path, max_bytes=_MAX_FILE_BYTES), source=path)
-
     @property
     def num_special(self) -> int:
         """Special tokens that the tokenizer adds to each sentence."""

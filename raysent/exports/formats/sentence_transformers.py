@@ -132,7 +132,8 @@ def write_words(model: SentenceModel, folder: Path, *, number: int = 0) -> None:
 def open(folder: Path) -> Encode:
     """Return the `encode` of sentence-transformers."""
     library = import_module("sentence_transformers")
-    model = library.SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
+    with quiet():
+        model = library.SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
 
     def encode(sentences: list[str]) -> Any:
         return model.encode(sentences, batch_size=64)
