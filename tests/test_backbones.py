@@ -334,7 +334,7 @@ def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
     config = run_of(tmp_path, bert, objective={"type": "sentence_decoding"})
     with pytest.raises(ConfigError, match="sentence_decoding reads word vectors; the encoder must have some"):
         build_model(config, open_training_data(config))
-    with pytest.raises(ConfigError, match=r"^MODEL: must have words of its own to be expanded"):
+    with pytest.raises(ConfigError, match=r"^MODEL: must read words to be expanded"):
         expand(build(bert), None)  # type: ignore[arg-type]
     old = {"type": "transformer", "path": str(bert), "norm_epsilon": 1e-12}
     with pytest.raises(ValueError, match=r"train .* again, with encoder: \{type: pretrained, path: FOLDER\}"):
