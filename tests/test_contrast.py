@@ -469,7 +469,8 @@ def test_run_reads_training_rows_alone_learns_and_says_so(tmp_path):
     assert after.test.iloc[0] > 90
     further = tiny_run(tmp_path, initial=str(tmp_path / "whole"), encoder=None, objective={"type": "contrast"})
     fit(further, tmp_path / "further")
-    assert SentenceModel.load(tmp_path / "further").learned_tasks == dict(model.learned_tasks)
+    for name in (str(tmp_path / "further"), f"start:{tmp_path / 'further'}"):
+        assert raysent.load(name).learned_tasks == dict(model.learned_tasks)
 
 
 def test_labels_that_would_choose_are_refused(tmp_path):

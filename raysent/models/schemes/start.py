@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.embeddings import WordTable
-from raysent.models.files import TENSORS_FILE, encoder_tensors
+from raysent.models.files import TENSORS_FILE, encoder_tensors, read_record
 from raysent.models.model import SentenceModel
 from raysent.storage import address_of, content_key, file_sha256, load_tensors, open_folder, read_json
 from raysent.storage.layout import MODEL_FILE, RUN_FILE, START_FILE, VOCABULARY_FILE
@@ -56,7 +56,8 @@ def load(rest: str) -> SentenceModel:
         vectors: npt.NDArray[np.float32] = kept.detach().numpy()
         return vectors
 
-    return SentenceModel.build(
+    initial = None if run.get("initial") is None else open_folder(run["initial"])
+    model = SentenceModel.build(
         record.config,
         trained.vocabulary,
         seed=int(run["seed"]),
@@ -64,8 +65,10 @@ def load(rest: str) -> SentenceModel:
         max_length=record.max_length,
         num_classes=record.num_classes,
         word_counts=None,
-        initial=None if run.get("initial") is None else encoder_tensors(open_folder(run["initial"])),
-    ).eval()
+        initial=None if initial is None else encoder_tensors(initial),
+    )
+    model.learned_tasks = {} if initial is None else read_record(initial).learned_tasks
+    return model.eval()
 
 
 def model_folder(name: str) -> Path:
