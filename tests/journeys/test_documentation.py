@@ -25,6 +25,7 @@ PAGES = [
     "README.md",
     "docs/quickstart.md",
     "docs/howto/own_labels.md",
+    "docs/howto/learn.md",
     "docs/howto/own_text.md",
     "docs/howto/settings_that_fit.md",
     "docs/howto/train_on.md",
@@ -57,7 +58,7 @@ CANNOT_RUN = {
     r"^raysent serve|^serve run|^curl": "serves until it is stopped; test_own_labels.py serves",
     r"STS/STS12|sts-dev.csv|--data data": "needs files of a published data set",
     r"--time 30m": "takes the time that it names",
-    r"sweep everything|RUN|NAME-DATE|SPACE|benchmarks": "is the form of a command, or takes many minutes",
+    r"sweep (everything|adapt|labels) |RUN|NAME-DATE|SPACE|benchmarks": "is the form of a command, or takes many minutes",
 }
 # What a line makes anew: it must not be there yet.
 MADE = r"(?:--run|-o|--output|\b(?:run|output)=)[ \"]*((?:runs|models|vectors|exported|onnx_model)[\w/]*)(?![\w./])"
