@@ -382,6 +382,17 @@ def test_a_corpus_is_encoded_into_a_folder_that_is_searched(tmp_path):
     assert [hit.row for hit in raysent.search(tmp_path / "vectors", "Another one.", k=2)[0]] == [1, 1]
 
 
+def test_hard_negatives_of_a_table_are_mined(tmp_path):
+    """One line for each query to train on, with its passage."""
+    rows = [
+        f"where is the {word},the {word} is here,{part}"
+        for word, part in zip("abcdef", ("train", "dev", "test") * 2, strict=False)
+    ]
+    (tmp_path / "asked.csv").write_text("\n".join(["query,passage,split", *rows]) + "\n")
+    done = raysent.mine_negatives("hash:8", str(tmp_path / "asked.csv"), tmp_path / "mined.jsonl", margin=None)
+    assert done == len((tmp_path / "mined.jsonl").read_text().splitlines()) == 2
+
+
 def test_public_names_have_docstrings_and_types():
     """Every public function documents and annotates each argument."""
     for name in raysent.__all__:
