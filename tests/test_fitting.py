@@ -181,6 +181,13 @@ def test_fit_space_ranks_by_named_tasks_then_documents_then_the_metric_of_the_fi
     assert fitted_settings(space)[0].values == (metric,)
 
 
+def test_documents_that_the_text_lacks_are_left_out_where_tasks_rank():
+    """`adapt` counts documents; a text of one document and a task is no mistake."""
+    for situation, documents in ((NOVELS, None), (DOCUMENTS, 10)):
+        space = fitted("adapt", replace(situation, tasks=TASKS))
+        assert (space.metric, space.document.values["base"]["validation"]["documents"]) == ("downstream", documents)
+
+
 @pytest.mark.parametrize(
     ("set", "tasks", "metric"),
     [

@@ -560,7 +560,10 @@ def _fit_metric(fitting: _Fitting, _: str) -> None:
         fitting.put_metric("downstream", {}, "probes on the tasks that validation.downstream names")
     elif tasks is not None:
         why = f"probes on the tasks that are named: {', '.join(tasks.tasks or ())}"
-        fitting.put_metric("downstream", {"downstream": tasks.model_dump(exclude_none=True)}, why)
+        values: dict[str, Any] = {"downstream": tasks.model_dump(exclude_none=True)}
+        if (of_validation["documents"] or 0) > num_documents:
+            values["documents"] = None  # the text has not so many
+        fitting.put_metric("downstream", values, why)
     elif of_validation["documents"] is not None:
         fitting.put_metric("document_accuracy", {}, "validation.documents is set")
     elif num_documents >= NUM_DOCUMENTS:
