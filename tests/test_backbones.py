@@ -20,7 +20,6 @@ from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
-from raysent.kernels.packing import pack
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
@@ -146,18 +145,6 @@ def test_record_names_the_license_and_what_the_folder_says(bert, tmp_path):
     assert found.prompts["query"] == "cat: "
     assert "added_tokens_decoder" not in found.tokenizer
     assert found.tokenizer["pad_token"] == "<pad>"
-
-
-def test_states_of_tokens_are_those_of_the_transformer(bert):
-    """In the order of the sentences, special tokens included."""
-    model = build(bert)
-    ids = model.vocabulary.ids(TEXT, max_length=20)
-    states = model.f.tokens(pack(ids))
-    for row, own in zip(
-        np.split(ids.ids, np.cumsum(ids.lengths)[:-1]), states.split(ids.lengths.tolist()), strict=True
-    ):
-        expected = model.f.model(input_ids=torch.tensor(row[None].astype(np.int64))).last_hidden_state[0]
-        torch.testing.assert_close(own, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("encoder", [{}, {"lora": {"rank": 2}}], ids=["weights", "adapters"])

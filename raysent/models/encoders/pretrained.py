@@ -258,7 +258,7 @@ class Encoder(Tower):
     def read(self, packed: Packed, projected: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
         vectors = []
-        for places, mask, _ in _groups(packed):
+        for places, mask in _groups(packed):
             features: dict[str, Any] = {
                 "token_embeddings": self._states(projected, places, mask),
                 "attention_mask": mask,
@@ -267,14 +267,6 @@ class Encoder(Tower):
                 features = head(features)
             vectors.append(features["sentence_embedding"])
         return torch.cat(vectors).index_select(0, packed.rank)
-
-    def tokens(self, packed: Packed) -> Tensor:
-        """Return the states of all tokens, special ones included, the sentences one after another [tokens, hidden]."""
-        states, order, projected = [], [], self.project(packed.words)
-        for places, mask, (rows, tokens) in _groups(packed):
-            states.append(self._states(projected, places, mask).flatten(0, 1).index_select(0, rows))
-            order.append(tokens)
-        return torch.cat(states).index_select(0, torch.argsort(torch.cat(order)))
 
     def _states(self, projected: Tensor, places: Tensor, mask: Tensor) -> Tensor:
         """Return the last states [rows, time, hidden] of words at places among the projected ones [rows, time]."""
@@ -304,13 +296,8 @@ class Encoder(Tower):
         return plain.eval()
 
 
-def _groups(packed: Packed) -> Iterator[tuple[Tensor, Tensor, tuple[Tensor, Tensor]]]:
-    """Yield sentences of similar length, longest first, each group as a rectangle.
-
-    Yields:
-        Indices into the distinct words [rows, time]; the mask of tokens [rows, time]; the places of tokens among the
-        rectangle's, and among those of the batch, the sentences one after another [tokens].
-    """
+def _groups(packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield sentences of similar length, longest first: indices into the distinct words, and the mask [rows, time]."""
     device = packed.words.device
     lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
     starts = packed.sentence_starts.index_select(0, packed.order)
@@ -318,10 +305,8 @@ def _groups(packed: Packed) -> Iterator[tuple[Tensor, Tensor, tuple[Tensor, Tens
         time = np.arange(lengths[first])
         is_token = time < lengths[first:end, None]
         offsets, mask = to_device(np.where(is_token, time, 0), device), to_device(is_token, device)
-        places = (starts[first:end, None] + offsets).flatten()
-        rows = to_device(np.flatnonzero(is_token), device)
-        words = packed.sentence_tokens.index_select(0, places).view(offsets.shape)
-        yield words, mask, (rows, places.index_select(0, rows))
+        places = starts[first:end, None] + offsets
+        yield packed.sentence_tokens.index_select(0, places.flatten()).view(places.shape), mask
 
 
 def _similar(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
