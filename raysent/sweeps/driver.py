@@ -221,7 +221,7 @@ def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> N
 def _check_metric(space: SearchSpace, config: RunConfig) -> None:
     if space.metric in config.metrics:
         return
-    known = ", ".join(config.metrics) or "none; set validation.sts or validation.similarity"
+    known = ", ".join(config.metrics) or "none; set validation.documents, validation.sts or validation.similarity"
     raise space.document.error(
         ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; it reports {known}"
     )
