@@ -32,6 +32,7 @@ PAGES = [
     "docs/howto/distill.md",
     "docs/howto/whitening.md",
     "docs/howto/encode_a_corpus.md",
+    "docs/howto/search.md",
     "docs/howto/use_models_elsewhere.md",
     "docs/ranking.md",
     "docs/cost.md",
@@ -120,6 +121,24 @@ def write_table(path: Path, columns: list[str]) -> None:
             table.writerow(row | {"id": number, "product": f"product {number % 7}", "review": text})
 
 
+def write_questions(folder: Path) -> None:
+    """Write passages as text files, and queries for them as a table and in BEIR's form."""
+    draw = random.Random(7)
+    passages = [sentence(["ship", "rose", "judge", "oven", "tide", f"w{number}"], draw) for number in range(60)]
+    queries = [" ".join(one.rstrip(".").split()[1::2]) for one in passages]
+    (folder / "texts").mkdir()
+    (folder / "texts" / "one.txt").write_text("\n".join(passages) + "\n")
+    with (folder / "questions.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("query", "passage"), *zip(queries, passages, strict=True)])
+    (folder / "nfcorpus" / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", passages), ("queries", queries)):
+        lines = (json.dumps({"_id": f"{name[0]}{number}", "text": text}) for number, text in enumerate(texts))
+        (folder / "nfcorpus" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    for place, part in enumerate(("train", "dev", "test")):
+        rows = "".join(f"q{number}\tc{number}\t1\n" for number in range(20 * place, 20 * place + 20))
+        (folder / "nfcorpus" / "qrels" / f"{part}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+
+
 @pytest.fixture(scope="module")
 def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Return somebody who has the files that the pages name."""
@@ -130,6 +149,13 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
     (user.folder / "search_spaces").mkdir()
     for name in ("quickstart", "quick_thoughts"):
         (user.folder / "search_spaces" / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **TINY}))
+    for name in ("adapt", "labels"):
+        space = yaml.safe_load((ROOT / "search_spaces" / f"{name}.yaml").read_text())
+        space["base"]["training"] |= {"max_steps": 4, "num_reports": 1}
+        space["limits"] = {"trials": 2}
+        (user.folder / "search_spaces" / f"{name}.yaml").write_text(yaml.safe_dump(space))
+    (user.folder / "reviews.yaml").write_text("path: reviews.csv\nsplit: {validation: 0.15, test: 0.15}\n")
+    write_questions(user.folder)
     write_table(user.folder / "labels.csv", ["text", "label"])
     write_table(user.folder / "new.csv", ["id", "text"])
     write_sentences(user.folder / "sentences.txt")
