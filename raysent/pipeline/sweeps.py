@@ -343,7 +343,7 @@ def _make_fleet(*arguments: Any) -> Fleet | None:
 
 
 def _of_submitted(folder: Path) -> list[Listener]:
-    """Return the listener of a submitted sweep, which stores why trials wait for whoever follows it."""
+    """Return the listener of a submitted sweep, which stores why trials wait for what follows it."""
     if not is_submitted():
         return []
     from raysent.cluster.following import note_waiting  # noqa: PLC0415 - only on a cluster

@@ -28,7 +28,7 @@ from typing import Any
 from raysent.storage import Lease, Lines, read_json_lines, refresh
 from raysent.storage.layout import JOURNAL_FILE
 
-# Set for a sweep that runs as a submitted job: it prints no events, as whoever follows it reads its stored journal.
+# Set for a sweep that runs as a submitted job: it prints no events, as what follows it reads its stored journal.
 EVENTS_VARIABLE = "RAYSENT_EVENTS"
 
 Event = dict[str, Any]

@@ -1,7 +1,7 @@
 """The training rows of a task: what objectives learn that read labels.
 
 The rows are the training part of the division by which the task is scored. Validation rows choose and test rows judge,
-so a task whose validation rows are drawn anew among the training rows is refused.
+so a task whose validation rows are drawn again among the training rows is refused.
 """
 
 from __future__ import annotations
