@@ -17,7 +17,6 @@ from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from .models.vector_codes import VectorCode as VectorCode
 from .pipeline import Sweep as Sweep
 from .pipeline import SweepPlan as SweepPlan
-from .pipeline import analyse as analyse
 from .pipeline import attach as attach
 from .pipeline import average as average
 from .pipeline import bill as bill

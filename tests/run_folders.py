@@ -16,8 +16,6 @@ from raysent.ensembles.measures import CalibrationBin, Diversity, MeanScores, Ta
 from raysent.ensembles.result import MeanOverTasks, write_result
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.evaluation.bootstrap import BootstrapEstimate
-from raysent.report.analyses import write_analysis
-from raysent.report.analyses.predictions import Example, Examples
 from raysent.storage import write_json
 from raysent.storage.layout import EVALUATION_FOLDER, JOURNAL_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
@@ -166,15 +164,6 @@ def _scores(test: float, half: float) -> dict[str, Any]:
             for name, value in {"nll": 0.6, "brier": 0.4, "ece": 5.0}.items()
         },
     }
-
-
-def write_analyses(folder: Path, *, text: str = "He slept well.") -> None:
-    """Write one analysis of each kind, all with a text."""
-    rows = (Example(sentences=(text, text), gold="3.00", answer="2.50", error=0.5),)
-    found = Examples(
-        task="SICK-R", protocol="fast", model=text, unit="points", num_rows=9, seed=0, sample=rows, worst=rows
-    )
-    write_analysis(folder, found)
 
 
 def write_labels(folder: Path, members: Sequence[str]) -> None:

@@ -210,7 +210,7 @@ FOLDERS = [
     Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "[1]"}),
     Case("resume of a truncated record", "resume out", r"out/sweep.json: truncated or not JSON \(.*\); restore it or run again", files={"out/sweep.json": '{"kind": "swe'}),
     Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or start the sweep again", files={"out/sweep.json": '{"kind": "sweep"}'}),
-    Case("report on no run", "report out", r"out: must hold sweep.json, run.json, evaluation/ or analyses/; found none; .* of evaluated models", files={"out/x": ""}),
+    Case("report on no run", "report out", r"out: must hold sweep.json, run.json or evaluation/; found none; .* of evaluated models", files={"out/x": ""}),
     Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name .*", files={"out/sweep.json": "{}"}),
     Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON \(.*\); another program changed the file", files={"out/sweep.json": RECORD, "out/journal.jsonl": "{\n{}\n{}\n"}),
     Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble, bm25, hash:DIM, .* or words:PATH"),

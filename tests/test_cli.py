@@ -46,7 +46,6 @@ COMMANDS = [
     "retrain",
     "doctor",
     "encode-corpus",
-    "analyse",
     "cluster up",
     "schema",
 ]

@@ -1,4 +1,4 @@
-"""A new encoder, objective, sampler, scheduler, tracker or analysis is one file: a copy of the package uses toy files."""
+"""A new encoder, objective, sampler, scheduler or tracker is one file: a copy of the package uses toy files."""
 
 from __future__ import annotations
 
@@ -141,20 +141,3 @@ def test_a_sampler_a_scheduler_and_a_tracker_dropped_into_their_folders_are_foun
     text = (TOYS / "search.py").read_text()
     files = {f"sweeps/{kind}/toy.py": text for kind in ("samplers", "schedulers", "trackers")}
     _run_in_copy(tmp_path, SEARCH_SCRIPT, files)
-
-
-ANALYSIS_SCRIPT = """
-from pathlib import Path
-import raysent
-from raysent.cli.app import app
-app(["analyse", "toy_count", "hash:5", "hash:6", "--set", "more=3", "--set", "into=home"], standalone_mode=False)
-page = raysent.write_report("home").read_text()
-assert "<h2>Number of models</h2>" in page and "there are 5 models" in page
-assert "toy_count" in list(raysent.components("analyses")["name"])
-"""
-
-
-def test_an_analysis_dropped_into_its_folder_is_a_command_and_a_section(tmp_path: Path) -> None:
-    """Nothing else is touched; its settings are checked, its result is stored, printed and shown."""
-    ran = _run_in_copy(tmp_path, ANALYSIS_SCRIPT, {"report/analyses/count.py": (TOYS / "counting.py").read_text()})
-    assert "there are 5 models" in ran.stdout

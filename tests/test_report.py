@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_analyses, write_evaluation, write_labels, write_sweep
+from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_evaluation, write_labels, write_sweep
 from tiny_run import tiny_run
 
 from raysent.ensembles import combine, read_answers, save_best
@@ -37,10 +37,9 @@ VERSION_2 = Path(__file__).parent / "data" / "version_2"
 
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a sweep of 20 trials, evaluated and combined, with an analysis of each kind."""
+    """The folder of a sweep of 20 trials, evaluated and combined."""
     folder = write_sweep(tmp_path_factory.mktemp("rich"), num_trials=20)
     write_evaluation(folder, ["0000", "0001", "0002", "0004"])
-    write_analyses(folder)
     return folder
 
 
@@ -128,7 +127,6 @@ def test_write_escapes_every_text(tmp_path: Path) -> None:
     nasty = "</script><img src=x onerror=alert(1)>"
     folder = write_sweep(tmp_path / "run", num_trials=5)
     write_evaluation(folder, ["0000", "0001"])
-    write_analyses(folder, text=nasty)
     edit(folder / SWEEP_FILE, lambda values: values.update(name=nasty, command=["raysent", nasty], source=nasty))
     edit(folder / SWEEP_FILE, lambda values: values["corpus"].update(path=nasty))
     edit(folder / SWEEP_FILE, lambda values: values["versions"].update(raysent=nasty))
@@ -254,11 +252,6 @@ def test_ensemble_plots_have_intervals(rich_page: str) -> None:
     assert all(plot["data"][0]["y"][-1] == "ensemble" for plot in plots)
 
 
-def test_analyses_have_their_sections(rich_page: str) -> None:
-    """Each kind has one."""
-    assert "SICK-R, He slept well.: the largest errors of 9 rows" in prose(rich_page)
-
-
 def test_reproduction_gives_command_seed_and_data(rich_page: str) -> None:
     """What is needed to run it again."""
     text = prose(rich_page)
@@ -348,7 +341,6 @@ def test_write_of_a_training(tmp_path: Path) -> None:
         (JOURNAL_FILE, '{"event": "report", "trial": "9"}\n{}\n', r"journal\.jsonl: not the journal of a sweep"),
         (ENSEMBLE_FILE, '{"members": []}', r"ensemble\.json: not an ensemble of this version"),
         ("evaluation/a/MR.json", '{"model": "a"}', r"MR\.json: not a record of an evaluation"),
-        ("analyses/examples-x.json", "{}", r"examples-x\.json: not an analysis"),
     ],
 )
 def test_write_refuses_a_damaged_file(tmp_path: Path, name: str, text: str, message: str) -> None:

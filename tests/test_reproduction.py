@@ -13,6 +13,7 @@ from scipy import stats
 from tiny_run import write_corpus
 
 from benchmarks.claims import claims_page
+from raysent.analysis import reported_tables
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.tasks import senteval
@@ -356,3 +357,15 @@ def test_results_are_kept_after_each_table(folder: Path, monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         toy(folder, claims=["first"])
     assert json.loads((folder / "out" / "results.json").read_text())["tables"]
+
+
+def test_reported_tables_are_complete():
+    """All papers are read, every row has a number, and percentages are in a plausible range."""
+    tables = reported_tables()
+    assert len({table.paper for table in tables}) == 5
+    for table in tables:
+        for row in table.rows.values():
+            assert any(figure is not None for figure in row)
+            measured = zip(table.columns, row, strict=True)
+            bounded = [figure for column, figure in measured if column.endswith(("pearson", "spearman", "f1"))]
+            assert all(figure is None or 10 < figure < 100 for figure in bounded)

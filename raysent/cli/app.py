@@ -42,7 +42,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         sweep.retrain, models.distill, models.whiten, models.expand, models.binarize, models.export, models.serve,
     ),
     "Text and vectors": (
-        vectors.encode, vectors.encode_corpus, vectors.index, vectors.search, evaluate.analyse, evaluate.label,
+        vectors.encode, vectors.encode_corpus, vectors.index, vectors.search, evaluate.label,
     ),
     "Clusters and money": (sweep.attach, sweep.stop, sweep.track),
     "Papers and components": (papers.reproduce, papers.components, papers.schema),
@@ -73,6 +73,7 @@ _RETIRED = {
     "plan": "'raysent sweep … --dry-run'",
     "data": "'raysent doctor DIR'",
     "space": "'raysent doctor FILE' or 'raysent schema'",
+    "analyse": "'raysent label RUN TABLE --suspect', which predicts each row by models that did not train on it",
     "neighbours": "'raysent index MODEL TEXT -o INDEX' and 'raysent search INDEX QUERY'",
     "--ivf": "'raysent index MODEL TEXT -o INDEX --set precision=ubinary', which is as fast and exact",
     "compose": "raysent.compose of Python, or 'raysent ensemble'",

@@ -1,4 +1,4 @@
-"""CLI of models and runs looked at: `evaluate`, `ensemble`, `label`, `report`, `doctor` and `analyse`."""
+"""CLI of models and runs looked at: `evaluate`, `ensemble`, `label`, `report` and `doctor`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from raysent.errors import ExitCode
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, FusedModel, LabelCurve
     from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
-    from raysent.report import Block
 
 OneScore = TypeVar("OneScore", bound="AnyScore")
 
@@ -271,32 +270,6 @@ def doctor(
     raise typer.Exit(ExitCode.CHECK_FAILED if found.problems else ExitCode.DONE)
 
 
-def analyse(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="examples, as below; or an analysis of another package.")],
-    models: ModelsArgument,
-    tasks: TasksOption = None,
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Look closer than scores; results are stored in the run's folder and shown in its report.
-
-    examples shows predictions beside the right ones: a sample, and the largest errors. --set takes rows=10,
-    protocol=fast, seed=0, data=DIR, task files, and into=DIR, the folder for the results.
-    """
-    done = raysent.analyse(
-        name, models, tasks=split_names(tasks), progress=not as_json, **arguments_of(raysent.analyse, overrides)
-    )
-    if as_json:
-        print_json({"results": [one.model_dump(mode="json") for one in done.results], "paths": list(done.paths)})
-        return
-    for one in done.results:
-        for block in one.blocks():
-            _print_block(block)
-    results.print()
-    for path in done.paths:
-        results.print(f"stored: {path}", soft_wrap=True)
-
-
 def _print_curve(curve: LabelCurve) -> None:
     results.print()
     rows = [
@@ -503,21 +476,6 @@ def _print_methods(result: EnsembleResult) -> None:
 
 def _with_interval(value: float, interval: Sequence[float]) -> str:
     return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
-
-
-def _print_block(block: Block) -> None:
-    from raysent.report import Figure, Note, Table
-
-    if isinstance(block, Table):
-        num_text = next((place for place, one in enumerate(block.columns) if one.kind == "number"), len(block.columns))
-        if block.caption:
-            results.print(block.caption, soft_wrap=True)
-        rows = [[_shortened(cell.text) for cell in row] for row in block.rows]
-        print_table([column.name for column in block.columns], rows, num_text=num_text)
-    elif isinstance(block, Note):
-        results.print(block.text, soft_wrap=True)
-    elif isinstance(block, Figure):
-        results.print(" ".join(filter(None, (block.label, block.caption))), soft_wrap=True)
 
 
 def _shortened(text: str) -> str:

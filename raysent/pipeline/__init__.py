@@ -14,7 +14,6 @@ tracking.py         `track`: the trials and scores of a sweep to trackers
 training.py         training of one run: of a space, or of a finished trial again
 distillation.py     `distill`: one model learns what another, or an ensemble, returns
 derived.py          models expanded, averaged, composed and whitened, and vectors turned into codes, without training
-analyses.py         analyses of tasks and runs, nearest sentences
 clusters.py         clusters on AWS, and sweeps submitted to them; prices
 vectors.py          files and corpora encoded
 predictions.py      `predict`: the labels of the rows of a file, by a model that predicts a task

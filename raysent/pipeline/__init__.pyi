@@ -1,5 +1,3 @@
-from .analyses import Analysed as Analysed
-from .analyses import analyse as analyse
 from .arguments import Space as Space
 from .arguments import SpaceScale as SpaceScale
 from .arguments import default_run_folder as default_run_folder

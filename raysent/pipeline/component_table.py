@@ -23,7 +23,6 @@ _REGISTRIES = {
     "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
     "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
     "formats": ("raysent.exports.formats", "FORMATS"),
-    "analyses": ("raysent.report.analyses", "ANALYSES"),
 }
 
 

@@ -6,7 +6,6 @@ run.py         reads the folder into a `Run`
 blocks.py      the parts of a page as plain values
 figures.py     the look of the figures
 parameters.py  axes for searched values
-analyses/      models and trainings looked at beyond their scores: computed, stored and shown
 sections/      what else the page says; the table of sections is in `sections/__init__.py`
 page.html.j2   the layout, with style.html.j2 and script.html.j2
 """
@@ -24,14 +23,13 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from raysent import __version__
-from raysent.report.analyses import ANALYSES, Analysis, write_analysis
-from raysent.report.blocks import Block, Figure, Note, Table, kind_of
+from raysent.report.blocks import Figure, kind_of
 from raysent.report.run import Run, read_run
 from raysent.report.sections import FIRST, SECTIONS
 from raysent.storage import write_text
 from raysent.storage.layout import REPORT_FILE
 
-__all__ = ["ANALYSES", "REPORT_FILE", "Analysis", "Block", "Figure", "Note", "Table", "write", "write_analysis"]
+__all__ = ["REPORT_FILE", "write"]
 
 # The marks of cells that the style sheet knows; others are left out of the page.
 MARKS = frozenset({"best", "finished", "stopped", "failed", "nan", "running", "waiting"})

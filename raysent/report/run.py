@@ -28,11 +28,9 @@ from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import shown_name
 from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.records import AnyScore, Score, read_scores
-from raysent.report.analyses import Analysis, read_analyses
 from raysent.report.blocks import number
 from raysent.storage import address_of
 from raysent.storage.layout import (
-    ANALYSES_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
     RUN_FILE,
@@ -64,7 +62,6 @@ class Run:
         label_curves: Scores against the number of labels, by task.
         ensemble: The ensemble; None if there is none.
         answers: Folder and answer for each task, what to take; empty before the evaluation.
-        analyses: The analyses.
         student_front: A student beside what it was distilled from; empty for any other folder.
         costs: Trial -> the costs of its model.
         bill: The sums of the ledger; None if nothing was spent.
@@ -84,7 +81,6 @@ class Run:
     label_curves: tuple[LabelCurve, ...] = ()
     ensemble: EnsembleResult | None = None
     answers: tuple[tuple[Path, Answer], ...] = ()
-    analyses: tuple[Analysis, ...] = ()
     student_front: tuple[FrontPoint, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
@@ -183,7 +179,6 @@ def read_run(folder: Path) -> Run:
         "label_curves": tuple(read_curves(folder)),
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "answers": tuple(read_answers(folder)),
-        "analyses": read_analyses(folder),
         "student_front": read_front(folder),
     }
     if (folder / SWEEP_FILE).is_file():
@@ -193,8 +188,8 @@ def read_run(folder: Path) -> Run:
     if any(found.values()):
         return Run(folder, folder.name, **found)
     raise ArtifactError(
-        f"{address_of(folder)}: must hold {SWEEP_FILE}, {RUN_FILE}, {EVALUATION_FOLDER}/ or "
-        f"{ANALYSES_FOLDER}/; found none; name the folder of a sweep, of a training or of evaluated models"
+        f"{address_of(folder)}: must hold {SWEEP_FILE}, {RUN_FILE} or {EVALUATION_FOLDER}/; "
+        f"found none; name the folder of a sweep, of a training or of evaluated models"
     )
 
 

@@ -8,7 +8,7 @@ a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trial
              divisions/TASK.json   (which rows test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
-any of them  evaluation/ analyses/ report.html
+any of them  evaluation/ report.html
 a code       code.json code.safetensors
 a composition  composition.json members/a/ ...
 vectors      vectors.json NAME.parquet ... cost/
@@ -65,7 +65,6 @@ ENCODER_FOLDER = "encoder"
 CARD_FILE = "README.md"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.
 MEMBERS_FOLDER = "members"
-ANALYSES_FOLDER = "analyses"
 REPORT_FILE = "report.html"
 # In an export for sentence-transformers: the parts of its models.
 EXPORT_FILE = "raysent.json"

@@ -34,7 +34,6 @@ COMPONENTS = {
     "schedulers": "toy_stop",
     "trackers": "toy_lines",
     "formats": "toy_copy",
-    "analyses": "toy_count",
 }
 ENCODER = {"type": "toy_attention", "embedding": {"dim": 6}}
 

@@ -1,7 +1,7 @@
 """The sections of the report, in the order of the page.
 
 A section is a function `Run -> Section | None`; None leaves it out. A new section is a function in a module here and a
-line in `SECTIONS`; each analysis has its own.
+line in `SECTIONS`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from raysent.report.blocks import Section
 from raysent.report.run import Run
 from raysent.report.sections import (
-    analyses,
     answer,
     costs,
     ensemble,
@@ -34,7 +33,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.calibration,
     ensemble.members,
     ensemble.against_time,
-    *analyses.sections(),
     importance.for_metric,
     trials.values_against_metric,
     costs.spending,

@@ -52,7 +52,6 @@ def summary(run: Run) -> Section:
 def _evaluated(run: Run) -> str:
     models, tasks = len({score.model for score in run.scores}), len({score.task for score in run.scores})
     parts = [f"{counted(models, 'model')} evaluated on {counted(tasks, 'task')}"] if models else []
-    parts += [counted(len(run.analyses), "analysis", "analyses")] if run.analyses else []
     return f"{'; '.join(parts)}." if parts else ""
 
 
