@@ -23,6 +23,7 @@ from raysent.evaluation.retrieval import rank
 from raysent.evaluation.task import RetrievalData, Task
 from raysent.evaluation.tasks import find_task
 from raysent.models import load
+from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder, check_size, normalize_rows
 from raysent.storage import atomic_write
 
@@ -62,7 +63,7 @@ def mine_negatives(
     assert isinstance(found, RetrievalData)
     if not len(found.train):
         raise ConfigError(f"task {found.task}: must have queries to train on; given none; name a train part")
-    encoder = model if isinstance(model, SentenceEncoder) else load(model)
+    encoder = model if isinstance(model, SentenceEncoder) else load(encoder_name(model, says=False))
     if encoder.cannot_encode and margin is not None:
         raise ConfigError(f"margin: must be None for {model}, which has no vectors; given {margin}")
     rows = _rows(encoder, found, num_negatives, margin)
