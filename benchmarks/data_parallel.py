@@ -179,13 +179,13 @@ def trace(training: _Training) -> dict[str, int]:
 
 def num_waits(events: Iterable[Any]) -> int:
     """Return how many of the profiled operations read a tensor's value, outside of Adam's kernel for CPUs."""
-    return sum(event.name in WAITS and not _is_within(event, "aten::_fused_adam_") for event in events)
+    return sum(event.name in WAITS and not _is_within(event, "aten::_fused_adam") for event in events)
 
 
-def _is_within(event: Any, name: str) -> bool:
-    """Return whether an operation was called by another, directly or not."""
+def _is_within(event: Any, prefix: str) -> bool:
+    """Return whether an operation was called by one whose name begins so, directly or not."""
     parent = event.cpu_parent
-    return parent is not None and (parent.name == name or _is_within(parent, name))
+    return parent is not None and (parent.name.startswith(prefix) or _is_within(parent, prefix))
 
 
 def main() -> None:

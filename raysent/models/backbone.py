@@ -25,6 +25,7 @@ from torch import nn
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.pretrained import check_tokenizer, check_weights, find_folder, first_missing, reading
+from raysent.reading import parse_json
 from raysent.storage import read_json
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
@@ -319,7 +320,7 @@ def read_tokenizer(backbone: Backbone) -> str:
             raise ArtifactError(
                 f"{name}: its tokenizer must have a fast form, tokenizer.json; as a member, name it st:"
             )
-        values = json.loads(tokenizer.backend_tokenizer.to_str())
+        values = parse_json(tokenizer.backend_tokenizer.to_str())
     if backbone.lowercase:
         steps = [{"type": "Lowercase"}, *([values["normalizer"]] if values.get("normalizer") else [])]
         values["normalizer"] = {"type": "Sequence", "normalizers": steps}
