@@ -11,6 +11,28 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import ipc
 
+# Of which short texts consist.
+WORDS = [
+    "cat",
+    "dog",
+    "mat",
+    "rain",
+    "night",
+    "film",
+    "book",
+    "train",
+    "city",
+    "river",
+    "sun",
+    "moon",
+    "tree",
+    "house",
+    "car",
+    "song",
+    "bird",
+    "fish",
+]
+
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> str:
     """Write columns, or rows, and return the path; a name without an end is a folder of `datasets`."""

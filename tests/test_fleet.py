@@ -120,8 +120,8 @@ def test_meter_bills_the_start_of_a_machine_once(tmp_path):
     assert seconds == 300 + 60  # the second time, its minute
 
 
-def test_meter_that_could_not_write_its_end_is_charged_as_after_a_killed_driver(tmp_path, monkeypatch):
-    """The next session charges a machine to the last poll that was written, and the time in which machines end."""
+def test_meter_that_could_not_write_its_end_settles_it_in_the_next_sitting(tmp_path, monkeypatch):
+    """What a machine cost while the ledger could not be written is in it once it can be."""
     now, config = [0.0], CostConfig(usd_per_hour=3600.0, poll="1s")
 
     def refuse(*_: Any) -> None:
@@ -138,7 +138,7 @@ def test_meter_that_could_not_write_its_end_is_charged_as_after_a_killed_driver(
         now[0] = 150.0
     assert spent_usd(tmp_path) == 10.0
     for _ in range(2):
-        assert CostTracker(tmp_path, config, nodes=dict).ledger.spent_usd == 131.0
+        assert CostTracker(tmp_path, config, nodes=dict).ledger.spent_usd == 150.0
     assert not read_ledger(tmp_path)[-1]["is_open"]
 
 

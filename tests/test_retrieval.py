@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 from command import CommandLine
+from tables import WORDS
 
 import raysent
 from raysent.data.vocabulary import Vocabulary
@@ -30,27 +31,6 @@ from raysent.models.sentence_encoder import normalize_rows
 from raysent.pipeline.default_space import default_space
 from raysent.training.validation.config import DownstreamConfig
 from raysent.training.validation.metrics import Downstream
-
-WORDS = [
-    "cat",
-    "dog",
-    "mat",
-    "rain",
-    "night",
-    "film",
-    "book",
-    "train",
-    "city",
-    "river",
-    "sun",
-    "moon",
-    "tree",
-    "house",
-    "car",
-    "song",
-    "bird",
-    "fish",
-]
 
 
 def write_task(folder: Path, *, num_passages: int = 120, num_queries: int = 40) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import CommandLine
+from tables import WORDS
 
 import raysent
 from raysent.errors import ArtifactError, ConfigError
@@ -18,27 +19,6 @@ from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex
 from raysent.models import load
 from raysent.models.sentence_encoder import normalize_rows
-
-WORDS = [
-    "cat",
-    "dog",
-    "mat",
-    "rain",
-    "night",
-    "film",
-    "book",
-    "train",
-    "city",
-    "river",
-    "sun",
-    "moon",
-    "tree",
-    "house",
-    "car",
-    "song",
-    "bird",
-    "fish",
-]
 
 
 @pytest.fixture

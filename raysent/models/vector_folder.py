@@ -183,7 +183,7 @@ class VectorFolder:
         if found is None:
             raise ArtifactError(
                 f"{self.name}: must be a folder of vectors; no {VECTORS_FILE} is there; "
-                "'raysent encode-corpus MODEL TEXT --output DIR' writes one"
+                "'raysent index MODEL TEXT -o DIR' writes one"
             )
         return found
 

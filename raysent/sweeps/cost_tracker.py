@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,9 +13,13 @@ from typing import Any
 
 from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.errors import ArtifactError, BudgetError, RaysentError
+from raysent.reading import read_json
 from raysent.storage import Lines, address_of, num_lines, read_json_lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE
 from raysent.sweeps.trial import Trial
+
+# What was owed when nothing could be written to the ledger any more; stays on the driver's machine.
+OWED_FILE = ".owed.json"
 
 # The machines that are there now: name -> the labels that tell what each costs.
 Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
@@ -64,12 +69,15 @@ class CostTracker:
         self.num_slots = 1
         self.on_tick: Callable[[Funds], object] = lambda _: None
         self.with_in_flight: Callable[[Funds], Funds] = lambda funds: funds
-        self._lines = Lines(folder / LEDGER_FILE)
+        self._path, self._owed_path = folder / LEDGER_FILE, folder / OWED_FILE
+        self._owed: list[Entry] | None = None
+        self._lines = Lines(self._path)
         num_so_far = num_lines(folder / JOURNAL_FILE)
         self._lines.seen = lambda: {"journal": num_events() if num_events is not None else num_so_far}
         # Entries of machines are collected, and written as one line: in a bucket, each line is an object.
         self._collected: list[Entry] = []
         self._is_collecting, self._written_usd = False, 0.0
+        self._write_debt()
         past = read_ledger(folder)
         self._written_usd = _usd(past)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
@@ -88,7 +96,11 @@ class CostTracker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()  # what cannot be written now, the next session assumes at worst
+        try:
+            self._close()
+        except RaysentError:
+            self._keep_debt()
+            raise
 
     def funds(self) -> Funds:
         """Return where the sweep stands; what is owed is counted up where that is due."""
@@ -170,6 +182,20 @@ class CostTracker:
                 else:
                     self.ledger.close(node, now_s=self._clock())
 
+    def _keep_debt(self) -> None:
+        """Keep on this machine what cannot be written to the ledger, for the next session here."""
+        self._owed = []
+        self._write_collected()
+        self._close()
+        with contextlib.suppress(OSError):
+            self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
+
+    def _write_debt(self) -> None:
+        with contextlib.suppress(ArtifactError):  # none, or a torn one: the ledger assumes the worst
+            for entry in read_json(self._owed_path):
+                self._lines.append(entry)
+        self._owed_path.unlink(missing_ok=True)
+
     def _append(self, entry: Entry) -> None:
         self._collected.append({**entry, "time": round(time.time(), 3)})
         if not self._is_collecting:
@@ -188,8 +214,11 @@ class CostTracker:
     def _write_collected(self) -> None:
         if not self._collected:
             return
-        self._lines.append(*self._collected)
-        self._written_usd += _usd(self._collected)
+        if self._owed is None:
+            self._lines.append(*self._collected)
+            self._written_usd += _usd(self._collected)
+        else:
+            self._owed += self._collected
         self._collected = []
 
 
