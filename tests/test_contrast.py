@@ -119,6 +119,45 @@ def test_loss_and_gradient_equal_their_restatement(positives, symmetric):
         assert read.vectors[column].grad[row, place].item() == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize(("positives", "symmetric"), [("self", True), ("context", False), ("pairs", False)])
+def test_prefixes_add_the_loss_of_the_first_numbers(positives, symmetric):
+    """As their restatement says, with the gradient by finite differences; weights are 1 where none are given."""
+    batch, read = batch_of(positives), Given()
+    given = {"positives": positives, "temperature": 0.3, "symmetric": symmetric, "prefixes": [2, 4]}
+    loss = Objective(Config(**given, prefix_weights=[0.5, 2.0]))(read, batch)
+    loss.backward()
+
+    def restate(vectors, weights=(0.5, 2.0)):
+        sizes = zip((2, 4, 6), (*weights, 1.0), strict=True)
+        cut = [(weight, [vector[:, :size] for vector in vectors]) for size, weight in sizes]
+        return sum(weight * restated(positives, batch, some, symmetric=symmetric) for weight, some in cut)
+
+    values = [vector.detach().double().numpy() for vector in read.vectors]
+    assert loss.item() == pytest.approx(restate(values), rel=1e-5)
+    assert Objective(Config(**given))(Given(), batch).item() == pytest.approx(restate(values, (1.0, 1.0)), rel=1e-5)
+    for row, place in ((1, 0), (4, 3), (2, 5)):
+        moved = [[value.copy() for value in values] for _ in range(2)]
+        moved[0][0][row, place] += 1e-5
+        moved[1][0][row, place] -= 1e-5
+        expected = (restate(moved[0]) - restate(moved[1])) / 2e-5
+        assert read.vectors[0].grad[row, place].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_prefixes_equal_the_matryoshka_loss():
+    """Of sentence-transformers, on pairs, with the same sizes and weights."""
+    from sentence_transformers.sentence_transformer import losses
+
+    columns = [sentences(np.full(SIZE, 4), seed) for seed in range(2)]
+    objective = Objective(Config(positives="pairs", prefixes=[2, 4], prefix_weights=[0.5, 2.0]))
+    model = torch.nn.Module()
+    model.forward, model.get_embedding_dimension = (lambda one: one), (lambda: 6)
+    ranking = losses.MultipleNegativesRankingLoss(model, scale=20.0)
+    theirs = losses.MatryoshkaLoss(model, ranking, matryoshka_dims=[6, 4, 2], matryoshka_weights=[1.0, 2.0, 0.5])
+    features = [{"sentence_embedding": column} for column in Given().vectors[:2]]
+    expected = theirs(features, torch.zeros(SIZE, dtype=torch.long))
+    torch.testing.assert_close(objective(Given(), Pairs(*columns)), expected, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("positives", ["self", "context", "pairs"])
 def test_rows_of_workers_add_up_to_the_whole(positives):
     """Each worker has the loss of its own rows, and knows the texts of all."""
@@ -331,8 +370,31 @@ def test_settings_that_do_not_fit_raise_one_clear_error(tmp_path):
     """`self` without dropout, and two directions where there is one."""
     with pytest.raises(ValueError, match=r"encoder\.dropout or encoder\.embedding\.dropout must be above 0"):
         tiny_run(tmp_path, objective={"type": "contrast", "positives": "self"})
-    with pytest.raises(ConfigError, match="symmetric must be false with positives: context"):
-        validate(Config, Document({"symmetric": True}))
+    for values, message in (
+        ({"symmetric": True}, "symmetric must be false with positives: context"),
+        ({"prefixes": [4, 2]}, r"prefixes must rise; given \[4, 2\]"),
+        ({"prefixes": [2], "prefix_weights": [1.0, 1.0]}, "as many as prefixes: 1 prefixes; given 2"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            validate(Config, Document(values))
+    with pytest.raises(ValueError, match="prefixes must be below the size of the encoder's one block"):
+        tiny_run(tmp_path, objective={"type": "contrast", "prefixes": [8]})
+
+
+def test_model_that_was_trained_to_be_cut_says_so(tmp_path):
+    """Its record, the sizes that the server takes, the card of an export, and what the export encodes."""
+    from sentence_transformers import SentenceTransformer
+
+    objective = {"type": "contrast", "prefixes": [2, 4]}
+    fit(tiny_run(tmp_path, encoder=_ENCODERS["bag"], objective=objective, training__max_steps=2), tmp_path / "run")
+    model = SentenceModel.load(tmp_path / "run")
+    assert model.record.config.objective.prefixes == [2, 4]
+    assert list(model.cut_sizes) == [2, 4, 6]
+    raysent.export(tmp_path / "run", tmp_path / "exported")
+    assert "cut to their first 2, 4 numbers" in (tmp_path / "exported" / "README.md").read_text()
+    theirs = SentenceTransformer(str(tmp_path / "exported"), trust_remote_code=True, truncate_dim=4, device="cpu")
+    ours = model.encode(["w1 w2", "w3"], truncate_dim=4)
+    np.testing.assert_allclose(theirs.encode(["w1 w2", "w3"]), ours, atol=1e-6)
 
 
 def test_saved_model_has_one_encoder_and_trains_on(tmp_path):

@@ -46,7 +46,10 @@ class Slow(HashEncoder):
 class Whitened(HashEncoder):
     """`hash:8`, whose first numbers are a vector too."""
 
-    can_truncate = True
+    @property
+    def cut_sizes(self):
+        """All."""
+        return range(1, 9)
 
 
 class Words(SentenceEncoder):

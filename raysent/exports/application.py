@@ -393,10 +393,13 @@ class _Service:
 
     def _dimensions(self, given: Any) -> int | None:
         """Return how many numbers of each vector are asked for; None for all."""
-        full, can_cut = self._encoder.get_sentence_embedding_dimension(), self._encoder.can_truncate
-        if given is None or (type(given) is int and (given == full or (can_cut and 1 <= given < full))):
-            return None if given == full else given
-        known = f"a whole number from 1 to {full}" if can_cut else f"{full}: this model's vectors must not be cut"
+        sizes = self._encoder.cut_sizes
+        if given is None or (type(given) is int and given in sizes):
+            return None if given == sizes[-1] else given
+        known = f"{sizes[-1]}: this model's vectors must not be cut"
+        if len(sizes) > 1:
+            is_any = isinstance(sizes, range)
+            known = f"a whole number from 1 to {sizes[-1]}" if is_any else f"one of {', '.join(map(str, sizes))}"
         raise HTTPException(400, f"dimensions: must be {known}; given {given!r:.60}")
 
     def _about(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from raysent.training.run import describe, load_run
 
 # The form of the identifiers of the Hugging Face hub.
 _IDENTIFIER = re.compile(r"[a-z0-9.+-]+")
+_ST = "sentence-transformers"
 _TAGS = ("sentence-similarity", "feature-extraction", "raysent")
 
 
@@ -91,7 +92,7 @@ def _started_from(backbone: Backbone) -> str:
 
 
 def _metadata(target: Format, license: str | None, usage: str) -> str:
-    tags = [*_TAGS, *(["sentence-transformers"] if target.LIBRARY == "sentence-transformers" else [])]
+    tags = [*_TAGS, *([_ST] if target.LIBRARY == _ST else [])]
     lines = [f"library_name: {target.LIBRARY}", "pipeline_tag: sentence-similarity", "tags:"]
     lines += [f"- {tag}" for tag in tags]
     lines += ["- custom_code"] if "trust_remote_code" in usage else []
@@ -193,6 +194,8 @@ def _limits(models: Sequence[SentenceModel], target: Format) -> str:
     words = ", ".join(f"{len(model.vocabulary):,}" for model in models)
     lengths = ", ".join(str(model.max_length) for model in models)
     has_code = any(model.code is not None for model in models)
+    sizes = models[0].config.objective.trained_prefixes if len(models) == 1 and not has_code else ()
+    cut = f", `SentenceTransformer(…, truncate_dim={sizes[0]})`" if sizes and target.LIBRARY == _ST else ""
     zeros = ", but text without any word one of zeros" if "" in target.DIFFERS_ON else ""
     return "\n".join(
         (
@@ -203,6 +206,11 @@ def _limits(models: Sequence[SentenceModel], target: Format) -> str:
                 f"- It was trained on labels of the training rows of {task}: scores of this task are marked {LEARNED}. "
                 "Test rows were not read."
                 for task in sorted({task for model in models for task in model.learned_tasks})
+            ),
+            *(
+                [f"- Vectors may be cut to their first {', '.join(map(str, sizes))} numbers: these were trained{cut}."]
+                if sizes
+                else []
             ),
             *(["- Bits have no gradient: the folder cannot be trained on."] if has_code else []),
             "- The model reflects its training text, with its language, subjects and prejudices.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -596,9 +596,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return self.num_bits or self.postprocessing.dim()
 
     @property
-    def can_truncate(self) -> bool:
-        """Whether it is whitened: directions are in the order of their variance."""
-        return self.postprocessing.is_whitening and self.code is None
+    def cut_sizes(self) -> Sequence[int]:
+        """All where it is whitened, as directions are in the order of their variance; else those that were trained."""
+        dim = self.get_sentence_embedding_dimension()
+        if self.code is None and self.postprocessing.is_whitening:
+            return range(1, dim + 1)
+        return (*(self.config.objective.trained_prefixes if self.code is None else ()), dim)
 
     @property
     def max_seq_length(self) -> int:

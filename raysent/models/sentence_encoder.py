@@ -265,9 +265,9 @@ class SentenceEncoder(ABC):
         return None
 
     @property
-    def can_truncate(self) -> bool:
-        """Whether the first numbers of a vector are a vector too, as where whitening put those that vary most first."""
-        return False
+    def cut_sizes(self) -> Sequence[int]:
+        """How many first numbers of a vector are a vector too, rising to all: whitened, or trained to be cut."""
+        return (self.get_sentence_embedding_dimension(),)
 
     @property
     def max_seq_length(self) -> int | None:

@@ -205,6 +205,11 @@ class ObjectiveConfig(StrictModel):
         """Sentences whose states are kept for the gradient at a time; None for those of the whole step."""
         return None
 
+    @property
+    def trained_prefixes(self) -> tuple[int, ...]:
+        """Sizes to which vectors may be cut, because it trains their first numbers as vectors too."""
+        return ()
+
     def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
         """Refuse encoders that the objective cannot train.
 

@@ -11,9 +11,10 @@
     labels      training rows of a task, but the anchor                        rows of the same class
 
 C(i) are all candidates but those that repeat the text of the anchor or of a positive and are no positives themselves.
+With `prefixes` the same loss of the first numbers of all vectors is added for each size, times its weight.
 
 Source: Gao, Yao and Chen, 2021 (SimCSE); Henderson et al., 2017 (pairs); Khosla et al., 2020, equation 2; Gao et al.,
-2021 (GradCache).
+2021 (GradCache); Kusupati et al., 2022 (Matryoshka: prefixes).
 Differs: sentences with equal text are never negatives of each other.
 """
 
@@ -58,6 +59,9 @@ class Config(ContextConfig):
         cached: Whether all sentences are encoded without a graph first, and `micro_batch` of them at a time again for
             the gradient: the same gradient in the memory of a micro-batch, at about 4/3 of the time (GradCache).
         micro_batch: Sentences that are encoded at a time with `cached`.
+        prefixes: Sizes, rising and below the vector's, to which vectors may be cut afterwards: their first numbers are
+            trained to be vectors too.
+        prefix_weights: The weight of the loss of each of them, beside 1 for the whole vector; empty for 1 each.
     """
 
     num_towers: ClassVar[Literal[1, 2]] = 1
@@ -68,12 +72,24 @@ class Config(ContextConfig):
     symmetric: bool = False
     cached: bool = False
     micro_batch: int = pydantic.Field(default=64, ge=1)
+    prefixes: list[pydantic.PositiveInt] = pydantic.Field(default=[])
+    prefix_weights: list[pydantic.PositiveFloat] = pydantic.Field(default=[])
 
     @pydantic.model_validator(mode="after")
     def _is_directed(self) -> Self:
         if self.symmetric and self.positives not in ("self", "pairs"):
             raise ValueError(f"symmetric must be false with positives: {self.positives}, which has one direction")
+        if self.prefixes != sorted(set(self.prefixes)):
+            raise ValueError(f"prefixes must rise; given {self.prefixes}")
+        if len(self.prefix_weights) not in (0, len(self.prefixes)):
+            count = f"{len(self.prefixes)} prefixes; given {len(self.prefix_weights)}"
+            raise ValueError(f"prefix_weights must be empty or as many as prefixes: {count}")
         return self
+
+    @property
+    def trained_prefixes(self) -> tuple[int, ...]:
+        """Sizes to which vectors may be cut."""
+        return tuple(self.prefixes)
 
     @property
     def batches(self) -> Batches:
@@ -116,6 +132,9 @@ class Config(ContextConfig):
                 "encoder.dropout or encoder.embedding.dropout must be above 0 with objective contrast and positives: "
                 "self, which reads each sentence twice with other dropout; set it to 0.1"
             )
+        if self.prefixes and (first.encoded_dims != (first.dim,) or self.prefixes[-1] >= first.dim):
+            given = f"{self.prefixes} of {' + '.join(map(str, first.encoded_dims))}"
+            raise ValueError(f"objective.prefixes must be below the size of the encoder's one block; given {given}")
 
     def comparable(self, vectors: Tensor) -> Tensor:
         """Return vectors of unit length: the loss compares cosines."""
@@ -123,7 +142,8 @@ class Config(ContextConfig):
 
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of the scores, their probabilities and gradients, and the masks of both."""
-        return 4 * shape.batch_size**2 * max(1, shape.num_encoded - 1) * (2 if self.symmetric else 1)
+        directions = (2 if self.symmetric else 1) * (1 + len(self.prefixes))
+        return 4 * shape.batch_size**2 * max(1, shape.num_encoded - 1) * directions
 
 
 class Objective(BaseObjective):
@@ -141,12 +161,20 @@ class Objective(BaseObjective):
         device = columns[0].device
         # Scores are a small part of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(device.type, enabled=False):
-            vectors = [unit(column) for column in columns]
             masks = self._masks(batch, device)
-            loss = self._direction(vectors[0], torch.cat(vectors[-len(masks[0]) :]), masks, batch.rows)
-            if self._config.symmetric:
-                masks = ([masks[0][0].T], [masks[1][0].T])
-                loss = (loss + self._direction(vectors[1], vectors[0], masks, batch.rows)) / 2
+            loss = self._loss(columns, masks, batch.rows)
+            sizes = self._config.prefixes
+            for size, weight in zip(sizes, self._config.prefix_weights or [1.0] * len(sizes), strict=True):
+                loss = loss + weight * self._loss([column[:, :size] for column in columns], masks, batch.rows)
+        return loss
+
+    def _loss(self, columns: list[Tensor], masks: tuple[list[Tensor], list[Tensor]], rows: slice | None) -> Tensor:
+        """Return the loss of vectors of one size, in one direction or both."""
+        vectors = [unit(column) for column in columns]
+        loss = self._direction(vectors[0], torch.cat(vectors[-len(masks[0]) :]), masks, rows)
+        if self._config.symmetric:
+            masks = ([masks[0][0].T], [masks[1][0].T])
+            loss = (loss + self._direction(vectors[1], vectors[0], masks, rows)) / 2
         return loss
 
     def held_out_totals(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
