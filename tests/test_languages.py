@@ -71,6 +71,22 @@ def test_sentences_are_those_of_the_library_in_the_language(code) -> None:
     assert find_language(3 * TEXTS[code], default="en") in {code, "no" if code == "da" else code}
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("de", ["Frau Dr. Weber wohnt seit dem 3. Mai in Bonn, z.B. bei uns.", "„Kommst du?“, fragte sie.", "Ja!"]),
+        ("es", ["La Sra. Ruiz vive aquí desde 1901.", "¿Dónde está el gato?", "¡Duerme con el Dr. Gil!"]),
+        ("it", ["Il sig. Bianchi legge il giornale.", "Che ore sono?", "Sono le 3.30 circa."]),
+        ("ja", ["猫は3.5キロです。", "犬はどこですか？", "庭にいます！"]),
+        ("pl", ["Ola ma np. kota i psa.", "Gdzie on jest?", "Śpi na stole nr 3!"]),
+        ("ru", ["Он родился в 1901 г. в Москве.", "Где живёт А. С. Иванов?", "Не знаю."]),
+    ],
+)
+def test_sentences_of_running_text_are_those_that_a_reader_sees(code, expected) -> None:
+    """Abbreviations, dates, initials and quoted marks do not end one."""
+    assert split_sentences(" ".join(expected) if code != "ja" else "".join(expected), code) == expected
+
+
 def test_language_of_short_text_is_the_default() -> None:
     """A few Latin letters say nothing; Han characters alone may be Japanese in Japanese text."""
     assert find_language("Bad.", default="fr") == "fr"

@@ -22,7 +22,7 @@ from raysent.errors import ArtifactError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.tasks import senteval
 from raysent.report import write
-from raysent.report.blocks import duration, fixed, number, significant
+from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.parameters import Parameter, scale_of, short_names
 from raysent.report.run import read_run
 from raysent.report.sections.importance import comparable, importance
@@ -144,6 +144,23 @@ def test_write_escapes_every_text(tmp_path: Path) -> None:
     drawn = [figure for figure in figures(page) if figure["data"][0]["type"] != "parcoords"]
     assert "&lt;img" in json.dumps(drawn)
     assert "<img" not in json.dumps(drawn)
+
+
+def test_names_from_right_to_left_do_not_reorder_what_stands_beside_them(tmp_path: Path) -> None:
+    """Cells take the direction of their text; in sentences and figures such names are isolated, whole and each alone."""
+    folder = write_sweep(tmp_path / "run", num_trials=3)
+    write_evaluation(folder, ["0000", "0001"])
+    edit(folder / SWEEP_FILE, lambda values: values.update(name="ביקורות"))
+    for path in (folder / ENSEMBLE_FILE, *folder.glob("evaluation/*/*.json")):
+        path.write_text(path.read_text().replace('"MR"', '"ביקורות של סרטים"').replace('"0001"', '"مراجعات"'))
+    page = write(folder).read_text()
+    assert '<h1 dir="auto">ביקורות</h1>' in page
+    assert '<button type="button" dir="auto">ביקורות של סרטים</button>' in page
+    assert re.search(r'<td class="text[^"]*" dir="auto"[^>]*>مراجعات', page)
+    assert re.search(r'<td class="number[^"]*"[^>]*dir=', page) is None
+    drawn = json.dumps(figures(page), ensure_ascii=False)
+    assert ("\u2068ביקורות של סרטים\u2069" in prose(page), "\u2068مراجعات\u2069" in drawn) == (True, True)
+    assert isolated("סרט 88.0, שיר 77") == "\u2068סרט\u2069 88.0, \u2068שיר\u2069 77"
 
 
 # -- what it says -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from raysent import __version__
-from raysent.report.blocks import Figure, kind_of
+from raysent.report.blocks import Figure, isolated, kind_of
 from raysent.report.run import Run, read_run
 from raysent.report.sections import FIRST, SECTIONS
 from raysent.storage import write_text
@@ -60,7 +60,7 @@ def render(run: Run) -> str:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(kind_of=kind_of, script_safe=_script_safe)
+    environment.filters.update(kind_of=kind_of, script_safe=_script_safe, isolated=isolated)
     return environment.get_template("page.html.j2").render(
         title=run.name,
         kind=run.kind,

@@ -7,6 +7,7 @@ template escapes it. A number that is missing or NaN is `None` and is printed as
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -14,6 +15,9 @@ from typing import Any, Literal
 
 DASH = "–"
 _SECONDS_PER_HOUR = 3600.0
+# Words of Hebrew, Arabic and their neighbours.
+_LETTER = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]"
+_RIGHT_TO_LEFT = re.compile(rf"{_LETTER}+(?:[ \-_'’]+{_LETTER}+)*")
 
 Kind = Literal["text", "number"]
 
@@ -192,7 +196,15 @@ def text_of(value: Any) -> str:
 
 def label(text: Any) -> str:
     """Return text for a plotly label, in which `<` and `&` are markup."""
-    return escape(text_of(text), quote=False)
+    return escape(isolated(text_of(text)), quote=False)
+
+
+def isolated(text: str) -> str:
+    """Return a sentence in which names from right to left do not reorder the numbers beside them.
+
+    Source: Unicode Standard Annex 9, section 2.4.2: first-strong isolates.
+    """
+    return _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
