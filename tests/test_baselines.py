@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from raysent.cli.evaluate import _warn_below_start
+from raysent.data.languages import unspaced_language
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
@@ -217,3 +218,37 @@ def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "file"))
     [third] = Evaluator(tmp_path / "four").evaluate(["tfidf"], [task])
     assert third.test == first.test
+
+
+def chinese(number: int = 60) -> pd.DataFrame:
+    """Return labelled clauses without blanks, whose class two characters show."""
+    clauses = [
+        f"第{row}天我们{'很喜欢' if row % 2 else '不满意'}这家店，因为天气{row % 7}度。" for row in range(number)
+    ]
+    return pd.DataFrame({"text": clauses, "label": ["good" if row % 2 else "bad" for row in range(number)]})
+
+
+def test_words_are_no_baseline_of_text_without_blanks(tmp_path):
+    """Where no task has blanks TF-IDF of words is left out, and the task says so; English beside it brings it back."""
+    own, english = OwnTask(chinese(), name="own"), OwnTask(frame(), name="english")
+    left_out = "in zh, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"
+    assert [left_out in one.remarks.notes[0] for one in (own, english)] == [True, False]
+    named = [[one.name for one in baselines_of(expand(["hash:8"]), tasks=some)] for some in ([own], [own, english])]
+    assert named == [["tfidf:chars"], ["tfidf", "tfidf:chars"]]
+    result = combine(["hash:8"], output=tmp_path, tasks=[own], baselines=True)
+    assert result.baselines == ("tfidf:chars",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["แมวนอนอยู่บนเก้าอี้ หมาอยู่ที่ไหน"], "th"),
+        (["猫は椅子で寝ています。", "it", "犬はどこですか？"], "ja"),
+        (["고양이가 의자에서 잔다."], None),
+        (["He wrote 猫 on the wall, and then he left."], None),
+        (["", "12 :-)"], None),
+    ],
+)
+def test_unspaced_language_is_that_of_most_letters(texts, expected):
+    """A few foreign letters in English say nothing, and Korean has blanks."""
+    assert unspaced_language(texts) == expected

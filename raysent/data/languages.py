@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -24,6 +24,9 @@ _SCRIPTS = {
     "ko": re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]"),
     "th": re.compile(r"[\u0e01-\u0e4e]"),
 }
+# Of these languages.
+_UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_NUM_SAMPLED = 100  # texts of which a language is found
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"[a-z]+")
 # Words of English that other languages in Latin letters do not have, and their least share of a text in English.
@@ -70,6 +73,16 @@ def main_language(texts: Iterable[str], *, default: str = "en") -> str:
     parts = [text[first : first + _READ] for first in range(0, len(text), _READ)]
     found = Counter(find_language(part, default=default) for part in parts)
     return max(found, key=lambda code: (found[code], code)) if found else default
+
+
+def unspaced_language(texts: Sequence[str]) -> str | None:
+    """Return the language of most of a sample of texts if it writes no blanks between words, else None."""
+    sample = [text[:_READ] for text in texts[:: max(1, len(texts) // _NUM_SAMPLED)]]
+    joined = " ".join(sample)
+    if 2 * len(_UNSPACED.findall(joined)) <= len(_LETTER.findall(joined)):
+        return None
+    found = main_language(sample)
+    return found if found in WITHOUT_BLANKS else None
 
 
 @cache

@@ -34,7 +34,7 @@ from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.result import EnsembleResult, read_result, write_result
 from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
-from raysent.evaluation.baselines import LEXICAL, baselines_of, is_free
+from raysent.evaluation.baselines import LEXICAL, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, Model, expand, model_key
@@ -109,7 +109,7 @@ def save_best(
         RaysentError: If a model cannot be read, records cannot be combined, or the folder cannot be written.
     """
     trials = expand(models)
-    others = [one for one in baselines_of(trials, protocol=evaluator.protocol) if baselines or is_free(one.path)]
+    others = [one for one in evaluator.baselines(trials, tasks) if baselines or is_free(one.path)]
     records = evaluator.records([*trials, *others], tasks)
     num_tasks = len(next(iter(records.values())))
     remove_folder(run / BEST_FOLDER)

@@ -24,7 +24,6 @@ from raysent.ensembles.task_ensemble import (
     task_ensemble,
 )
 from raysent.errors import ConfigError
-from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.evaluate import Evaluator, Load, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
@@ -101,7 +100,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     if method == ALL or len(chosen) < len(ranked):
         _check_choice(of_tasks)
     scores = [score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES]) for of_task in of_tasks]
-    others = evaluator.records(baselines_of(list(chosen), protocol=protocol) if baselines else [], tasks)
+    others = evaluator.records(evaluator.baselines(list(chosen), tasks) if baselines else [], tasks)
     result = ensemble_result(
         output,
         chosen,

@@ -12,11 +12,12 @@ bm25              words that passages share with a query; on tasks with queries 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from raysent.errors import RaysentError
 from raysent.evaluation.members import Member, expand, model_folder
+from raysent.evaluation.task import Task
 from raysent.models import load as load_model
 
 CHANCE = "chance"
@@ -26,13 +27,16 @@ RANKING = ("bm25",)
 _FORMS = ("tfidf:", "words:", "start:", "hash:")
 
 
-def baselines_of(members: Sequence[Member], *, protocol: str = "fast", ranks: bool = False) -> list[Member]:
+def baselines_of(
+    members: Sequence[Member], *, protocol: str = "fast", ranks: bool = False, tasks: Iterable[Task] = ()
+) -> list[Member]:
     """Return the baselines of models, without `chance`; those of a trained model are of the first that has a folder.
 
     One whose files do not allow it, such as a start from word vectors that were counted from a corpus, is left out; so
-    are those of words under a protocol other than `fast`, which needs vectors. `ranks` is for tasks with queries.
+    are those of words under a protocol other than `fast`, which needs vectors. `ranks` is for tasks with queries;
+    `tasks` are what the models are evaluated on, see `lexical_names`.
     """
-    names = [*RANKING] if ranks else [*LEXICAL] if protocol.partition("/")[0] == "fast" else []
+    names = [*RANKING] if ranks else [*lexical_names(tasks)] if protocol.partition("/")[0] == "fast" else []
     trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()
@@ -41,6 +45,12 @@ def baselines_of(members: Sequence[Member], *, protocol: str = "fast", ranks: bo
     given = {member.path for member in members}
     missing = [name for name in names if name not in given]
     return expand(missing) if missing else []
+
+
+def lexical_names(tasks: Iterable[Task]) -> tuple[str, ...]:
+    """Return the lexical baselines of tasks: without that of words where none of them writes blanks between words."""
+    unspaced = [task.unspaced_language is not None for task in tasks]
+    return LEXICAL[1:] if unspaced and all(unspaced) else LEXICAL
 
 
 def can_answer(path: str, *, ranks: bool) -> bool:

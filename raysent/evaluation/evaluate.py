@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from raysent.errors import ArtifactError
+from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.division import divided
@@ -165,6 +166,11 @@ class Evaluator:
             member: [result for result in of_member if isinstance(result, Record)]
             for member, of_member in results.items()
         }
+
+    def baselines(self, members: Sequence[Member], tasks: Iterable[str | Task] | None = None) -> list[Member]:
+        """Return the baselines of members on tasks with a probe; see `baselines_of`."""
+        chosen = resolve_tasks(tasks, self.data_dir, scorings=PROBED, default={"accuracy"})
+        return baselines_of(members, protocol=self.protocol, tasks=chosen)
 
     def results(self, members: Sequence[Member], tasks: Sequence[Task]) -> dict[Member, list[Result]]:
         """Return the result of every member on every task, made or read, by member."""

@@ -244,6 +244,11 @@ class Task(ABC):
         """What a user should know of the task's rows before scores are read."""
         return Remarks()
 
+    @property
+    def unspaced_language(self) -> str | None:
+        """The code of the language of its texts if that writes no blanks between words: TF-IDF of words is no use."""
+        return None
+
     @abstractmethod
     def load(self, data_dir: Path | None = None) -> AnyData:
         """Return the rows.

@@ -142,7 +142,8 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
         for ranks in (False, True):
             some = [task for task in chosen if (task.scoring == "retrieval") == ranks]
             if some:
-                others = baselines_of(expand_names(models), protocol=protocol, ranks=ranks) if has_baselines else []
+                options: dict[str, Any] = {"protocol": protocol, "ranks": ranks, "tasks": some}
+                others = baselines_of(expand_names(models), **options) if has_baselines else []
                 scores += evaluator.evaluate(_answering([*models, *(one.path for one in others)], some[0]), some)
         if mteb is not None:
             others = baselines_of(expand_names(models), protocol=protocol) if baselines else []
@@ -297,12 +298,12 @@ def label_curves(
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
     folder = Path(output) if output is not None else scores_folder(named)
     members = expand_names(named)
-    others = baselines_of(members) if baselines else []
     curves = []
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         for task in chosen:
             rows = task.load(data_dir)
             assert isinstance(rows, TaskData)
+            others = baselines_of(members, tasks=[task]) if baselines else []
             curves.append(
                 label_curve(rows, members, others, sizes=sizes, method=method, progress=bar, map_jobs=map_jobs())
             )

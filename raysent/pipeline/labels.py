@@ -14,7 +14,7 @@ from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.labelling import next_rows, out_of_fold, suspicion
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.baselines import LEXICAL
+from raysent.evaluation.baselines import lexical_names
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task import NO_ROWS, ProbeTask, TaskData
@@ -127,7 +127,7 @@ def _suspects(
             map_jobs=map_jobs(),
             other_outputs=tuple(Path(one.source) / EVALUATION_FOLDER for one in predictor.members if one.source),
         )
-        members = expand([*predictor.members, *LEXICAL])
+        members = expand([*predictor.members, *lexical_names([task])])
         records = evaluator.records(members, [ProbeTask(data.task, reader=lambda *_: whole)])
     rows, predictions = out_of_fold([record for (record,) in records.values()])
     labels, best = data.labels[rows], predictions.argmax(axis=1)

@@ -468,12 +468,12 @@ def _write_label_curves(
     sizes = options["labels"]
     folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
     members = expand_names([folder for folder in folders if folder.is_dir()])
-    others = baselines_of(members) if ended.space.evaluation.baselines else []
     curves = []
     for task in resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"}):
         rows = task.load(data)
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue
+        others = baselines_of(members, tasks=[task]) if ended.space.evaluation.baselines else []
         try:
             curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress, map_jobs=run))
         except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost

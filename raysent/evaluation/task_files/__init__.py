@@ -24,9 +24,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysent.config import Document, validate
+from raysent.data.languages import unspaced_language
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.task import NO_SCORES, AnyData, Kind, Remarks, ScoredSet, Scoring, SimilarityData, TaskData
+from raysent.evaluation.task import (
+    NO_SCORES,
+    AnyData,
+    Kind,
+    Remarks,
+    RetrievalData,
+    ScoredSet,
+    Scoring,
+    SimilarityData,
+    TaskData,
+)
 from raysent.evaluation.task import Task as AnyTask
 from raysent.evaluation.task_files.columns import (
     LABELS,
@@ -202,6 +213,12 @@ class OwnTask(AnyTask):
     def remarks(self) -> Remarks:
         """Which columns were guessed, and what may make scores misleading."""
         return self._rows.remarks
+
+    @property
+    def unspaced_language(self) -> str | None:
+        """The code of the language of its texts if that writes no blanks between words."""
+        data = self._rows.data
+        return None if isinstance(data, RetrievalData) else unspaced_language(data.sentences[0])
 
     @property
     def _table(self) -> Table:
@@ -411,6 +428,8 @@ def _read_rows(task: OwnTask) -> Rows:
         scale=scale,
     )
     guessed = [", ".join(columns.notes)] if columns.notes else []
+    if (language := unspaced_language(texts[0])) is not None:
+        notes = [*notes, f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"]
     about = [*guessed, f"{len(table):,} rows", *notes, division.note, *left_out]
     prefix = f"{task.name}: "
     return Rows(data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings)))
