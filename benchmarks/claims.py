@@ -8,27 +8,38 @@ FOLDER holds one folder for each paper, as `raysent reproduce PAPER --claim all 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from raysent.reproduction import known_papers, read_paper
-from raysent.reproduction.files import ClaimEntry
+from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.run import RESULTS_FILE
+from raysent.reproduction.scores import reported_rows
 from raysent.storage import read_json
 
 HEAD = """# The papers' claims
 
-Each arm is trained at scale `small` of `papers/*.yaml`, on the same seeds and for equal steps. A verdict is the sign of
-the 95 % interval (Student's t over seeds) of the paired differences of mean test scores, in points; a similarity task's
-score is Pearson's correlation times 100. "Refuted" is said of this size alone.
+`raysent reproduce PAPER --claim all --data DIR -o FOLDER/PAPER` for each paper; `python -m benchmarks.claims FOLDER`.
 
-Written by `python -m benchmarks.claims`.
+Each arm is trained at scale `small` of `papers/*.yaml`, on the same seeds and for equal steps (`cumulative` has the
+steps of both of its trainings, as in the paper). The difference is better less worse: the mean over seeds of
+paired differences of mean test scores, in points, with its 95 % interval (Student's t); a similarity task's score is
+Pearson's correlation times 100. A claim is reproduced where the interval lies above its margin, 0 if none is named,
+and refuted where it lies below: a claim of "no worse" has a margin below 0, half a point by our choice where the paper
+names none. "Refuted" is said of this size alone.
+"After Holm" is the verdict with the error of all claims of this page together at 5 %; one not run counts with p = 1.
+"Place" is where the paper says it, *ours* where no paper does; "paper's" is the paper's own difference, on those of the
+tasks that one of its tables has for both arms. Earlier verdicts are of seeds 0 to 4, on which arms were also chosen, or
+of other arms, tasks or pairs for training, as each says.
 
 """
-VERDICTS = ("reproduced", "refuted at this size", "undecidable", "not run")
+COLUMNS = (
+    *("claim", "place", "paper's", "verdict", "after Holm", "better", "worse", "difference, 95 % interval"),
+    *("margin", "seeds", "tasks", "why"),
+)
 
 
 def main() -> None:
@@ -38,8 +49,28 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/claims.md"))
     options = parser.parse_args()
     page = claims_page((name, options.folder / name) for name in known_papers())
-    counts = [f"{page.count(f'*{verdict}*')} {verdict}" for verdict in VERDICTS]
-    options.output.write_text(f"{HEAD}{', '.join(counts).capitalize()}.\n\n{page}", encoding="utf-8")
+    options.output.write_text(HEAD + page, encoding="utf-8")
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values such that those below a level are wrong together with at most that chance. Source: Holm, 1979."""
+    order = np.argsort(p_values, kind="stable")
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.maximum.accumulate(np.sort(p_values) * np.arange(len(order), 0, -1)).clip(max=1)
+    return adjusted.tolist()
+
+
+def reported_difference(paper: PaperFile, claim: ClaimEntry) -> float | None:
+    """Return the paper's own difference of a claim's arms, a mean over its tasks; None where no table has both."""
+    for number, table in paper.tables.items():
+        figures = reported_rows(paper, number, table)
+        arms = {row.model: figures.get(name, {}) for name, row in table.models().items()}
+        better, worse = (arms.get(arm or "", {}) for arm in (claim.better, claim.worse))
+        if claim.better != claim.worse and (
+            shared := [task for task in claim.tasks if task in better and task in worse]
+        ):
+            return float(np.mean([better[task] - worse[task] for task in shared]))
+    return None
 
 
 def claims_page(papers: Iterable[tuple[str, Path]]) -> str:
@@ -48,28 +79,51 @@ def claims_page(papers: Iterable[tuple[str, Path]]) -> str:
     Args:
         papers: Each paper's name, and the folder where it was reproduced; the folder may not exist.
     """
-    parts = []
+    rows = []
     for name, folder in papers:
-        paper = read_paper(name)
         path = folder / RESULTS_FILE
         known = read_json(path).get("claims", {}) if path.is_file() else {}
-        lines = [_claim_line(entry, known.get(claim)) for claim, entry in paper.claims.items()]
-        head = "| claim | verdict | better | worse | difference, 95 % interval | seeds | tasks | why |"
-        parts.append("\n".join([f"## {paper.title} ({paper.paper})\n", head, "|---" * 8 + "|", *lines]))
-    return "\n\n".join(parts) + "\n"
+        paper = read_paper(name)
+        rows += [(paper, entry, known.get(claim, {"verdict": "not run"})) for claim, entry in paper.claims.items()]
+    adjusted = holm([found.get("p") if found.get("p") is not None else 1.0 for *_, found in rows])
+    lines: dict[str, list[str]] = {}
+    for (paper, entry, found), p_value in zip(rows, adjusted, strict=True):
+        reported = reported_difference(paper, entry)
+        place = [entry.claim, f"*{entry.place}*" if entry.place == "ours" else entry.place, _signed(reported)]
+        cells = [*place, *_result(entry, found, p_value)]
+        lines.setdefault(f"{paper.title} ({paper.paper})", []).append(f"| {' | '.join(cells)} |")
+    head = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+    tables = [f"## {title}\n\n{head}\n" + "\n".join(of_paper) for title, of_paper in lines.items()]
+    earlier = [f"- {paper.title}: {entry.claim} – {line}" for paper, entry, _ in rows for line in entry.before]
+    return "\n\n".join([_counts(rows), *tables, "\n".join(["## Earlier verdicts\n", *earlier])]) + "\n"
 
 
-def _claim_line(entry: ClaimEntry, found: Mapping[str, Any] | None) -> str:
-    if found is None or found["verdict"] == "not run":
-        reason = entry.needs or (found or {}).get("reason") or entry.why
-        arms = f"| {entry.better or ''} | {entry.worse or ''} "
-        return f"| {entry.claim} | *not run* {arms}| | | {entry.measured} | {reason} |"
+def _counts(rows: Sequence[tuple[Any, ClaimEntry, Mapping[str, Any]]]) -> str:
+    """Return how many comparisons a paper states, and how many of those and of ours have each verdict."""
+    parts = []
+    for what, is_ours in (("stated in a paper", False), ("ours", True)):
+        verdicts = [found["verdict"] for _, entry, found in rows if (entry.place == "ours") == is_ours]
+        counted = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts)))
+        parts.append(f"{len(verdicts)} {what} ({counted})")
+    return f"{len(rows)} comparisons: {'; '.join(parts)}."
+
+
+def _result(entry: ClaimEntry, found: Mapping[str, Any], p_value: float) -> list[str]:
+    margin = f"{entry.margin:+g}" if entry.margin else ""
+    if found["verdict"] == "not run":
+        reason = entry.needs or found.get("reason") or entry.why
+        return ["*not run*", "", entry.better or "", entry.worse or "", "", margin, "", entry.measured, reason]
     protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
     sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)
-    arms = " | ".join(f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides)
-    low, high = found["interval"]
-    figures = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}] | {len(found['better'])}"
-    return f"| {entry.claim} | **{found['verdict']}** | {arms} | {figures} | {entry.measured} | {entry.why} |"
+    arms = [f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides]
+    after = found["verdict"] if p_value < 0.05 else "undecidable"
+    difference = f"{found['difference']:+.2f} [{', '.join(map(_signed, found['interval']))}]"
+    seeds = f"{min(found['seeds'])} to {max(found['seeds'])}"
+    return [f"**{found['verdict']}**", after, *arms, difference, margin, seeds, entry.measured, entry.why]
+
+
+def _signed(number: float | None) -> str:
+    return "" if number is None else f"{number:+.2f}"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,15 +13,15 @@ import yaml
 from scipy import stats
 from tiny_run import write_corpus
 
-from benchmarks.claims import claims_page
+from benchmarks.claims import claims_page, holm, reported_difference
 from raysent.analysis import reported_tables
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.tasks import senteval
+from raysent.evaluation.tasks import senteval, similarity
 from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
-from raysent.reproduction.making import Graph, represent, write_caption_pairs, write_complete_pairs
+from raysent.reproduction.making import Graph, all_lines, caption_pairs, complete_pairs, letters, represent
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
 from raysent.storage import read_json
 from raysent.training.outcome import load_reports
@@ -62,7 +63,7 @@ tables:
     tasks: [CR, MR]
     rows: {uni-QT: gru, combine: both, mean: mean, f: f, words: words, pooled: pooled, away: away}
 claims:
-  first: {claim: a GRU is better, better: gru, worse: bag, tasks: [CR], seeds: 2}
+  first: {claim: a GRU is better, better: gru, worse: bag, tasks: [CR], place: table 1, before: ["seed 9: undecidable"]}
   later: {claim: images, needs: image features}
   gone: {claim: another text, better: away, worse: gru, tasks: [CR]}
 """  # fmt: skip
@@ -88,7 +89,8 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def toy(folder: Path, **options):
     """Reproduce the toy paper."""
-    return reproduce(str(folder / "toy.yaml"), data=folder, output=folder / "out", **options)
+    options = {"data": folder, "output": folder / "out", "seeds": (0, 1), **options}
+    return reproduce(str(folder / "toy.yaml"), **options)
 
 
 def test_reproduce_makes_every_kind_of_model_and_evaluates_it(folder: Path):
@@ -136,7 +138,10 @@ def test_claims_compare_both_arms_on_every_seed(folder: Path):
     assert (found["later"].verdict, found["later"].reason) == ("not run", "image features")
     assert found["gone"].verdict == "not run"
     page = claims_page([(str(folder / "toy.yaml"), folder / "out")])
-    assert "| a GRU is better | **" in page
+    assert "| a GRU is better | table 1 |" in page
+    assert "| images | *ours* |" in page
+    assert "- Toy: a GRU is better – seed 9: undecidable" in page
+    assert page.startswith("3 comparisons: 1 stated in a paper (1 undecidable); 2 ours (2 not run).")
     assert page.count("*not run*") == 2
     assert claims_page([(str(folder / "toy.yaml"), folder / "nothing")]).count("*not run*") == 3
 
@@ -144,10 +149,10 @@ def test_claims_compare_both_arms_on_every_seed(folder: Path):
 def _toy_claim(folder: Path, **claim) -> ClaimResult:
     """Return the verdict on a claim that is added to the toy paper."""
     values = yaml.safe_load((folder / "toy.yaml").read_text())
-    values["claims"] = {"own": {"claim": "it holds", "seeds": 2, **claim}}
+    values["claims"] = {"own": {"claim": "it holds", **claim}}
     path = folder / "own.yaml"
     path.write_text(yaml.safe_dump(values))
-    (found,) = reproduce(str(path), data=folder, output=folder / "out", tables=[], claims=["own"]).claims
+    (found,) = reproduce(str(path), data=folder, output=folder / "out", tables=[], claims=["own"], seeds=(0, 1)).claims
     return found
 
 
@@ -221,14 +226,68 @@ def test_a_claim_may_ask_for_no_more_time(folder: Path, seconds: float, verdict:
     ],
 )
 def test_verdict_is_the_sign_of_the_paired_interval(better, margin, verdict):
-    """Student's interval of the paired differences, less the margin."""
+    """Student's interval of the paired differences, beside the margin; p is that of Student's test of the margin."""
     worse = [60.0, 70.0, 50.0]
     entry = ClaimEntry(claim="one is better", better="a", worse="b", margin=margin)
-    found = claim_result("one", entry, better=np.add(better, worse).tolist(), worse=worse)
-    assert found.verdict == verdict
-    low, high = stats.t.interval(0.95, 2, loc=np.mean(better) - margin, scale=stats.sem(better))
+    found = claim_result("one", entry, better=np.add(better, worse).tolist(), worse=worse, seeds=(7, 8, 9))
+    assert (found.verdict, found.margin, found.seeds) == (verdict, margin, (7, 8, 9))
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(better), scale=stats.sem(better))
     assert found.interval == pytest.approx((low, high))
-    assert found.difference == pytest.approx(np.mean(better) - margin)
+    assert found.difference == pytest.approx(np.mean(better))
+    assert found.p == pytest.approx(stats.ttest_1samp(better, margin).pvalue)
+    assert (found.p < 0.05) == (verdict != "undecidable")
+
+
+def test_differences_without_spread_are_certain():
+    """Equal differences of all seeds: p is 0 beside another margin, and 1 at it."""
+    entry = ClaimEntry(claim="one is better", better="a", worse="b", margin=1.0)
+    found = [claim_result("one", entry, better=[gap, gap], worse=[0.0, 0.0], seeds=(0, 1)) for gap in (2.0, 1.0)]
+    assert [(one.verdict, one.p) for one in found] == [("reproduced", 0.0), ("undecidable", 1.0)]
+
+
+def test_holm_is_the_step_down_of_its_paper():
+    """Rejected at a level: the smallest p-values while each is at most the level over the number that are left."""
+    p_values = [*np.random.default_rng(1).uniform(0, 0.08, 12).round(3).tolist(), 0.9, 0.9, 1.0]
+    adjusted = holm(p_values)
+    for level in (0.01, 0.05, 0.2):
+        rejected = set()
+        for place, one in enumerate(sorted(range(15), key=p_values.__getitem__)):
+            if p_values[one] > level / (15 - place):
+                break
+            rejected.add(one)
+        assert rejected == {place for place, p_value in enumerate(adjusted) if p_value <= level}
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+def test_a_page_has_verdicts_before_and_after_all_claims(tmp_path: Path, folder: Path):
+    """One of three claims, p of 0.02: alone it is below 0.05, times three it is not; the margin stands beside."""
+    result = {"verdict": "reproduced", "better": [2.0, 3.0], "worse": [1.0, 1.0], "seeds": [20, 21], "p": 0.02}
+    result |= {"difference": 1.5, "interval": [0.1, 2.9]}
+    (tmp_path / "results.json").write_text(json.dumps({"claims": {"first": result}}))
+    page = claims_page([(str(folder / "toy.yaml"), tmp_path)])
+    row = "| **reproduced** | undecidable | gru 2.50 | bag 1.00 | +1.50 [+0.10, +2.90] |  | 20 to 21 | CR |  |"
+    assert row in page
+    (tmp_path / "results.json").write_text(json.dumps({"claims": {"first": {**result, "p": 0.01}}}))
+    assert "| **reproduced** | reproduced |" in claims_page([(str(folder / "toy.yaml"), tmp_path)])
+
+
+@pytest.mark.parametrize("name", known_papers())
+def test_claims_agree_with_the_paper_where_its_tables_have_both_arms(name: str):
+    """A claim of a paper's table is what the figures of that table show; a table that is named is one of the paper."""
+    paper = read_paper(name)
+    numbers = {table.table for table in reported_tables() if table.paper == paper.paper}
+    checked = 0
+    for claim, entry in paper.claims.items():
+        named = re.findall(r"tables? (\d+(?: of the appendix)?)(?: and (\d+))?", entry.place)
+        # The recalls of images are no scores of tasks.
+        assert {number for pair in named for number in pair if number} <= numbers or claim == "image-ranking", claim
+        reported = reported_difference(paper, entry)
+        if entry.place != "ours" and reported is not None:
+            assert reported > entry.margin, f"{claim}: the paper has {reported:+.2f}"
+            checked += 1
+    assert checked >= {"binary_codes": 7, "cse": 5, "multi_view": 2}.get(name, 1)
+    ours = sum(entry.place == "ours" for entry in paper.claims.values())
+    assert ours == {"binary_codes": 4, "cse": 8, "multi_view": 2, "quick_thoughts": 2, "skip_thoughts": 2}[name]
 
 
 def test_represent_changes_the_test_representation_alone(folder: Path):
@@ -313,6 +372,8 @@ def test_reproduce_refuses_unknown_names(folder: Path):
         toy(folder, tables=["2"])
     with pytest.raises(ConfigError, match=r"^claims frist: no such claim; did you mean 'first'"):
         toy(folder, claims=["frist"])
+    with pytest.raises(ConfigError, match=r"^seeds: must be at least two different ones; given 3, 3"):
+        toy(folder, seeds=(3, 3))
 
 
 def test_caption_pairs_are_two_of_each_training_image(tmp_path: Path):
@@ -322,21 +383,50 @@ def test_caption_pairs_are_two_of_each_training_image(tmp_path: Path):
     images = [{"split": "train", "captions": list("abcde")}, {"split": "val", "captions": list("fghij")}]
     with gzip.open(tmp_path / "captions.gz", "wt") as stream:
         stream.writelines(json.dumps(image) + "\n" for image in images)
-    write_caption_pairs(tmp_path / "captions.gz", tmp_path / "pairs.tsv")
-    assert (tmp_path / "pairs.tsv").read_text() == "a\tb\nc\td\n"
+    assert caption_pairs(tmp_path / "captions.gz") == ["a\tb\n", "c\td\n"]
 
 
 def test_complete_pairs_are_the_lines_of_two_columns(tmp_path: Path):
-    """Lines of one column, of three, or of an empty one are left out; the file is text."""
+    """Lines of one column, of three, or of an empty one are left out."""
     import gzip
 
     with gzip.open(tmp_path / "words.gz", "wt") as stream:
         stream.write("a\tb\nV\nc\td\te\nf\t\ng\th\n")
-    write_complete_pairs(tmp_path / "words.gz", tmp_path / "pairs.tsv")
-    assert (tmp_path / "pairs.tsv").read_text() == "a\tb\ng\th\n"
+    assert complete_pairs(tmp_path / "words.gz") == ["a\tb\n", "g\th\n"]
+    assert len(all_lines(tmp_path / "words.gz")) == 5
     (tmp_path / "bad.gz").write_bytes(b"no gzip")
-    with pytest.raises(DataError, match=r"must hold two columns"):
-        write_complete_pairs(tmp_path / "bad.gz", tmp_path / "pairs.tsv")
+    with pytest.raises(DataError, match=r"must hold columns, as gzipped text"):
+        complete_pairs(tmp_path / "bad.gz")
+
+
+def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """However they are tokenized, on either side; what is left out is part of the derived file's name."""
+    import gzip
+
+    monkeypatch.setitem(similarity.SET_SIZES, "SICK-R-similarity", {"test": 1})
+    (tmp_path / "senteval/SICK").mkdir(parents=True)
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    (tmp_path / "senteval/SICK/SICK_test_annotated.txt").write_text(
+        header + "1\tA man 's dog runs\tTwo dogs sit\t3\tX\n"
+    )
+    with gzip.open(tmp_path / "pairs.gz", "wt") as stream:
+        stream.write("a man's dog runs.\tx\nx\tTwo dogs sit!\nTwo dogs\tsit\n")
+    values = read_paper(str(folder / "toy.yaml")).model_dump(exclude_none=True)
+    names = {}
+    for tasks in ([], ["SICK-R-similarity"], ["SICK-R-similarity", "STS15"]):
+        pairs = {"path": "pairs.gz", "derive": "lines", "without": tasks}
+        values["scales"]["small"]["data"] |= {"pairs": pairs}
+        graph = Graph(validate(PaperFile, Document(values)), "small", tmp_path, tmp_path / f"out{len(tasks)}")
+        graph.derive()
+        (found,) = (tmp_path / f"out{len(tasks)}/derived").iterdir()
+        assert len(found.read_text().splitlines()) == (1 if tasks else 3)
+        names[found.name] = found.name == graph.paper.scales["small"].data["pairs"].derived("pairs")
+    assert len(names) == 3
+    assert all(names.values())
+    assert letters("A man's dog!") == letters("a man 's dog")
+    values["scales"]["small"]["data"]["pairs"] = {"path": "pairs.gz", "without": ["STS15"]}
+    with pytest.raises(ConfigError, match="without: needs derive"):
+        validate(PaperFile, Document(values))
 
 
 def test_estimate_of_a_code_leaves_out_its_frozen_source():
@@ -350,7 +440,7 @@ def test_estimate_of_a_code_leaves_out_its_frozen_source():
 def test_results_are_kept_after_each_table(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """A call that is stopped in its second part has the first in its results."""
 
-    def stopped(self: object, name: str) -> None:
+    def stopped(self: object, *_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("raysent.reproduction.run._Runner.claim", stopped)

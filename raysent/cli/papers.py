@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -28,6 +29,9 @@ def reproduce(
         list[str] | None,
         typer.Option("--claim", metavar="NAME", help="Claim to run on several seeds, or all. Repeatable."),
     ] = None,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="FIRST-LAST", help="Seeds of each arm of a claim.")
+    ] = "20-24",
     scale: Annotated[
         str, typer.Option("--scale", metavar="NAME", help="small, or paper: published settings.")
     ] = "small",
@@ -51,6 +55,9 @@ def reproduce(
 
     if scale not in ("small", "paper"):
         raise ConfigError(f"--scale {scale}: must be small or paper")
+    ends = re.fullmatch(r"(\d{1,6})-(\d{1,6})", seeds)
+    if ends is None or int(ends[1]) >= int(ends[2]):
+        raise ConfigError(f"--seeds {seeds}: must be two rising numbers, such as 20-24")
     checked = cast("Literal['small', 'paper']", scale)
     if dry_run:
         _print_plan(paper, checked, tables=tables, claims=claims, data=data, as_json=as_json)
@@ -59,6 +66,7 @@ def reproduce(
         paper,
         tables=tables if tables or not claims else [],
         claims=claims or [],
+        seeds=range(int(ends[1]), int(ends[2]) + 1),
         scale=checked,
         data=data,
         output=output,
@@ -165,5 +173,7 @@ def _print_claims(claims: tuple[ClaimResult, ...]) -> None:
         shown = DASH
         if claim.difference is not None and claim.interval is not None:
             shown = f"{claim.difference:+.2f} [{claim.interval[0]:+.2f}, {claim.interval[1]:+.2f}]"
-        rows.append((claim.claim, claim.verdict, shown, str(len(claim.better) or DASH), claim.reason))
-    print_table(["claim", "verdict", "difference, 95 % interval", "seeds", "why"], rows, num_text=2)
+        rows.append(
+            (claim.claim, claim.verdict, shown, f"{claim.margin:g}", str(len(claim.better) or DASH), claim.reason)
+        )
+    print_table(["claim", "verdict", "difference, 95 % interval", "margin", "seeds", "why"], rows, num_text=2)

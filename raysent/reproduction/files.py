@@ -16,6 +16,7 @@ import pydantic
 
 from raysent.config import StrictModel, leaves, map_leaves, read_yaml, shipped_path, validate
 from raysent.errors import ConfigError, did_you_mean
+from raysent.storage import content_key
 
 FOLDER = "papers"
 Scale: TypeAlias = Literal["small", "paper"]
@@ -29,18 +30,31 @@ class Dataset(StrictModel):
 
     Attributes:
         path: Below the folder of the data.
-        derive: What is made of the file before models read it: `caption_pairs`, two pairs of captions of each image, or
-            `complete_pairs`, its lines of two columns, where others are known to be broken.
+        derive: What is made of the file before models read it: `caption_pairs`, two pairs of captions of each image,
+            `complete_pairs`, its lines of two columns, where others are known to be broken, or `lines`, all of them.
+        without: Tasks of similarity; lines that hold one of their sentences are left out of the derived file. Case,
+            punctuation and spaces do not count.
         about: What it is, for the message where it is missing.
         sentences: How many it has, for the estimate of steps.
         words: Words of a sentence, on average.
     """
 
     path: str
-    derive: Literal["caption_pairs", "complete_pairs"] | None = None
+    derive: Literal["caption_pairs", "complete_pairs", "lines"] | None = None
+    without: list[str] = pydantic.Field(default_factory=list)
     about: str = ""
     sentences: int | None = None
     words: float = 12.0
+
+    @pydantic.model_validator(mode="after")
+    def _is_derived(self) -> Self:
+        if self.without and self.derive is None:
+            raise ValueError("without: needs derive, such as lines, as the file itself is not changed")
+        return self
+
+    def derived(self, name: str) -> str:
+        """Return the name of the derived file: another one where what is left out differs."""
+        return f"{name}-{content_key(self.derive, self.without)[:8]}.tsv"
 
 
 class Machine(StrictModel):
@@ -195,10 +209,11 @@ class ClaimEntry(StrictModel):
         searched: Rows that are searched exactly, in which case the queries answered in a millisecond decide.
         protocols: Protocols of both arms, where the evaluation is what differs.
         is_in_time: Whether `better` must not have trained longer than `worse`, by the clock.
-        seeds: Seeds of each arm.
         margin: Points by which the claim says `better` is ahead, or may be behind where negative.
         needs: What must exist for it, where it cannot run yet; then it is not run.
         why: Why the verdict is what it is, once it has been studied.
+        place: Where the paper says it: a table, a section, or a figure; `ours` where no paper does.
+        before: Earlier verdicts, of seeds that also chose the arms, or of other arms: each with what has changed since.
     """
 
     claim: str
@@ -209,10 +224,11 @@ class ClaimEntry(StrictModel):
     searched: int | None = pydantic.Field(default=None, ge=1)
     protocols: list[str] | None = pydantic.Field(default=None, min_length=2, max_length=2)
     is_in_time: bool = False
-    seeds: int = pydantic.Field(default=5, ge=2)
     margin: float = 0.0
     needs: str = ""
     why: str = ""
+    place: str = pydantic.Field("ours", pattern=r"^(ours|(appendix|figures?|sections?|tables?) .+)$")
+    before: list[str] = pydantic.Field(default_factory=list)
 
     @property
     def measured(self) -> str:
@@ -289,7 +305,7 @@ class PaperFile(StrictModel):
         `DERIVED` stands for the folder of derived files.
         """
         places = {
-            f"{{{key}}}": str(data / dataset.path) if dataset.derive is None else f"{DERIVED}/{key}.tsv"
+            f"{{{key}}}": str(data / dataset.path) if dataset.derive is None else f"{DERIVED}/{dataset.derived(key)}"
             for key, dataset in self.scales[scale].data.items()
         }
         return dict(filled(self._unfilled(name, scale), places))

@@ -7,12 +7,13 @@ is kept, or trained on from its last checkpoint; another one is made again.
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from raysent.data import read_counts, read_lines
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import DataError, TrainingError
 from raysent.evaluation.members import Member, model_key
+from raysent.evaluation.task import Scoring, SimilarityData
+from raysent.evaluation.tasks import find_task
 from raysent.models import SentenceModel, average_of_words, bag_of_words, compose, expand
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, read_record
@@ -88,9 +91,11 @@ class Graph:
             DataError: If a dataset cannot be read.
         """
         for key, dataset in self.paper.scales[self.scale].data.items():
-            path, source = self.output / "derived" / f"{key}.tsv", self.data / dataset.path
+            path, source = self.output / "derived" / dataset.derived(key), self.data / dataset.path
             if dataset.derive is not None and source.is_file() and not path.is_file():
-                _WRITERS[dataset.derive](source, path)
+                held = task_sentences(dataset.without, self.data / "senteval")
+                lines = _LINES[dataset.derive](source)
+                write_text(path, "".join(line for line in lines if held.isdisjoint(map(letters, line.split("\t")))))
 
     def config(self, name: str, seed: int) -> RunConfig:
         """Return the run of a trained model.
@@ -175,8 +180,22 @@ class Graph:
         return bag_of_words(SentenceModel.load(self.folder(str(entry.bag), seed)))
 
 
-def write_caption_pairs(source: Path, path: Path) -> None:
-    """Write two pairs of captions of each training image of Flickr30k's JSON lines, as a `.tsv` file.
+def letters(text: str) -> str:
+    """Return a text's letters and digits, in lower case: what is the same however it was tokenized."""
+    return "".join(re.findall(r"\w", text.casefold()))
+
+
+def task_sentences(names: Sequence[str], folder: Path) -> set[str]:
+    """Return the `letters` of the sentences of tasks of similarity, of those whose files a folder holds."""
+    similarity: tuple[Scoring, ...] = ("similarity",)
+    found = (find_task(name, scorings=similarity, option="without ") for name in names)
+    tasks = [task for task in found if task.is_present(folder)]
+    sets = [one for task in tasks for one in cast("SimilarityData", task.load(folder)).sets]
+    return {letters(text) for one in sets for text in (*one.first, *one.second)}
+
+
+def caption_pairs(source: Path) -> list[str]:
+    """Return two pairs of captions of each training image of Flickr30k's JSON lines, as lines of two columns.
 
     Raises:
         DataError: If the file is of another kind.
@@ -190,25 +209,33 @@ def write_caption_pairs(source: Path, path: Path) -> None:
                     lines += [f"{first[0]}\t{first[1]}\n", f"{first[2]}\t{first[3]}\n"]
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise DataError(f"{source}: must hold an image's captions a line, as gzipped JSON ({error})") from None
-    write_text(path, "".join(lines))
+    return lines
 
 
-def write_complete_pairs(source: Path, path: Path) -> None:
-    """Write the lines of a gzipped `.tsv` file that have two columns with text, as a `.tsv` file.
+def complete_pairs(source: Path) -> list[str]:
+    """Return the lines of a gzipped `.tsv` file that have two columns with text.
+
+    Raises:
+        DataError: If the file is of another kind.
+    """
+    return [line for line in all_lines(source) if [bool(part.strip()) for part in line.split("\t")] == [True, True]]
+
+
+def all_lines(source: Path) -> list[str]:
+    """Return the lines of a gzipped `.tsv` file.
 
     Raises:
         DataError: If the file is of another kind.
     """
     try:
         with gzip.open(source, "rt", encoding="utf-8") as stream:
-            lines = [line for line in stream if [bool(part.strip()) for part in line.split("\t")] == [True, True]]
+            return list(stream)
     except (OSError, ValueError) as error:
-        raise DataError(f"{source}: must hold two columns, as gzipped text ({error})") from None
-    write_text(path, "".join(lines))
+        raise DataError(f"{source}: must hold columns, as gzipped text ({error})") from None
 
 
-# How each kind of derived file is written.
-_WRITERS = {"caption_pairs": write_caption_pairs, "complete_pairs": write_complete_pairs}
+# The lines of each kind of derived file.
+_LINES = {"caption_pairs": caption_pairs, "complete_pairs": complete_pairs, "lines": all_lines}
 
 
 def represent(folder: Path, changes: Mapping[str, Any]) -> SentenceModel:

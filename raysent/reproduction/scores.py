@@ -62,8 +62,11 @@ class ClaimResult:
         verdict: What the seeds show.
         better: Score of the arm that should be better, for each seed.
         worse: Score of the other one.
-        difference: Mean of the paired differences, less the claim's margin.
+        seeds: The seeds.
+        difference: Mean of the paired differences.
         interval: Its 95 % interval.
+        margin: What the interval has to lie above: the claim's margin.
+        p: Chance of a difference as far from the margin, or further, if the margin were the true one; two-sided.
         reason: Why it was not run, or what is known of the verdict's cause.
     """
 
@@ -72,8 +75,11 @@ class ClaimResult:
     verdict: Verdict
     better: tuple[float, ...] = ()
     worse: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
     difference: float | None = None
     interval: tuple[float, float] | None = None
+    margin: float = 0.0
+    p: float | None = None
     reason: str = ""
 
 
@@ -173,26 +179,31 @@ def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str,
     return rows
 
 
-def claim_result(name: str, entry: ClaimEntry, *, better: Sequence[float], worse: Sequence[float]) -> ClaimResult:
-    """Return the verdict of paired scores: the sign of Student's interval of their mean difference.
+def claim_result(
+    name: str, entry: ClaimEntry, *, better: Sequence[float], worse: Sequence[float], seeds: Sequence[int]
+) -> ClaimResult:
+    """Return the verdict of paired scores: on which side of the margin Student's interval of their difference lies.
 
     Args:
         name: The claim's name.
         entry: The claim.
         better: Score of the arm that should be better, for each seed.
         worse: Score of the other arm, for the same seeds.
+        seeds: The seeds.
     """
-    differences = np.asarray(better) - np.asarray(worse) - entry.margin
-    mean, low, high = paired_interval(differences)
-    verdict: Verdict = "reproduced" if low > 0 else "refuted at this size" if high < 0 else "undecidable"
+    mean, low, high, p = paired_interval(np.asarray(better) - np.asarray(worse), entry.margin)
+    margin = entry.margin
+    verdict: Verdict = "reproduced" if low > margin else "refuted at this size" if high < margin else "undecidable"
     arms = tuple(map(float, better)), tuple(map(float, worse))
-    return ClaimResult(name, entry.claim, verdict, *arms, mean, (low, high), entry.why)
+    return ClaimResult(name, entry.claim, verdict, *arms, tuple(seeds), mean, (low, high), margin, p, entry.why)
 
 
-def paired_interval(differences: np.ndarray) -> tuple[float, float, float]:
-    """Return the mean of paired differences [seeds] and its 95 % interval, by Student's t."""
+def paired_interval(differences: np.ndarray, margin: float) -> tuple[float, float, float, float]:
+    """Return the mean of paired differences [seeds], its 95 % interval, and p of the margin, by Student's t."""
     from scipy.stats import t as student  # noqa: PLC0415 - it takes seconds to import, and most commands do without
 
     mean, count = float(differences.mean()), len(differences)
-    half = float(student.ppf((1 + CONFIDENCE) / 2, count - 1) * differences.std(ddof=1) / np.sqrt(count))
-    return mean, mean - half, mean + half
+    error = float(differences.std(ddof=1) / np.sqrt(count))
+    half = float(student.ppf((1 + CONFIDENCE) / 2, count - 1)) * error
+    p = float(2 * student.sf(abs(mean - margin) / error, count - 1)) if error else float(mean == margin)
+    return mean, mean - half, mean + half, p
