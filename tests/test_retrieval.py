@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tables import WORDS
 
 import raysent
 from raysent.data.vocabulary import Vocabulary
-from raysent.ensembles import save_fusion
+from raysent.ensembles import answer_lines, read_answers, save_fusion
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.fusion import Ranking
@@ -29,6 +30,8 @@ from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.schemes.bm25 import Bm25Index, words
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.pipeline.default_space import default_space
+from raysent.report.sections.answer import what_to_take
+from raysent.storage.layout import CARD_FILE
 from raysent.training.validation.config import DownstreamConfig
 from raysent.training.validation.metrics import Downstream
 
@@ -279,15 +282,20 @@ def test_queries_of_dev_are_a_metric_of_trials(folder) -> None:
 def test_encoders_and_words_are_fused_and_saved_as_a_model(folder, tmp_path) -> None:
     """What is best on dev is taken; the saved model ranks as it did, alone and in an index."""
     fused = raysent.ensemble(["hash:20", "hash:300"], tasks=[str(folder)], output=tmp_path / "fused", progress=False)
-    first = fused.result.candidates[0]
-    assert first.validation == max(one.validation for one in fused.result.candidates)
+    answer = fused.result.answer
+    first = answer.answer
+    assert first.validation == max(one.validation for one in answer.candidates)
     assert first.behind.value == 0
-    assert {one.title for one in fused.result.candidates} >= {"hash:20", "hash:300", "hash:20 + hash:300", "bm25"}
+    alone = {("hash:20",), ("hash:300",), ("hash:20", "hash:300"), ("bm25",)}
+    assert {one.members for one in answer.candidates} >= alone
+    assert next(one.members for one in answer.simpler) == ("bm25",)
     again = load(tmp_path / "fused")
     assert (again.word_weight, again.result) == (fused.word_weight, fused.result)
     (score,) = Evaluator(tmp_path / "out").evaluate([tmp_path / "fused"], [str(folder)])
     assert score.test == pytest.approx(first.test)
-    assert first.title in fused.result.sentence
+    behind = answer.candidates[answer.simplest].behind
+    assert f"on 20 test queries; {behind.value:+.1f} [" in answer.sentence
+    assert "above bm25 alone" in answer.sentence
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("".join(f"{text}\n" for text in loaded(folder).passages))
     raysent.index(tmp_path / "fused", tmp_path / "texts", tmp_path / "index", progress=False)
@@ -318,6 +326,16 @@ def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:
     SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20).save(tmp_path / "model")
     evaluator = Evaluator(tmp_path / "out")
     save_fusion([tmp_path / "model"], find_task(str(folder)), evaluator, folder=tmp_path / "best", copies=True)
+    ((place, answer),) = read_answers(tmp_path)
+    assert place == tmp_path / "best"
+    lines = answer_lines([(place, answer)])
+    assert lines[:2] == [f"Take {place}: {answer.answer.title}", answer.sentence]
+    assert f"raysent index {place} TEXT -o INDEX" in lines[2]
+    card = (place / CARD_FILE).read_text()
+    section = what_to_take(SimpleNamespace(answers=((place, answer),)))
+    for one in (answer.answer, *answer.simpler):
+        assert f"| {one.title} | {one.validation:.1f} |" in card
+    assert {row[0].text for row in section.blocks[-1].rows} == {one.title for one in answer.candidates}
     shutil.rmtree(tmp_path / "model")
     (tmp_path / "best").rename(tmp_path / "moved")
     assert load(tmp_path / "moved").encode(["cat dog"]).shape == (1, 10)  # of two towers

@@ -183,11 +183,15 @@ def test_command_indexes_and_searches(passages, monkeypatch, capsys, tmp_path) -
     """Queries are arguments, lines of a file, or a column of a table."""
     command = CommandLine(monkeypatch, capsys)
     assert "2 files, 150 passages, 32 dimensions" in command("index", "hash:32", "texts", "-o", "index").err
+    assert "150 passages ranked by vectors" in command("search", "index", "dog").err
+    fused = command("search", "index", "dog", "--by", "fused", "--set", "weight=0.4").err
+    assert "150 passages ranked by fused (words weigh 0.4)" in fused
     text = command("search", "index", passages[7], "-k", "2").out
     assert passages[7] in text
     assert "1.0000" in text
     (tmp_path / "asked.csv").write_text(f"id,query\n1,{passages[3]}\n2,cat\n")
     values = json.loads(command("search", "index", "dog", "--queries", "asked.csv", "--by", "words", "--json").out)
+    assert values["by"] == "words"
     assert values["queries"] == ["dog", passages[3], "cat"]
     assert [len(one) for one in values["results"]] == [10, 10, 10]
     assert values["results"][0][0].keys() == {"file", "row", "score", "text"}

@@ -357,9 +357,9 @@ def _print_fusion(made: FusedModel) -> None:
             _with_interval(one.test, one.interval),
             _with_interval(one.behind.value, one.behind.interval),
         )
-        for one in made.result.candidates
+        for one in made.result.answer.candidates
     ]
-    what = f"{made.result.task}, {made.result.num_test:,} test queries"
+    what = f"{made.result.answer.task}, {made.result.answer.test_text}"
     print_table([what, "nDCG@10 of dev", "nDCG@10", "the first is above by"], rows)
     results.print(f"{made.folder}: 'raysent index {made.folder} TEXT -o INDEX' makes an index", soft_wrap=True)
 

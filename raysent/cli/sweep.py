@@ -385,17 +385,14 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             "ensemble": ensemble,
             "evaluation_stopped": evaluation.stopped,
             "report": address_of(evaluation.report),
-            "answers": [
-                *answer_values(ended.answers),
-                *({"path": address_of(place), **one.model_dump(mode="json")} for place, one in evaluation.fusions),
-            ],
+            "answers": answer_values(ended.answers),
         }
         print_json({**_values(ended), **after})
     else:
         _print_leaderboard(ended)
         if evaluation.stopped:
             messages.print(evaluation.stopped, soft_wrap=True)
-        elif evaluation.result is None and not evaluation.fusions:
+        elif evaluation.result is None and not ended.answers:
             messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
         elif evaluation.result is not None:
             results.print()
@@ -404,9 +401,6 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         results.print()
         for line in answer_lines(ended.answers):
             results.print(line, soft_wrap=True)
-        for place, one in evaluation.fusions:
-            results.print(f"Take {address_of(place)}: {one.candidates[0].title}", soft_wrap=True)
-            results.print(one.sentence, soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
         messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)

@@ -249,10 +249,15 @@ def search(
     asked = [*(query or []), *([] if queries is None else read_queries(queries))]
     if not asked:
         raise ConfigError("query: must be given at least once, or a file of queries; given neither")
-    found = raysent.search(index, asked, k=k, by=by, **arguments_of(raysent.search, overrides))
+    given = arguments_of(raysent.search, overrides)
+    opened = raysent.SearchIndex(index, model=given.pop("model", None))
+    found, by = opened.search(asked, k=k, by=by, **given), by or opened.by
     if as_json:
-        print_json({"queries": asked, "results": [[asdict(hit) for hit in hits] for hits in found]})
+        print_json({"queries": asked, "by": by, "results": [[asdict(hit) for hit in hits] for hits in found]})
         return
+    weight = given.get("weight", opened.word_weight)
+    how = {"fused": " (reciprocal ranks)" if weight is None else f" (words weigh {weight:g})"}.get(by, "")
+    messages.print(f"{opened.num_passages:,} passages ranked by {by}{how}")
     for text, hits in zip(asked, found, strict=True):
         print_table(
             [text, "score", "place"],

@@ -31,13 +31,13 @@ predictor.py        what predicts new rows of a task: an ensemble, or a single m
 from __future__ import annotations
 
 from raysent.ensembles.answer import Answer, Candidate, answer_lines, answer_values, commands
-from raysent.ensembles.best import Prefer, choose, read_answers, save_best, save_encoder
+from raysent.ensembles.best import Prefer, choose, save_best, save_encoder
 from raysent.ensembles.combine import ALL, combine, default_folder
 from raysent.ensembles.costs import MemberCost, total_cost
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
 from raysent.ensembles.front import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
-from raysent.ensembles.fusion import FusedModel, FusionResult, save_fusion
+from raysent.ensembles.fusion import FusedModel, FusionResult, read_answers, save_fusion
 from raysent.ensembles.label_curves import (
     DEFAULT_SIZES,
     LabelCurve,

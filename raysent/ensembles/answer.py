@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysent.config import StrictModel
-from raysent.evaluation.baselines import LEXICAL, is_baseline, is_free, shown_name
+from raysent.evaluation.baselines import LEXICAL, RANKING, is_baseline, is_free, shown_name
 from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
 from raysent.evaluation.records import LEARNED, LEARNED_NOTE
 from raysent.evaluation.task import Metric
@@ -16,7 +16,12 @@ from raysent.storage import address_of
 
 MAJORITY = "majority"
 # How a metric is called in a sentence.
-_METRICS = {"accuracy": "accuracy", "macro_f1": "macro F1", "pearson": "correlation x 100"}
+_METRICS = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "pearson": "correlation x 100",
+    "ndcg_at_10": "nDCG@10",
+}
 _SHOWN_MEMBERS = 4
 # A difference of at most so many points is a small one.
 _SMALL_POINTS = 2.0
@@ -30,8 +35,8 @@ class Candidate(StrictModel):
     Attributes:
         members: Names of the models that it needs; one for a model alone.
         method: How they are combined.
-        validation: Score of the rows that train, each predicted out of fold, in percent.
-        test: Score of the test rows.
+        validation: Score of the rows that train, each predicted out of fold, or of the queries of dev, in percent.
+        test: Score of the test rows or queries.
         interval: 95 % bootstrap interval of `test`.
         behind: The test score of the answer minus its own; paired.
         encode_ms: Milliseconds for 1,000 texts.
@@ -65,18 +70,18 @@ class Answer(StrictModel):
 
     Attributes:
         task: The task.
-        metric: What the scores are.
-        num_test: The number of test rows, none of which ranked, stopped, chose or fitted anything.
+        metric: What the scores are; nDCG@10 on a task with queries.
+        num_test: The number of test rows or queries, none of which ranked, stopped, chose or fitted anything.
         prefer: Whether the cheapest was taken of those that are nearly as good, and by which cost.
         taken: The place of the answer among `candidates`.
-        simplest: The place of the simplest thing that could be taken; None where no TF-IDF was scored.
-        majority: The place of the most frequent class; None for ratings.
+        simplest: The place of the simplest thing that could be taken; None where no TF-IDF or BM25 was scored.
+        majority: The place of the most frequent class; None for ratings and queries.
         over_majority: The best candidate's validation score minus that of the most frequent class; paired.
         candidates: All that was scored, by falling validation score.
     """
 
     task: str
-    metric: Metric | Literal["pearson"]
+    metric: Metric | Literal["pearson", "ndcg_at_10"]
     num_test: int
     prefer: Literal["speed", "size"] | None
     taken: int
@@ -91,16 +96,37 @@ class Answer(StrictModel):
         return self.candidates[self.taken]
 
     @property
+    def ranks(self) -> bool:
+        """Whether the task has queries."""
+        return self.metric == "ndcg_at_10"
+
+    @property
     def metric_text(self) -> str:
         """The metric in words."""
         return _METRICS[self.metric]
 
     @property
+    def test_text(self) -> str:
+        """What was tested, and how many of them."""
+        return f"{self.num_test:,} test {'queries' if self.ranks else 'rows'}"
+
+    @property
+    def basis(self) -> str:
+        """How it was chosen and scored, in a sentence."""
+        if self.ranks:
+            return (
+                "Chosen by the queries of dev, a fitted weight by other queries; scored on queries that chose nothing."
+            )
+        return "Chosen by the rows that train, each predicted by a fit without it; scored on rows that chose nothing."
+
+    @property
     def simpler(self) -> list[Candidate]:
         """Simpler things, the simplest first: the most frequent class, the lexical models, and the best other one."""
         alone = [one for one in self.candidates if len(one.members) == 1 and one.method != MAJORITY]
-        lexical = [one for one in alone if one.members[0] in LEXICAL]
+        lexical = [one for one in alone if one.members[0] in (*LEXICAL, *RANKING)]
         others = [one for one in alone if one not in lexical]
+        if self.ranks:
+            return [one for one in (*lexical, *others[:1]) if one is not self.answer]
         untrained = [one for one in others if is_free(one.members[0])]
         trained = [one for one in others if not is_baseline(one.members[0])]
         majority = [] if self.majority is None else [self.candidates[self.majority]]
@@ -112,7 +138,9 @@ class Answer(StrictModel):
         """What it is worth, and what the simplest thing would give."""
         found, (low, high) = self.answer, self.answer.interval
         scored = f"{self.task}: {self.metric_text} {found.test:.1f} [{low:.1f}, {high:.1f}]"
-        scored += f" on {self.num_test:,} test rows"
+        scored += f" on {self.test_text}"
+        if self.ranks:
+            return "; ".join([scored, *(f"{_signed(one.behind)} above {one.title} alone" for one in self.simpler)])
         beside = [] if self.simplest in (None, self.taken) else [self.candidates[self.simplest]]
         texts = [f"{one.title} alone {one.test:.1f}" for one in beside]
         if self.majority not in (None, self.taken):
@@ -143,12 +171,14 @@ def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
     for folder, found in answers:
         lines += [f"Take {address_of(folder)}: {found.answer.title}", found.sentence]
         lines += [LEARNED_NOTE] if any(one.learned for one in (found.answer, *found.simpler)) else []
-    return [*lines, "      ".join(commands(answers[0][0]))] if answers else []
+    return [*lines, "      ".join(commands(*answers[0]))] if answers else []
 
 
-def commands(folder: Path) -> list[str]:
+def commands(folder: Path, answer: Answer) -> list[str]:
     """Return what to type to use a saved answer."""
     place = shlex.quote(address_of(folder))
+    if answer.ranks:
+        return [f"raysent index {place} TEXT -o INDEX", "raysent serve INDEX"]
     return [f"raysent predict {place} new.csv", f"raysent serve {place}"]
 
 
@@ -159,12 +189,16 @@ def answer_card(folder: Path, answer: Answer) -> str:
         f"| {_signed(one.behind)} |"
         for one in (answer.answer, *answer.simpler)
     ]
+    place = address_of(folder)
+    python = f'model = raysent.load("{place}")\nmodel.predict(["One text.", "Another."])'
+    if answer.ranks:
+        python = f'raysent.index("{place}", "texts/", "index")\nraysent.search("index", "One query.")'
     lines = [
         f"# {answer.task}: {answer.answer.title}",
         f"{answer.sentence}.",
-        "Chosen by the rows that train, each predicted by a fit without it; scored on rows that chose nothing.",
-        "```console\n" + "\n".join(f"$ {command}" for command in commands(folder)) + "\n```",
-        f'```python\nmodel = raysent.load("{address_of(folder)}")\nmodel.predict(["One text.", "Another."])\n```',
+        answer.basis,
+        "```console\n" + "\n".join(f"$ {command}" for command in commands(folder, answer)) + "\n```",
+        f"```python\n{python}\n```",
         f"| model | validation | test {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
         + "\n".join(rows),
         *([LEARNED_NOTE] if any(one.learned for one in (answer.answer, *answer.simpler)) else []),

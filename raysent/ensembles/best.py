@@ -32,7 +32,7 @@ from raysent.ensembles.costs import MemberCost, member_cost, total_cost
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
-from raysent.ensembles.result import EnsembleResult, read_result, write_result
+from raysent.ensembles.result import EnsembleResult, write_result
 from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
 from raysent.evaluation.baselines import LEXICAL, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
@@ -49,7 +49,6 @@ from raysent.storage.layout import (
     BEST_FOLDER,
     CARD_FILE,
     ENCODER_FOLDER,
-    ENSEMBLE_FILE,
     EVALUATION_FOLDER,
     MEMBERS_FOLDER,
     RUN_FILE,
@@ -121,17 +120,6 @@ def save_best(
         found.append(_save(folder, of_task, trials, prefer))
     save_encoder(run, records)
     return found
-
-
-def read_answers(run: Path) -> list[tuple[Path, Answer]]:
-    """Return the folder of each answer of a run, and the answer, by task; none where nothing was chosen.
-
-    Raises:
-        ArtifactError: If a file is of another kind or version.
-    """
-    places = [run / BEST_FOLDER, *sorted((run / BEST_FOLDER).glob("*/"))]
-    found = [(place, read_result(place).answer) for place in places if (place / ENSEMBLE_FILE).is_file()]
-    return [(place, answer) for place, answer in found if answer is not None]
 
 
 def save_encoder(run: Path, records: Members) -> None:

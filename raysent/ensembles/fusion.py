@@ -7,15 +7,16 @@ taken; queries of test judge it, and by how much it is above the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from raysent.config import StrictModel
-from raysent.ensembles.best import copied
+from raysent.ensembles.answer import Answer, Candidate, answer_card
+from raysent.ensembles.best import ALONE, copied
+from raysent.ensembles.result import read_result
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.bootstrap import BootstrapEstimate, Interval
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.members import Member, Model, ensemble_members, expand, model_key, saved_path
@@ -23,70 +24,31 @@ from raysent.evaluation.retrieval import RetrievalRecord, fit_weight, mean_over_
 from raysent.evaluation.task import RetrievalData, Task
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
-from raysent.storage import address_of, read_json, write_json
-from raysent.storage.layout import FUSION_FILE, MEMBERS_FOLDER
+from raysent.storage import address_of, read_json, write_json, write_text
+from raysent.storage.layout import BEST_FOLDER, CARD_FILE, ENSEMBLE_FILE, FUSION_FILE, MEMBERS_FOLDER
 
 _KIND = "raysent fusion"
 WORDS = "bm25"
-
-
-class FusionCandidate(StrictModel):
-    """What could be taken.
-
-    Attributes:
-        title: What it is, in words.
-        members: Its encoders by name.
-        word_weight: The weight of words, 1 for words alone and 0 without; None for reciprocal ranks.
-        validation: nDCG@10 of the queries of dev in percent, cross-fitted where a weight was fitted.
-        test: The same of the queries of test.
-        interval: Its 95 % bootstrap interval.
-        behind: The nDCG@10 on test of what is taken minus its own; paired.
-    """
-
-    title: str
-    members: tuple[str, ...]
-    word_weight: float | None
-    validation: float
-    test: float
-    interval: Interval
-    behind: BootstrapEstimate
+# The weight of words -> how it is said beside the names; others are said as they are.
+_METHODS = {0.0: "sum of cosines", 1.0: ALONE, None: "reciprocal ranks"}
 
 
 class FusionResult(StrictModel):
     """A fusion, and what it was chosen among.
 
     Attributes:
-        task: The task.
-        num_test: Its queries of test.
         members: Its encoders by name.
         paths: Where they are, as the folder stores it.
         keys: Hashes of their content.
         word_weight: The weight of words; None for reciprocal ranks.
-        candidates: All that was scored, by falling validation score; the first was taken.
+        answer: How it was chosen, and what it scores.
     """
 
-    task: str
-    num_test: int
     members: tuple[str, ...]
     paths: dict[str, str]
     keys: dict[str, str]
     word_weight: float | None
-    candidates: tuple[FusionCandidate, ...]
-
-    @property
-    def sentence(self) -> str:
-        """What it is worth, and what words alone and the best encoder alone score."""
-        first, (low, high) = self.candidates[0], self.candidates[0].interval
-        others = [one for one in self.candidates[1:] if one.word_weight in (0.0, 1.0)]
-        shown = {one.word_weight: one for one in reversed(others)}.values()
-        beside = "; ".join(
-            f"{one.title} {one.test:.1f}, behind by {one.behind.value:.1f} "
-            f"[{one.behind.interval[0]:.1f}, {one.behind.interval[1]:.1f}]"
-            for one in shown
-        )
-        scored = f"{self.task}: {first.title}: nDCG@10 {first.test:.1f} [{low:.1f}, {high:.1f}]"
-        scored += f" on {self.num_test:,} test queries"
-        return f"{scored}; {beside}" if beside else scored
+    answer: Answer
 
 
 class FusedModel(JoinedEncoders):
@@ -121,6 +83,18 @@ def load_fusion(folder: Path) -> FusedModel:
     return FusedModel(encoders, folder=folder, result=result)
 
 
+def read_answers(run: Path) -> list[tuple[Path, Answer]]:
+    """Return the folder of each answer of a run, and the answer, by task; none where nothing was chosen.
+
+    Raises:
+        ArtifactError: If a file is of another kind or version.
+    """
+    places = [run / BEST_FOLDER, *sorted((run / BEST_FOLDER).glob("*/"))]
+    found = [(place, read_result(place).answer) for place in places if (place / ENSEMBLE_FILE).is_file()]
+    found += [(place, _read(place).answer) for place in places if (place / FUSION_FILE).is_file()]
+    return [(place, answer) for place, answer in found if answer is not None]
+
+
 def _read(folder: Path) -> FusionResult:
     values = read_json(folder / FUSION_FILE)
     try:
@@ -153,17 +127,16 @@ def save_fusion(
     data = task.load(evaluator.data_dir)
     assert isinstance(data, RetrievalData)
     members = [*encoders, *expand([WORDS])]
-    found = evaluator.results(members, [task])
-    rankings = {member: record.ranking for member, (record,) in found.items() if isinstance(record, RetrievalRecord)}
-    words = rankings[members[-1]]
+    made = {member: record for member, (record,) in evaluator.results(members, [task]).items()}
+    found = {member: record for member, record in made.items() if isinstance(record, RetrievalRecord)}
+    words = found[members[-1]].ranking
     scored: list[tuple[tuple[Member, ...], float | None, RetrievalRecord]] = []
 
     def add(some: tuple[Member, ...], weight: float | None, ranking: Ranking, held_out: float | None = None) -> None:
-        title = _title(some, weight)
-        scored.append((some, weight, record_of(ranking, data, model=title, validation=held_out)))
+        scored.append((some, weight, record_of(ranking, data, model=some[0].name, validation=held_out)))
 
     for member in encoders:
-        add((member,), 0.0, rankings[member])
+        add((member,), 0.0, found[member].ranking)
     if len(encoders) > 1:
         loaded = [evaluator.load(one.path) if one.encoder is None else one.encoder for one in encoders]
         add(tuple(encoders), 0.0, rank(JoinedEncoders(loaded), data, words.queries))
@@ -175,17 +148,11 @@ def save_fusion(
     add(best[0], None, fuse(vectors, words))
     if 0 < weight < 1:
         add(best[0], weight, fuse(vectors, words, weight=weight), 100 * held_out)
-    result = _result(scored, data, folder, copies=copies)
+    result = _result(scored, found, data, folder, copies=copies)
+    if copies:
+        write_text(folder / CARD_FILE, answer_card(folder, result.answer))
     write_json(folder / FUSION_FILE, {"kind": _KIND, **result.model_dump(mode="json")})
     return result
-
-
-def _title(members: Sequence[Member], weight: float | None) -> str:
-    if weight == 1:
-        return WORDS
-    names = " + ".join(one.name for one in members)
-    how = {0.0: "", None: " (reciprocal ranks)"}.get(weight, f" (weight {weight:.2f})" if weight is not None else "")
-    return f"{names}{how and f' + {WORDS}'}{how}"
 
 
 def _part(ranking: Ranking, is_kept: np.ndarray) -> Ranking:
@@ -194,6 +161,7 @@ def _part(ranking: Ranking, is_kept: np.ndarray) -> Ranking:
 
 def _result(
     scored: Sequence[tuple[tuple[Member, ...], float | None, RetrievalRecord]],
+    found: Mapping[Member, RetrievalRecord],
     data: RetrievalData,
     folder: Path,
     *,
@@ -203,25 +171,37 @@ def _result(
     ordered = sorted(scored, key=lambda one: -one[2].score.validation)
     members, weight, _ = ordered[0]
     means = [mean_over_queries(record.score.by_query, task=data.task) for *_, record in ordered]
-    candidates = tuple(
-        FusionCandidate(
-            title=record.score.model,
-            members=tuple(one.name for one in some),
-            word_weight=share,
-            validation=record.score.validation,
-            test=mean.value,
-            interval=mean.interval,
-            behind=means[0].minus(mean),
+    candidates = []
+    for (some, share, record), mean in zip(ordered, means, strict=True):
+        needed = () if share == 1 else some
+        candidates.append(
+            Candidate(
+                members=(*(one.name for one in needed), *([] if share == 0 else [WORDS])),
+                method=_METHODS.get(share, f"words weigh {share}"),
+                validation=record.score.validation,
+                test=mean.value,
+                interval=mean.interval,
+                behind=means[0].minus(mean),
+                encode_ms=sum(found[one].score.encode_ms or 0.0 for one in needed),
+                num_bytes=sum(found[one].score.costs.num_bytes or 0 for one in needed),
+            )
         )
-        for (some, share, record), mean in zip(ordered, means, strict=True)
+    answer = Answer(
+        task=data.task,
+        metric="ndcg_at_10",
+        num_test=len(data.test),
+        prefer=None,
+        taken=0,
+        simplest=next(place for place, (_, share, _) in enumerate(ordered) if share == 1),
+        majority=None,
+        over_majority=None,
+        candidates=tuple(candidates),
     )
     kept = [copied(one, folder / MEMBERS_FOLDER / one.folder) if copies else one for one in members]
     return FusionResult(
-        task=data.task,
-        num_test=len(data.test),
         members=tuple(one.name for one in kept),
         paths={one.name: saved_path(one.path, folder) for one in kept},
         keys={one.name: one.key for one in kept},
         word_weight=weight,
-        candidates=candidates,
+        answer=answer,
     )

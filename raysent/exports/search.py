@@ -111,7 +111,7 @@ class SearchIndex:
             raise ConfigError(f"queries[{empty}]: must be text; given nothing")
         if not asked or not size:
             return [[] for _ in asked]
-        by = by or ("fused" if getattr(self.encoder, "fuses_words", False) else "vectors")
+        by = by or self.by
         depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
         found = [
             Ranking(np.arange(len(asked)), hits.rows, -hits.distances)
@@ -129,6 +129,11 @@ class SearchIndex:
         _ = self.encoder, self.vectors
         if self.format.has_text and find_spec("bm25s") is not None:
             _ = self.words
+
+    @property
+    def by(self) -> By:
+        """What passages are ranked by where a search does not say: as the model was chosen, else vectors."""
+        return "fused" if getattr(self.encoder, "fuses_words", False) else "vectors"
 
     @property
     def word_weight(self) -> float | None:

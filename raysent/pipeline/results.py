@@ -17,7 +17,6 @@ from raysent.ensembles import (
     Ensemble,
     EnsembleResult,
     FrontRow,
-    FusionResult,
     LabelCurve,
     load_ensemble,
     read_answers,
@@ -54,14 +53,12 @@ class SweepEvaluation:
         report: The report's file.
         stopped: Why evaluation stopped early; empty if it did not.
         curves: Scores against the number of labels, if they are wanted.
-        fusions: What ranks passages on each task with queries, and its folder.
     """
 
     result: EnsembleResult | None
     report: Path
     stopped: str = ""
     curves: tuple[LabelCurve, ...] = ()
-    fusions: tuple[tuple[Path, FusionResult], ...] = ()
 
 
 @dataclass(frozen=True)

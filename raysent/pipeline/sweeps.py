@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from raysent.ensembles import (
     DEFAULT_SIZES,
     EnsembleResult,
-    FusionResult,
     label_curve,
     read_curves,
     save_best,
@@ -410,7 +409,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     data = None if options.get("data") is None else Path(options["data"])
     trials = select_members(ended.space, ended.recorded.trials, num_members=evaluation.members)
     members = [trial_folder(ended.folder, trial.number) for trial in trials]
-    result, stopped, fusions = None, "", list[tuple[Path, FusionResult]]()
+    result, stopped = None, ""
     if members and options.get("tasks") != []:
         check_divisions(ended.folder, load_divided(options.get("tasks"), data))
         chosen = resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"})
@@ -428,9 +427,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     options_of: dict[str, Any] = {"tasks": probed, "baselines": evaluation.baselines}
                     result = combine(members, output=ended.folder, data_dir=data, **options_of, **shared)
                     save_best(members, evaluator, run=ended.folder, prefer=evaluation.prefer, **options_of)
-                fusions += _save_fusions(
-                    ended.folder, members, [task for task in chosen if task not in probed], evaluator
-                )
+                _save_fusions(ended.folder, members, [task for task in chosen if task not in probed], evaluator)
                 if result is not None and options.get("labels"):
                     _write_label_curves(ended, result, options, on_progress, _map_of(machines))
                 machines.release()  # the rest is this machine's work
@@ -442,18 +439,16 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     if models and (result is None or not (ended.folder / ENCODER_FOLDER).is_dir()):
         save_encoder(ended.folder, {member: [] for member in expand_names(models)})
     report, curves = write_report(ended.folder), tuple(read_curves(ended.folder))
-    return SweepEvaluation(result, report, stopped, curves, tuple(fusions))
+    return SweepEvaluation(result, report, stopped, curves)
 
 
-def _save_fusions(
-    run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator
-) -> Iterator[tuple[Path, FusionResult]]:
-    """Save what ranks passages on each task with queries as the model to take; yields its folder and what it is."""
+def _save_fusions(run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator) -> None:
+    """Save what ranks passages on each task with queries as the model to take."""
     is_only = len(tasks) == 1 and not any((run / BEST_FOLDER).glob(f"**/{ENSEMBLE_FILE}"))
     for task in tasks:
         folder = run / BEST_FOLDER / ("" if is_only else task.name)
         remove_folder(folder)
-        yield folder, save_fusion(members, task, evaluator, folder=folder, copies=True)
+        save_fusion(members, task, evaluator, folder=folder, copies=True)
 
 
 def _write_label_curves(

@@ -21,13 +21,14 @@ def what_to_take(run: Run) -> Section | None:
     """Return what to take on each task; None before the evaluation."""
     if not run.answers:
         return None
-    lines = answer_lines(run.answers)
     blocks: list[Block] = []
-    for place, (folder, answer) in enumerate(run.answers):
-        predict, serve = commands(folder)
-        notes = [Note(f"{lines[2 * place]}. {lines[2 * place + 1]}."), Note("To label rows:", predict)]
+    for folder, answer in run.answers:
+        take, worth, *_ = answer_lines([(folder, answer)])
+        use, serve = commands(folder, answer)
+        what = "To index passages:" if answer.ranks else "To label rows:"
+        notes = [Note(f"{take}. {worth}."), Note(what, use)]
         blocks += [*notes, Note("To serve it:", serve), _plot(answer), _table(answer)]
-    lead = "Chosen by the rows that train, each predicted by a fit without it; scored on rows that chose nothing."
+    lead = " ".join(dict.fromkeys(answer.basis for _, answer in run.answers))
     return Section("answer", "What to take", lead, blocks)
 
 
@@ -39,7 +40,7 @@ def _plot(answer: Answer) -> Figure:
         height=80 + 44 * len(shown),
         label=f"Test scores on {answer.task}: " + ", ".join(f"{one.title} {fixed(one.test, 1)}" for one in shown) + ".",
         title=f"{answer.task}: what simpler things give",
-        caption=f"{answer.num_test:,} test rows; whiskers are 95 % intervals.",
+        caption=f"{answer.test_text}; whiskers are 95 % intervals.",
         xaxis_title_text=f"test {answer.metric_text}",
         **category_axis("yaxis"),
     )
@@ -71,9 +72,11 @@ def _wrapped(name: str) -> str:
 def _table(answer: Answer) -> Table:
     columns = [
         Column("model"),
-        Column("validation", "number", "of rows that train, each predicted by a fit without it"),
+        Column("validation", "number", answer.basis),
         Column("test", "number", "with its 95 % interval in the tooltip"),
-        Column("answer is above by", "number", "points on the test rows, with the interval of the paired difference"),
+        Column(
+            "answer is above by", "number", f"points on {answer.test_text}, with the interval of the paired difference"
+        ),
         Column("ms / 1,000 texts", "number", "on the machine that evaluated it"),
     ]
     return Table(columns, [_row(answer, one) for one in answer.candidates], "everything that was scored", is_tall=True)
