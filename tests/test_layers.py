@@ -23,7 +23,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("evaluation",),
     ("ensembles",),
     ("training",),
-    ("sweeps", "analysis"),
+    ("sweeps",),
     ("exports", "reproduction", "live"),
     ("cluster", "report"),
     ("pipeline",),
@@ -38,7 +38,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "optuna": frozenset({"sweeps", "pipeline"}),
     "boto3": frozenset({"cluster", "storage"}),
     "botocore": frozenset({"cluster", "storage"}),
-    "sklearn": frozenset({"models", "evaluation", "ensembles", "analysis", "report"}),
+    "sklearn": frozenset({"models", "evaluation", "ensembles", "report"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"models", "cli", "live", "progress"}),
 }

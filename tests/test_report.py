@@ -398,16 +398,11 @@ def combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_write_shows_what_combine_writes(combined: Path) -> None:
-    """Scores, weights, calibration, costs and fronts of a real ensemble."""
+    """Scores, weights, calibration and costs of a real ensemble."""
     page = write(combined).read_text()
     assert {score.model for score in read_run(combined).scores} == {"hash:4", "hash:8"}
     assert sum("equal weights" in str(figure["data"][0].get("y")) for figure in figures(page)) == 1
     assert page.count("Reliability on CR") == 1
-    front = {point.name: point for point in read_run(combined).front}
-    assert front.keys() == {"ensemble", "hash:4", "hash:8"}
-    assert front["ensemble"].encode_ms == pytest.approx(front["hash:4"].encode_ms + front["hash:8"].encode_ms)
-    assert min(front.values(), key=lambda point: point.encode_ms).is_on_front
-    assert page.count("Score against time to encode; on the front: ") == 1
 
 
 def test_write_begins_with_what_to_take(combined: Path) -> None:

@@ -14,7 +14,6 @@ from scipy import stats
 from tiny_run import write_corpus
 
 from benchmarks.claims import claims_page, holm, reported_difference
-from raysent.analysis import reported_tables
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.tasks import senteval, similarity
@@ -22,6 +21,7 @@ from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.making import Graph, all_lines, caption_pairs, complete_pairs, letters, represent
+from raysent.reproduction.reported import reported_tables
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
 from raysent.storage import read_json
 from raysent.training.outcome import load_reports

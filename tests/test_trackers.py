@@ -11,16 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
-from raysent.sweeps import read_events, read_sweep, study_of
+from raysent.sweeps import read_events, read_sweep
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.limits import ComponentChoice
 from raysent.sweeps.trackers import (
@@ -243,70 +240,6 @@ def test_followed_trials_of_a_resumed_session_are_read_from_the_journal(run):
     assert FollowedTrials(run).apply({"event": "session"}) is None
 
 
-def test_optuna_has_the_trials_of_the_sweep_once(run, tmp_path):
-    """In a database and in a journal; a second call adds nothing."""
-    for storage in (f"sqlite:///{tmp_path}/study.db", str(tmp_path / "study.log")):
-        for _ in range(2):
-            assert track(run, f"optuna:{storage}") == len(EVENTS)
-        where = storage if "://" in storage else JournalStorage(JournalFileBackend(storage))
-        [name] = optuna.get_all_study_names(where)
-        found = optuna.load_study(study_name=name, storage=where)
-        expected = study_of(read_sweep(run))
-        assert [one.state for one in found.trials] == [one.state for one in expected.trials]
-        assert {one.user_attrs["trial"]: (one.params, one.value, one.intermediate_values) for one in found.trials} == {
-            one.user_attrs["trial"]: (one.params, one.value, one.intermediate_values) for one in expected.trials
-        }
-
-
-def test_optuna_has_a_trial_while_it_runs(tmp_path):
-    """With its reports so far; what is older is written when it has ended, with the times of the sweep."""
-    storage = f"sqlite:///{tmp_path}/study.db"
-    config = TRACKERS["optuna"].Config(storage=storage, study="one")
-    shift, states = time.time() - EVENTS[5]["time"], []
-    for offset in (shift, 0.0):
-        tracker = TRACKERS["optuna"](SPACE, config, folder=tmp_path)
-        for event in EVENTS:
-            tracker.on_event(
-                {**event, "time": event["time"] + offset, "trial": event["trial"]} if "trial" in event else event
-            )
-            if event["event"] in ("report", "ended") and event["trial"] == "0000":
-                [trial] = optuna.load_study(study_name="one", storage=storage).trials or [None]
-                states.append(None if trial is None else (trial.state.name, len(trial.intermediate_values)))
-        tracker.close()
-        trials = optuna.load_study(study_name="one", storage=storage).trials
-        first = next(event["time"] for event in EVENTS if event["event"] == "suggested")
-        assert trials[0].datetime_start.timestamp() == pytest.approx(first + offset, abs=1e-3)
-        config = TRACKERS["optuna"].Config(storage=storage.replace("study", "other"), study="one")
-        storage = config.storage
-    assert states == [
-        ("RUNNING", 1),
-        ("RUNNING", 2),
-        ("RUNNING", 3),
-        ("COMPLETE", 3),
-        None,
-        None,
-        None,
-        ("COMPLETE", 3),
-    ]
-
-
-def test_optuna_keeps_sweeps_of_the_same_name_apart(run, tmp_path):
-    """Another folder of the same name is another study."""
-    other = tmp_path / "elsewhere" / "run"
-    shutil.copytree(run, other)
-    record = json.loads((other / "sweep.json").read_text())
-    (other / "sweep.json").write_text(json.dumps({**record, "started": record["started"] + 1}))
-    storage = f"sqlite:///{tmp_path}/study.db"
-    for folder in (run, other, other):
-        track(folder, f"optuna:{storage}", evaluated=EVALUATED)
-    names = optuna.get_all_study_names(storage)
-    assert len(names) == 2
-    for name in names:
-        study = optuna.load_study(study_name=name, storage=storage)
-        assert len(study.trials) == 6
-        assert study.user_attrs["evaluation"]["scores"]["ensemble"]["MR"] == SCORES
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
     """With parameters, the history of metrics, and the end, below the sweep's run, which has the ensemble's scores."""
@@ -356,7 +289,7 @@ def wandb_records(path: Path) -> Iterator[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_has_a_run_for_each_trial(run):
-    """Offline, in a folder for each; one for the ensemble and for the baseline. Another call adds what is new."""
+    """Offline, in a folder for each; one for the ensemble and for the baseline, under ids that stay."""
     pytest.importorskip("wandb", reason="pip install raysent[wandb]")
 
     def steps() -> dict[str, list[int]]:
@@ -367,12 +300,6 @@ def test_wandb_has_a_run_for_each_trial(run):
             own += [one.history.step.num for one in records]
         return found
 
-    journal = run / "journal.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(lines[: len(lines) // 2]))
-    track(run, "wandb:encoders")
-    assert sum(map(len, steps().values())) > 0
-    journal.write_text("".join(lines))
     track(run, "wandb:encoders", evaluated=EVALUATED)
     trials = {trial.name: trial for trial in read_sweep(run).trials}
     whole = steps()
@@ -381,13 +308,8 @@ def test_wandb_has_a_run_for_each_trial(run):
     assert {name: by_name[name] for name in trials} == {
         name: [report.index for report in trial.reports] for name, trial in trials.items()
     }
-    folders = sorted((run / "wandb").iterdir())
-    track(run, "wandb:encoders", evaluated=EVALUATED)
-    assert sorted((run / "wandb").iterdir()) == folders
-    assert steps() == whole
     track(run, "wandb:other")
-    assert len(steps()) == len(whole)
-    assert sum(map(len, steps().values())) == 2 * sum(map(len, whole.values()))
+    assert steps().keys() == whole.keys()
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
@@ -403,10 +325,16 @@ def test_tracker_without_its_package_names_the_extra(name, run, monkeypatch):
     [
         ("tensorbord:x", r"^to tensorbord:x: unknown tracker; did you mean 'tensorboard'\?$"),
         ("tensorboard", r"^to tensorboard: must be a tracker and where it writes; such as tensorboard:DIR$"),
-        ("optuna:nowhere://x", r"^to optuna:nowhere://x: \w+: [^\n]*$"),
     ],
 )
 def test_track_refuses_a_wrong_target(run, target, message):
     """In one line."""
     with pytest.raises(ConfigError, match=message):
         track(run, target)
+
+
+def test_track_says_in_one_line_what_a_tracker_raises(run, recording):
+    """And closes it."""
+    with pytest.raises(ConfigError, match=r"^to x:fails: OSError: no space left$"):
+        track(run, "x:fails")
+    assert recording.made[-1].is_closed

@@ -48,47 +48,15 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Papers and components": (papers.reproduce, papers.components, papers.schema),
 }  # fmt: skip
 
-# Options and commands of earlier versions -> what says the same.
+# Commands of earlier versions -> what says the same.
 _RETIRED = {
-    "--concurrent": "--set limits.concurrent=N",
-    "--workers-per-trial": "--set limits.workers_per_trial=N",
-    "--gpus-per-worker": "--set limits.gpus_per_worker=X, of train --set gpus_per_worker=X",
-    "--memory": "--set limits.memory=4GiB",
-    "--max-hourly": "--set cost.max_hourly=12usd",
-    "--market": "--set cost.market=NAME",
-    "--on-budget": "--set cost.on_budget=NAME",
-    "--retrain": "'raysent retrain RUN/trials/0006'",
-    "--retrain-epochs": "'raysent retrain RUN/trials/0006 --epochs N'",
-    "--baselines": "--set baselines=true, of sweep --set evaluation.baselines=true",
-    "--no-baselines": "--set baselines=false, of sweep --set evaluation.baselines=false",
-    "--column": "--set corpus.text_field=NAME, or --set column=NAME",
-    "--from-scratch": "--set from_scratch=true",
-    "--config": "--protocol NAME/CONFIG",
-    "--hours": "--time",
-    "--track": "--set 'track=[TRACKER:TARGET]'",
-    "--method": "--set method=NAME",
-    "--bits": "--set code.bits=N",
-    "--input": "'raysent encode-corpus MODEL INPUT'",
-    "--follow": "'raysent sweep --set track=[…]', which sends trials while it runs",
     "plan": "'raysent sweep … --dry-run'",
     "data": "'raysent doctor DIR'",
     "space": "'raysent doctor FILE' or 'raysent schema'",
-    "analyse": "'raysent label RUN TABLE --suspect', which predicts each row by models that did not train on it",
+    "analyse": "'raysent label RUN TABLE --suspect'",
     "neighbours": "'raysent index MODEL TEXT -o INDEX' and 'raysent search INDEX QUERY'",
-    "--ivf": "'raysent index MODEL TEXT -o INDEX --set precision=ubinary', which is as fast and exact",
     "compose": "raysent.compose of Python, or 'raysent ensemble'",
-    "--labels": "--set 'labels=[32,100]'",
-    "--scale": "--set scale=paper",
-    "--no-header": "--set header=false",
-    **{
-        f"--{name.replace('_', '-')}": f"--set {name}=VALUE"
-        for name in (
-            "accept_versions", "batch_size", "bfloat16", "counts", "device", "dim", "keep_cluster",
-            "lowercase", "max_sentences", "num_sentences", "precision", "processes",
-            "remove_component", "seeds", "select", "top", "usd_per_hour", "workers",
-        )
-    },
-}  # fmt: skip
+}
 
 
 class _StoppedError(Exception):
@@ -236,12 +204,11 @@ def _misused(error: Any) -> int:
         return ExitCode.DONE
     command = error.ctx.command_path if error.ctx is not None else "raysent"
     option, parameter = getattr(error, "option_name", None), getattr(error, "param", None)
-    if hasattr(error, "possibilities") and option in _RETIRED:
-        text = f"{option}: is gone; use {_RETIRED[option]}"
-    elif hasattr(error, "possibilities"):
+    if hasattr(error, "possibilities"):
         known = [flag for one in error.ctx.command.params for flag in one.opts]
         near = did_you_mean(str(option), known)
-        text = f"{option}: no such option{near if 'did you mean' in near else ''}"
+        fix = "; other settings are --set NAME=VALUE" if "--set" in known else ""
+        text = f"{option}: no such option{near if 'did you mean' in near else fix}"
     elif parameter is not None:
         name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
         what = error.message.removeprefix("Input should be ").partition(", unable to parse")[0]

@@ -94,7 +94,7 @@ def sweep(
     ensemble, and writes a report. --set takes any name of a run (training.batch_size), of limits, cost and evaluation
     (limits.concurrent, cost.max_hourly) and: scale=paper for the published settings of the
     space's paper; labels=[32,100] for scores with few labels at the end;
-    track=[tensorboard:DIR, optuna:sqlite:///study.db] to send trials while they run; keep_cluster=true.
+    track=[tensorboard:DIR, mlflow:URI] to send trials while they run; keep_cluster=true.
     """
     given: dict[str, Any] = {"corpus": corpus, "metric": metric, "data": data, "tasks": split_names(tasks), **settings}
     given |= arguments_of(raysent.sweep_on_cluster if cluster is not None else raysent.sweep, overrides)
@@ -164,11 +164,7 @@ def track(
     run: RunArgument,
     to: Annotated[
         str,
-        typer.Option(
-            "--to",
-            metavar="TRACKER:TARGET",
-            help="tensorboard:DIR, optuna:sqlite:///study.db, mlflow:URI or wandb:PROJECT.",
-        ),
+        typer.Option("--to", metavar="TRACKER:TARGET", help="tensorboard:DIR, mlflow:URI or wandb:PROJECT."),
     ],
     as_json: JsonOption = False,
 ) -> None:

@@ -36,7 +36,7 @@ from raysent.ensembles.combine import ALL, combine, default_folder
 from raysent.ensembles.costs import MemberCost, total_cost
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
-from raysent.ensembles.front import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
+from raysent.ensembles.front import FrontRow, student_front, write_front
 from raysent.ensembles.fusion import FusedModel, FusionResult, read_answers, save_fusion
 from raysent.ensembles.label_curves import (
     DEFAULT_SIZES,
@@ -65,7 +65,6 @@ __all__ = [
     "EnsembleMethod",
     "EnsembleResult",
     "FittedMethod",
-    "FrontPoint",
     "FrontRow",
     "FusedModel",
     "FusionResult",
@@ -82,7 +81,6 @@ __all__ = [
     "commands",
     "cross_fit",
     "default_folder",
-    "ensemble_front",
     "fit",
     "label_curve",
     "linear_pool",
@@ -91,7 +89,6 @@ __all__ = [
     "pool",
     "read_answers",
     "read_curves",
-    "read_front",
     "read_result",
     "save_best",
     "save_encoder",

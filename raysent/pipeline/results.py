@@ -35,7 +35,7 @@ from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.ranking import median_values
 from raysent.sweeps.space import SearchSpace
-from raysent.sweeps.trackers.optuna_storage import study_of
+from raysent.sweeps.study import study_of
 from raysent.sweeps.trial import trial_name
 from raysent.training.outcome import Outcome
 from raysent.training.validation import chance_of

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 
 def track(run: str | Path, to: str) -> int:
-    """Send the trials of a sweep to a tracker: TensorBoard, Optuna's storage, MLflow or Weights & Biases.
+    """Send the trials of a sweep to a tracker: TensorBoard, MLflow or Weights & Biases.
 
     The scores of the ensemble, its members and the baselines follow, if they were evaluated.
 
     Args:
         run: The run folder of a sweep, finished or not.
-        to: The tracker and where it writes: ``tensorboard:DIR``, ``optuna:sqlite:///study.db``, ``mlflow:URI`` or
-            ``wandb:PROJECT``.
+        to: The tracker and where it writes: ``tensorboard:DIR``, ``mlflow:URI`` or ``wandb:PROJECT``.
 
     Returns:
         The number of events of the sweep.

@@ -6,7 +6,6 @@ is still running has a report too. A training is shown as a sweep of one trial.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,17 +16,14 @@ from raysent.cost import Bill, bill_of
 from raysent.ensembles import (
     Answer,
     EnsembleResult,
-    FrontPoint,
-    ensemble_front,
     read_answers,
-    read_front,
     read_result,
 )
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import shown_name
 from raysent.evaluation.costs import Costs, costs_of
-from raysent.evaluation.records import AnyScore, Score, read_scores
+from raysent.evaluation.records import AnyScore, read_scores
 from raysent.report.blocks import number
 from raysent.storage import address_of
 from raysent.storage.layout import (
@@ -62,7 +58,6 @@ class Run:
         label_curves: Scores against the number of labels, by task.
         ensemble: The ensemble; None if there is none.
         answers: Folder and answer for each task, what to take; empty before the evaluation.
-        student_front: A student beside what it was distilled from; empty for any other folder.
         costs: Trial -> the costs of its model.
         bill: The sums of the ledger; None if nothing was spent.
     """
@@ -81,7 +76,6 @@ class Run:
     label_curves: tuple[LabelCurve, ...] = ()
     ensemble: EnsembleResult | None = None
     answers: tuple[tuple[Path, Answer], ...] = ()
-    student_front: tuple[FrontPoint, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
 
@@ -156,17 +150,6 @@ class Run:
         known = (score.costs for score in self.scores if score.model == name and score.costs != Costs())
         return self.costs.get(name) or next(known, Costs())
 
-    @cached_property
-    def front(self) -> tuple[FrontPoint, ...]:
-        """Score against time to encode of the student, or of the ensemble, with what stands beside it; may be empty."""
-        if self.student_front or self.ensemble is None:
-            return self.student_front
-        times: dict[str, list[float]] = {}
-        for score in self.scores:
-            if isinstance(score, Score) and score.encode_ms is not None:
-                times.setdefault(score.model, []).append(score.encode_ms)
-        return ensemble_front(self.ensemble, {name: statistics.median(found) for name, found in times.items()})
-
 
 def read_run(folder: Path) -> Run:
     """Read the folder of a sweep, of a training, or of evaluated models.
@@ -179,7 +162,6 @@ def read_run(folder: Path) -> Run:
         "label_curves": tuple(read_curves(folder)),
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "answers": tuple(read_answers(folder)),
-        "student_front": read_front(folder),
     }
     if (folder / SWEEP_FILE).is_file():
         return _of_sweep(read_sweep(folder), found)

@@ -242,7 +242,7 @@ class PaperFile(StrictModel):
     """A paper.
 
     Attributes:
-        paper: Authors and year, as in `raysent.analysis.reported`.
+        paper: Authors and year, as in `raysent.reproduction.reported`.
         title: Short title.
         scales: The two scales.
         models: The graph.

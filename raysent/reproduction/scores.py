@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
@@ -21,6 +20,7 @@ from raysent.models import load
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.reproduction.files import ClaimEntry, PaperFile, TableEntry
 from raysent.reproduction.making import Graph
+from raysent.reproduction.reported import MEASURE, reported_tables
 from raysent.training.outcome import load_reports
 
 Verdict = Literal["reproduced", "refuted at this size", "undecidable", "not run"]

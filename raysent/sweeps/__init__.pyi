@@ -28,8 +28,8 @@ from .samplers import Sampler as Sampler
 from .samplers import make_sampler as make_sampler
 from .schedulers import Scheduler as Scheduler
 from .schedulers import make_scheduler as make_scheduler
+from .study import study_of as study_of
 from .trackers import Tracker as Tracker
-from .trackers.optuna_storage import study_of as study_of
 from .trial import ENDED as ENDED
 from .trial import Trial as Trial
 from .trial import TrialReport as TrialReport

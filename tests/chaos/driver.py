@@ -25,8 +25,8 @@ import raysent.report
 import raysent.storage.files
 import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
-from raysent.analysis.reported import reported_tables
 from raysent.evaluation.tasks import senteval
+from raysent.reproduction.reported import reported_tables
 from raysent.storage import Lines
 from raysent.storage import files as artifact_files
 from raysent.sweeps.cost_tracker import CostTracker

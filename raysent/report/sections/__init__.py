@@ -32,7 +32,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.method_scores,
     ensemble.calibration,
     ensemble.members,
-    ensemble.against_time,
     importance.for_metric,
     trials.values_against_metric,
     costs.spending,

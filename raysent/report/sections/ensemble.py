@@ -1,4 +1,4 @@
-"""The ensemble: its scores beside members and other methods, calibration, what members cost and add; score and time."""
+"""The ensemble: its scores beside members and other methods, calibration, what members cost and add."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.ensembles import ENSEMBLE, EnsembleResult, FrontPoint
+from raysent.ensembles import ENSEMBLE, EnsembleResult
 from raysent.ensembles.measures import CalibrationBin, MeanScores
 from raysent.evaluation.bootstrap import BootstrapEstimate
-from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, duration, fixed, label
-from raysent.report.figures import ACCENT, BEST, INK, PALETTE, QUIET, category_axis, figure, level_line, level_text
+from raysent.report.blocks import Cell, Column, Figure, Note, Section, Table, duration, fixed, label
+from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
 from raysent.report.run import Run
 
 # Another method of the ensemble -> its name on the page.
@@ -22,13 +22,6 @@ MEASURES = (
     ("brier", "Brier", 3, "sum over classes of squared errors, 0 to 2"),
     ("ece", "ECE %", 1, "expected calibration error, over bins with equal numbers of rows"),
 )
-# Kind -> its name in the legend, its colour and its symbol.
-LOOKS = {
-    "student": ("student", PALETTE[2], "diamond"),
-    ENSEMBLE: ("ensemble", BEST, "star"),
-    "member": ("members", ACCENT, "circle"),
-    "baseline": ("baselines", QUIET, "square"),
-}
 
 
 def method_scores(run: Run) -> Section | None:
@@ -240,86 +233,3 @@ def _mebibytes(num_bytes: float) -> float:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def against_time(run: Run) -> Section | None:
-    """Return scores against milliseconds per 1,000 sentences, and a table; None where no time was measured."""
-    timed = [point for point in run.front if point.encode_ms]
-    if len(timed) < 2:
-        return None
-    lead = (
-        "Mean test score over tasks against the time to encode 1,000 sentences, warm, on the evaluating machine. An "
-        "ensemble takes the time of all its members. No model left of the line is as good as the line."
-    )
-    blocks: list[Block] = [_against_time(run, timed), _time_table(run)]
-    return Section("front", "Score against time to encode", lead, blocks)
-
-
-def _against_time(run: Run, timed: Sequence[FrontPoint]) -> Any:
-    front = [point for point in timed if point.is_on_front]
-    line = go.Scatter(
-        x=[point.encode_ms for point in front],
-        y=[point.test for point in front],
-        mode="lines",
-        line={"color": INK, "width": 1.2, "shape": "hv", "dash": "dot"},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-    kinds = [kind for kind in LOOKS if any(point.kind == kind for point in timed)]
-    traces = [_timed_points(run, [point for point in timed if point.kind == kind], kind) for kind in kinds]
-    untimed = [point for point in run.front if not point.encode_ms]
-    best = max(untimed, key=lambda point: point.test, default=None)
-    level: dict[str, Any] = {}
-    if best is not None:
-        level = {
-            "shapes": [level_line(best.test, QUIET)],
-            "annotations": [level_text(best.test, label(f"{best.name}, without vectors"), QUIET)],
-        }
-    named = ", ".join(f"{run.title(one.name)} {fixed(one.test)} at {fixed(one.encode_ms, 1)} ms" for one in front)
-    return figure(
-        [line, *traces],
-        height=380,
-        label=f"Score against time to encode; on the front: {named}.",
-        xaxis_title_text="milliseconds per 1,000 sentences",
-        xaxis_type="log",
-        xaxis_dtick="D2",
-        yaxis_title_text="mean test score",
-        showlegend=True,
-        **level,
-    )
-
-
-def _timed_points(run: Run, points: Sequence[FrontPoint], kind: str) -> Any:
-    title, color, symbol = LOOKS[kind]
-    return go.Scatter(
-        x=[point.encode_ms for point in points],
-        y=[point.test for point in points],
-        mode="markers",
-        name=title,
-        marker={"size": 14 if kind == ENSEMBLE else 10, "color": color, "symbol": symbol},
-        customdata=[label(f"{run.title(one.name)} ({_ends(one)})") for one in points],
-        hovertemplate="%{customdata}: %{y:.2f} at %{x:,.1f} ms<extra></extra>",
-    )
-
-
-def _ends(point: FrontPoint) -> str:
-    return f"{fixed(point.interval[0])} to {fixed(point.interval[1])}"
-
-
-def _time_table(run: Run) -> Table:
-    columns = [
-        Column("model"),
-        Column("test", "number", "mean over tasks, with its 95 % interval in the tooltip"),
-        Column("ms / 1,000 sentences", "number"),
-        Column("kind"),
-    ]
-    rows = [
-        [
-            Cell(run.title(point.name), mark="best" if point.is_on_front else ""),
-            Cell(fixed(point.test), point.test, title=_ends(point)),
-            Cell(fixed(point.encode_ms, 1), point.encode_ms),
-            Cell(point.kind),
-        ]
-        for point in run.front
-    ]
-    return Table(columns, rows, caption="highlighted: no faster model scores as high")

@@ -1,15 +1,13 @@
 """Writes each trial as a run of Weights & Biases, with its parameters and metrics.
 
-`WANDB_MODE=offline` keeps the runs in the run folder, from where `wandb sync` sends them. W&B writes an offline run
-that is resumed into a new folder, and does not read the others. So `wandb/written.jsonl` has what was written, and
-another call adds only what is new, under the same ids.
+`WANDB_MODE=offline` keeps the runs in the run folder, from where `wandb sync` sends them. The same trial has the same
+id at each call, so that W&B adds to its run.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,13 +15,10 @@ from typing import Any, ClassVar
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
-from raysent.storage import Lines, content_key, read_json_lines
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trackers import EVALUATED, FollowedTrials, flat_scores, known_values, sweep_title
 from raysent.sweeps.trial import BROKEN, Trial
-
-_WRITTEN_FILE = "wandb/written.jsonl"
 
 
 class Settings(StrictModel):
@@ -54,11 +49,6 @@ class WandbRuns:
         self._project, self._entity = config.project or space.name, config.entity
         self._trials = FollowedTrials(folder)
         self._runs: dict[str, Any] = {}
-        is_offline = import_module("wandb").setup().settings.mode == "offline"
-        self._written: set[tuple[str, str]] | None = None  # of offline runs: the run, and which of its events
-        if is_offline:
-            path = folder / _WRITTEN_FILE
-            self._written = {(line["run"], line["what"]) for line in (read_json_lines(path) if path.is_file() else ())}
 
     def on_event(self, event: Event) -> None:
         """Write a report, the end of a trial, or the scores of the evaluation."""
@@ -66,14 +56,10 @@ class WandbRuns:
         if kind == EVALUATED:
             self._write_scores(event)
         elif trial is not None and kind in ("report", "ended"):
-            what = f"{kind} {trial.index} {trial.status}"
-            if self._has(trial.name, what):
-                return
             if kind != "ended":
                 self._run_of(trial).log(known_values(event), step=trial.index)
             if kind != "report":
                 self._end(trial)
-            self._note(trial.name, what)
 
     def close(self) -> None:
         """Finish the runs of trials that have not ended."""
@@ -95,8 +81,7 @@ class WandbRuns:
         }
         members = event.get("members", ())
         for name, scores in event["scores"].items():
-            what = f"{EVALUATED} {content_key(facts, scores, event.get('summary'))}"
-            if name in members or self._has(name, what):
+            if name in members:
                 continue
             is_ensemble = name == "ensemble"
             run = self._start(name, job="ensemble" if is_ensemble else "baseline", config=facts if is_ensemble else {})
@@ -107,22 +92,6 @@ class WandbRuns:
             if is_ensemble and event.get("summary"):
                 run.summary["summary"] = event["summary"]
             run.finish()
-            self._note(name, what)
-
-    def _has(self, name: str, what: str) -> bool:
-        return self._written is not None and (f"{self._project}/{self._id_of(name)}", what) in self._written
-
-    def _note(self, name: str, what: str) -> None:
-        if self._written is not None:
-            run = f"{self._project}/{self._id_of(name)}"
-            self._lines.append({"run": run, "what": what})
-            self._written.add((run, what))
-
-    @cached_property
-    def _lines(self) -> Lines:
-        path = self._folder / _WRITTEN_FILE
-        path.parent.mkdir(exist_ok=True)
-        return Lines(path)
 
     def _id_of(self, name: str) -> str:
         return re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}")
