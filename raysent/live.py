@@ -34,7 +34,7 @@ from raysent.sweeps.trial import ENDED, Trial, apply_event
 from raysent.training.checkpoint import LiveProgress, read_progress
 from raysent.training.memory import show_bytes
 from raysent.training.outcome import Report
-from raysent.training.validation import BASELINES, chance_of
+from raysent.training.validation import METRICS, chance_of
 
 # Trials in the live table, and in a line of text about those that run.
 NUM_SHOWN = 12
@@ -133,24 +133,20 @@ def fitted_lines(space: SearchSpace) -> list[str]:
     return ["settings chosen here; --set NAME=VALUE sets another value:", *lines]
 
 
-def untrained_line(metric: str, pool: Mapping[str, Any], *, best: float | None = None) -> str:
-    """Return what a metric is without training; empty where that is unknown.
+def chance_line(metric: str, pool: Mapping[str, Any], *, best: float | None = None) -> str:
+    """Return what a metric is if all answers are equally likely; empty where that is unknown.
 
     Args:
         metric: What trials are ranked by.
         pool: What is known of the validation pool, as `sweep.json` has it.
         best: The best trial's, to compare with.
     """
-    known = pool.get("baselines")
     chance = chance_of(metric, pool)
-    if not known or chance is None or metric not in BASELINES:
+    if chance is None:
         return ""
-    values = [f"{what} {known[name]:.3g}" for name, what in BASELINES[metric].items()]
-    untrained = f"without training: {', '.join([f'chance {chance:.3g}', *values])}"
-    if best is None:
-        return f"{metric} {untrained}"
-    place = ("below both", "between the two", "above both")[sum(best > value for value in known.values())]
-    return f"{metric} {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {place}"
+    if best is None or METRICS[metric] == "min":
+        return f"{metric} of chance: {chance:.3g}"
+    return f"{metric} {best:.3g}, {best / chance:.0f} times chance ({chance:.3g})"
 
 
 def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:

@@ -626,18 +626,13 @@ def test_trust_line_offers_probes_on_tasks():
     assert live.ranking_lines(TOY) == ["trials are ranked by context_accuracy", line]
 
 
-@pytest.mark.parametrize(("best", "place"), [(0.01, "below both"), (0.1, "between the two"), (0.2, "above both")])
-def test_untrained_line_compares_the_best_trial_with_word_statistics(best, place):
-    """Chance, TF-IDF and random word vectors stand beside it; there is no line where they are unknown."""
-    pool = {"chance_accuracy": 0.005, "baselines": {"tfidf": 0.14, "random": 0.0877}}
-    rest = "without training: chance 0.005, cosine of TF-IDF 0.14, cosine of mean random word vectors 0.0877"
-    assert live.untrained_line("context_accuracy", pool) == f"context_accuracy {rest}"
-    expected = f"context_accuracy {best:g}, {200 * best:.0f} times chance; {rest}: the best trial is {place}"
-    assert live.untrained_line("context_accuracy", pool, best=best) == expected
-    assert live.untrained_line("context_accuracy", {"chance_accuracy": 0.005}) == ""
-    documents = {"chance_accuracy": 0.005, "chance_document": 10.0, "baselines": {"tfidf": 54.8, "random": 36.8}}
-    line = live.untrained_line("document_accuracy", documents, best=100 * best + 40)
-    assert "times chance; without training: chance 10, probe on TF-IDF 54.8, probe on mean" in line
+def test_chance_line_compares_the_best_trial_with_chance():
+    """There is no line where it is unknown, and no ratio where less is better."""
+    pool = {"chance_accuracy": 0.005, "chance_nll": 5.3}
+    assert live.chance_line("context_accuracy", pool) == "context_accuracy of chance: 0.005"
+    assert live.chance_line("context_accuracy", pool, best=0.1) == "context_accuracy 0.1, 20 times chance (0.005)"
+    assert live.chance_line("context_nll", pool, best=4.0) == "context_nll of chance: 5.3"
+    assert live.chance_line("pearson", pool, best=0.4) == ""
 
 
 def test_print_table_is_never_squeezed(raysent_, place, monkeypatch):

@@ -69,14 +69,14 @@ def _params(calls: list) -> list[dict]:
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_sampler_proposes_new_parameters_of_the_space(choice):
-    """Inside the domains, allowed by the constraints, and none twice."""
-    space = _space(choice, more="constraints: ['training.batch_size < 40']")
+    """Inside the domains, and none twice."""
+    space = _space(choice)
     proposed = _params(_searched(space, seed=3, num=12))
     assert len(proposed) >= 6
     assert len({repr(params) for params in proposed}) == len(proposed)
     for params in proposed:
         assert list(params) == list(space.domains)
-        assert params["training.batch_size"] in (10, 20)
+        assert params["training.batch_size"] in (10, 20, 40)
         assert params["encoder.hidden_size"] in range(10, 101, 10)
         assert type(params["encoder.bidirectional"]) is bool
 

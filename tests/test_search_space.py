@@ -1,4 +1,4 @@
-"""Search spaces: domains, conditions, constraints, and mistakes told with file and line."""
+"""Search spaces: domains, conditions, and mistakes told with file and line."""
 
 from __future__ import annotations
 
@@ -94,18 +94,6 @@ def test_conditions_leave_a_name_out_and_refuse_what_is_not_there():
         _space(search % "maybe")
 
 
-def test_constraints_are_checked_and_evaluated():
-    """A constraint over dotted names rules combinations out; nonsense is told."""
-    search = "  training.batch_size: {choice: [2, 8]}\n  objective.context_size: {choice: [1, 2]}\n"
-    space = _space(search + "constraints: ['training.batch_size > 2 * objective.context_size']\n")
-    assert space.violated({"training.batch_size": 2, "objective.context_size": 1}) is not None
-    assert space.violated({"training.batch_size": 8, "objective.context_size": 2}) is None
-    with pytest.raises(ConfigError, match=r"constraints.0: 'training.bach_size > 2' cannot be evaluated"):
-        _space(search + "constraints: ['training.bach_size > 2']\n")
-    with pytest.raises(ConfigError, match="no edge of the search space satisfies them all"):
-        _space(search + "constraints: ['training.batch_size > 100']\n")
-
-
 def test_structured_choice_is_set_before_narrower_names(tmp_path):
     """A choice of whole encoders is set first; a name inside it then departs from it."""
     space = _space(
@@ -187,13 +175,6 @@ def test_located_adds_the_place_of_the_value_that_an_error_names():
     assert str(space.located(error, {"training.batch_size": 8})) == "s.yaml:6: training.batch_size: must be at most 7"
     assert str(space.located(DataError("encoder.hidden_size: no"), {})) == "s.yaml:3: encoder.hidden_size: no"
     assert str(space.located(DataError("text.txt:3: no"), {})) == "text.txt:3: no"
-
-
-def test_first_params_satisfies_the_constraints():
-    """The first corner is the first that the constraints allow."""
-    space = _space("  training.batch_size: {choice: [2, 8]}\nconstraints: ['training.batch_size > 4']\n")
-    assert space.first_params() == {"training.batch_size": 8}
-    assert list(space.edges()) == [{"training.batch_size": 8}]
 
 
 def test_override_of_search_gives_a_name_another_domain(tmp_path):

@@ -15,7 +15,6 @@ import pytest
 from raysent.config import parse_yaml, read_yaml
 from raysent.errors import ConfigError
 from raysent.sweeps.ray_tune import Session, _signals_caught
-from raysent.sweeps.space import parse_space
 from raysent.training.ray_session import _protect_token
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,29 +66,6 @@ def test_no_module_runs_code_from_files() -> None:
 def test_forbidden_finds_each_kind(code: str) -> None:
     """Imports, calls and arguments are found."""
     assert list(_forbidden(ast.parse(code)))
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "__import__('os').system('true')",
-        "open('/etc/passwd')",
-        "training.__class__",
-        "().__class__.__bases__",
-        "[name for name in ().__class__.__mro__]",
-        "9**9**9**9 > 1",
-        "'a' * 10**9 == ''",
-    ],
-)
-def test_constraints_allow_only_comparisons(expression: str) -> None:
-    """Calls, attributes of Python objects and huge numbers are errors of one line."""
-    text = (
-        "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
-        f'search: {{training.batch_size: {{choice: [10, 20]}}}}\nconstraints: ["{expression}"]\n'
-    )
-    with pytest.raises(ConfigError, match="cannot be evaluated") as raised:
-        parse_space(parse_yaml(text), name="toy")
-    assert "\n" not in str(raised.value)
 
 
 def test_yaml_creates_no_objects() -> None:

@@ -21,9 +21,7 @@ from raysent.training.validation import (
     ValidationConfig,
     ValidationPool,
     Validator,
-    baseline_scores,
     block_starts,
-    chance_of,
     metrics_of,
     neighbours,
     similarity_scores,
@@ -68,55 +66,6 @@ def test_block_scores_equal_their_restatement() -> None:
             correct += max(scores, key=lambda j: scores[j]) in inside
             nll -= sum(scores[j] - total for j in inside) / len(inside)
     assert similarity_scores(f @ g.T, torch.from_numpy(near)) == pytest.approx((correct, nll), rel=1e-5)
-
-
-def test_baselines_equal_their_restatement(tmp_path: Path) -> None:
-    """Cosines of TF-IDF and of random word vectors, counted by loops; unknown words count for nothing."""
-    lines = ["cat sat mat", "cat sat sat", "dog ran far", "dog ran rare", "owl", "owl cat owl"]
-    (tmp_path / "text.txt").write_text("\n".join(lines * 20) + "\n")
-    config = tiny_run(tmp_path, vocabulary__size=8, validation__num_candidates=6, validation__num_sentences=24)
-    data = open_training_data(config)
-    pool = ValidationPool(data.text, config.validation)
-    validator = Validator(config.metrics, config.validation, vocabulary=data.vocabulary, corpus=data.text)
-    found = baseline_scores("context_accuracy", validator, data.sample(500), num_words=len(data.vocabulary))
-    random = np.random.default_rng(0).standard_normal((len(data.vocabulary), 300), dtype=np.float32)
-    sample = _rows(data.sample(500))
-    expected = {"tfidf": 0.0, "random": 0.0}
-    for sentences, near in pool.blocks():
-        vectors = {
-            "tfidf": [_tfidf(row, sample) for row in _rows(sentences)],
-            "random": [
-                {k: float(sum(random[word, k] for word in row)) for k in range(300)} for row in _rows(sentences)
-            ],
-        }
-        for name, rows in vectors.items():
-            for i in np.flatnonzero(near.any(axis=1)):
-                cosines = {j: round(_cosine(rows[i], row), 5) for j, row in enumerate(rows) if j != i}
-                top = [j for j, value in cosines.items() if value == max(cosines.values())]
-                expected[name] += sum(near[i, j] for j in top) / len(top)
-    assert found == pytest.approx({name: total / pool.num_sources for name, total in expected.items()})
-    assert found["tfidf"] > 1.5 * pool.facts["chance_accuracy"]
-
-
-def _rows(sentences: Sentences) -> list[list[int]]:
-    """Return the known words of each sentence."""
-    ends = np.cumsum(sentences.lengths)
-    return [[word for word in row if word > 1] for row in np.split(sentences.ids, ends[:-1])]
-
-
-def _tfidf(row: list[int], sample: list[list[int]]) -> dict[int, float]:
-    """Return (1 + log tf) (1 + log((1 + n) / (1 + df))) of each word."""
-    frequencies = {word: sum(word in other for other in sample) for word in row}
-    return {
-        word: (1 + math.log(row.count(word))) * (1 + math.log((1 + len(sample)) / (1 + frequency)))
-        for word, frequency in frequencies.items()
-    }
-
-
-def _cosine(one: dict[int, float], other: dict[int, float]) -> float:
-    norms = [math.sqrt(sum(value**2 for value in row.values())) for row in (one, other)]
-    product = sum(value * other.get(key, 0.0) for key, value in one.items())
-    return product / (norms[0] * norms[1]) if all(norms) else 0.0
 
 
 def test_pool_scores_of_equal_vectors_are_chance(tmp_path: Path) -> None:
@@ -191,18 +140,6 @@ def test_document_accuracy_is_that_of_a_probe_on_sentences_of_documents(tmp_path
     assert same["document_accuracy"] == pytest.approx(10.0)
     assert found.hash == Documents(data.text, 10).hash != Documents(data.text, 9).hash
     assert metrics_of(config.objective, config.validation) == ("context_accuracy", "context_nll", "document_accuracy")
-
-
-def test_baselines_of_document_accuracy_are_probes_on_words(tmp_path: Path) -> None:
-    """Documents that have a word of their own are found by words, not by chance."""
-    _write_novels(tmp_path)
-    config = tiny_run(tmp_path, vocabulary__size=50, validation__documents=10)
-    data = open_training_data(config)
-    validator = Validator(config.metrics, config.validation, vocabulary=data.vocabulary, corpus=data.text)
-    found = baseline_scores("document_accuracy", validator, data.sample(500), num_words=len(data.vocabulary))
-    assert found["tfidf"] == 100.0
-    assert found["random"] > 90.0
-    assert chance_of("document_accuracy", validator.as_json()) == 10.0
 
 
 def test_run_reports_document_accuracy(tmp_path: Path) -> None:

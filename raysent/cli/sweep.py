@@ -318,7 +318,7 @@ def _print_plan(plan: SweepPlan) -> None:
         trust_line(space.metric),
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
-        plan.untrained or ("" if chance is None else f"{space.metric} of chance: {chance:.3g}"),
+        "" if chance is None else f"{space.metric} of chance: {chance:.3g}",
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
@@ -413,7 +413,6 @@ def _values(ended: Sweep) -> dict[str, Any]:
         "spent_usd": ended.spent_usd,
         "best": None if best is None else best.name,
         "fitted": ended.fitted,
-        "baseline_accuracies": dict(ended.recorded.record.facts.get("pool", {}).get("baselines", {})),
         "trials": [
             {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
             for trial in ended.recorded.trials
@@ -435,8 +434,8 @@ def _print_leaderboard(ended: Sweep) -> None:
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
     print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
-    if ended.over_untrained:
-        results.print(ended.over_untrained, soft_wrap=True)
+    if ended.over_chance:
+        results.print(ended.over_chance, soft_wrap=True)
     for trial in ended.recorded.trials:
         if trial.error:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)

@@ -23,7 +23,7 @@ from raysent.ensembles import (
 )
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
-from raysent.live import untrained_line
+from raysent.live import chance_line
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
@@ -79,11 +79,6 @@ class SweepPlan:
     facts: Mapping[str, Any]
     estimate: Estimate
 
-    @property
-    def untrained(self) -> str:
-        """What the metric is without training; empty where that is unknown."""
-        return untrained_line(self.space.metric, self.facts["pool"])
-
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values."""
         corpus, pool = self.facts["corpus"], self.facts["pool"]
@@ -99,7 +94,6 @@ class SweepPlan:
             "num_train": corpus["num_train"],
             "num_validation": corpus["num_validation"],
             "chance_accuracy": chance_of(self.space.metric, pool),
-            "baseline_accuracies": pool.get("baselines", {}),
             "tasks": list(self.tasks),
             "budget_usd": self.space.cost.budget_usd,
             "refused": self.space.cost.too_small or None,
@@ -233,11 +227,11 @@ class Sweep:
         return spent_usd(self.folder)
 
     @property
-    def over_untrained(self) -> str:
-        """The best trial's metric beside chance and plain word statistics; empty where these are unknown."""
+    def over_chance(self) -> str:
+        """The best trial's metric beside chance; empty where that is unknown."""
         best = self.recorded.best
         pool = self.recorded.record.facts.get("pool", {})
-        return "" if best is None else untrained_line(self.metric, pool, best=self._value(best))
+        return "" if best is None else chance_line(self.metric, pool, best=self._value(best))
 
     @property
     def shown_metrics(self) -> list[str]:

@@ -36,7 +36,7 @@ from raysent.sweeps import RecordedSweep, Trial, TrialReport, read_ledger, read_
 from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN
 from raysent.training.outcome import RecordedTraining, Report, read_training
-from raysent.training.validation import BASELINES, METRICS, chance_of
+from raysent.training.validation import METRICS, chance_of
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,6 @@ class Run:
     def chance(self) -> float | None:
         """The metric's value if all answers are equally likely; None if unknown."""
         return number(chance_of(self.metric, self.pool))
-
-    @property
-    def untrained(self) -> dict[str, float]:
-        """The metric's value without training, by what reaches it; empty if unknown."""
-        found = self.pool.get("baselines", {})
-        values = {text: number(found.get(name)) for name, text in BASELINES.get(self.metric, {}).items()}
-        return {text: value for text, value in values.items() if value is not None}
 
     @cached_property
     def highest(self) -> float | None:

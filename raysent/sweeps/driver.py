@@ -59,12 +59,9 @@ from raysent.training.outcome import load_model_report
 from raysent.training.plan import check_run
 from raysent.training.ray_session import output_to_stderr, ray_session
 from raysent.training.run import RunConfig
-from raysent.training.validation import BASELINES, Validator, baseline_scores
 
 # More than any machine has; where trials run on machines that are not known yet.
 _LARGEST_BYTES = 64 << 40
-# Sentences of the training text from which a baseline learns how rare a word is.
-_NUM_SAMPLED = 100_000
 
 
 @dataclass(frozen=True)
@@ -183,8 +180,7 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
     opened: dict[str, TrainingData] = {}
     facts: dict[str, Any] = {}
     first, memory_bytes = "", 0
-    # Without constraints that leave an edge, the base is what there is.
-    for params in space.edges() if space.domains else [{}]:
+    for params in space.edges():
         config = space.config(params)
         _check_metric(space, config)
         try:
@@ -197,19 +193,12 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
             validator = check_run(config, training_data, num_workers=space.limits.workers_per_trial)
         except RaysentError as error:
             raise space.located(error, params) from None
-        facts = facts or _facts(space, config, training_data, validator)
+        text = {"path": config.source.path, **training_data.facts()}
+        facts = facts or {"corpus": text, "pool": validator.as_json()}
         found = validator.hash_of(space.metric)
         first = first or found
         _check_comparable(space, params, first, found)
     return {**facts, "memory_bytes": memory_bytes}
-
-
-def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator: Validator) -> dict[str, Any]:
-    pool = validator.as_json()
-    if space.metric in BASELINES:
-        sample = data.sample(_NUM_SAMPLED)
-        pool["baselines"] = baseline_scores(space.metric, validator, sample, num_words=len(data.vocabulary))
-    return {"corpus": {"path": config.source.path, **data.facts()}, "pool": pool}
 
 
 def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:

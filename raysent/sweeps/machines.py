@@ -197,9 +197,7 @@ def trials_per_gpu(space: SearchSpace, resources: Mapping[str, float]) -> int:
     kinds = [name.removeprefix(ACCELERATOR) for name in resources if name.startswith(ACCELERATOR)]
     if not kinds or any(kind not in GPU_BYTES for kind in kinds):
         return 1
-    # Without constraints that leave an edge, the base is what there is.
-    edges = (list(space.edges()) if space.domains else []) or [{}]
-    need = max(trial_bytes(space.config(params)) for params in edges)
+    need = max(trial_bytes(space.config(params)) for params in space.edges())
     return share_gpu(min(GPU_BYTES[kind] for kind in kinds), need)
 
 

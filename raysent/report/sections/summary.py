@@ -60,15 +60,7 @@ def _best(run: Run) -> str:
     if best is None:
         return f"No trial has reported {run.metric} yet."
     subject = f"The best of {counted(len(run.trials), 'trial')} is {run.title(best.name)}, with"
-    text = f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
-    return text + _untrained(run)
-
-
-def _untrained(run: Run) -> str:
-    """Return a sentence about the metric of plain word statistics; empty if it is unknown."""
-    known = run.untrained
-    texts = [f"{name} {significant(value, 3)}" for name, value in known.items()]
-    return f" Without training: {', '.join(texts)}." if texts else ""
+    return f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
 
 
 def _against_chance(run: Run, value: float | None) -> str:

@@ -123,7 +123,7 @@ def learning_curves(run: Run) -> Section | None:
         xaxis_tickformat=".0%",
         xaxis_range=[0, 1.02],
         yaxis_title_text=label(run.metric),
-        shapes=[level_line(value, QUIET) for value in _levels(run).values()],
+        shapes=[] if run.chance is None else [level_line(run.chance, QUIET)],
         annotations=_annotations(run),
     )
     return Section("curves", "Learning curves", lead, [curves])
@@ -144,12 +144,9 @@ def _curve(run: Run, trial: Trial) -> Any:
     )
 
 
-def _levels(run: Run) -> dict[str, float]:
-    return {**({} if run.chance is None else {"chance": run.chance}), **run.untrained}
-
-
 def _annotations(run: Run) -> list[dict[str, Any]]:
-    notes = [level_text(value, f"{name} {significant(value, 3)}", QUIET) for name, value in _levels(run).items()]
+    chance = run.chance
+    notes = [] if chance is None else [level_text(chance, f"chance {significant(chance, 3)}", QUIET)]
     best = run.best
     value = run.value(best.reports[-1]) if best is not None and best.reports else None
     if run.sweep is not None and best is not None and value is not None:

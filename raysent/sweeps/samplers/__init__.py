@@ -14,9 +14,6 @@ from raysent.sweeps.components import build
 from raysent.sweeps.space.space import Choice, Domain, Params, SearchSpace
 from raysent.sweeps.trial import derived_seed
 
-# Draws of a random sampler until one satisfies the constraints.
-MAX_ATTEMPTS = 100
-
 
 class Sampler(Protocol):
     """Proposes parameters and learns from the trials that were trained with them.
@@ -32,10 +29,7 @@ class Sampler(Protocol):
     """
 
     def ask(self, number: int) -> tuple[Params, int] | None:
-        """Return parameters for trial `number` and how many draws they took; None where nothing is left to try.
-
-        The parameters satisfy the space's constraints: ``space.violated(params) is None``.
-        """
+        """Return parameters for trial `number` and how many draws they took; None where nothing is left to try."""
 
     def replay(self, number: int, params: Params, *, attempts: int) -> None:
         """Take parameters that the journal recorded, and return to the state after that `ask`."""
@@ -67,16 +61,13 @@ class RandomSampler:
         self._space, self._seed = space, seed
 
     def ask(self, number: int) -> tuple[Params, int] | None:
-        """Draw parameters that satisfy every constraint."""
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            generator = random.Random(derived_seed(self._seed, number, attempt))
-            params: Params = {}
-            for name, domain in self._space.domains.items():
-                if self._space.is_active(name, params):
-                    params[name] = draw(domain, generator)
-            if self._space.violated(params) is None:
-                return params, attempt
-        return None
+        """Draw parameters."""
+        generator = random.Random(derived_seed(self._seed, number, 1))
+        params: Params = {}
+        for name, domain in self._space.domains.items():
+            if self._space.is_active(name, params):
+                params[name] = draw(domain, generator)
+        return params, 1
 
     def replay(self, number: int, params: Params, *, attempts: int) -> None:
         """Remember nothing."""

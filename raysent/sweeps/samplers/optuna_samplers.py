@@ -125,7 +125,7 @@ class OptunaSampler:
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             trial, params = self._draw_stratified(number, attempt)
-            if _key(params) not in self._seen and self._space.violated(params) is None:
+            if _key(params) not in self._seen:
                 self._keep(number, trial, params)
                 return params, attempt
             self._study.tell(trial, state=TrialState.FAIL)

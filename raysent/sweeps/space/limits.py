@@ -184,8 +184,6 @@ class SpaceFile(StrictModel):
         base: A complete run; see below.
         search: Dotted name of the run -> `choice`, `uniform`, `loguniform`, `randint` or `quniform`.
         when: Searched name -> other searched names and the values under which it is searched.
-        constraints: Expressions over dotted names, such as ``training.batch_size > 2 * objective.context_size``; a
-            proposal that violates one is not trained.
         limits: How much the sweep may use, and how it searches.
         cost: What machines cost and what the sweep may spend.
         evaluation: What is evaluated when all trials have ended.
@@ -203,7 +201,6 @@ class SpaceFile(StrictModel):
     base: dict[str, Any] = pydantic.Field(default_factory=dict)
     search: dict[str, Any] = pydantic.Field(default_factory=dict)
     when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
-    constraints: list[str] = pydantic.Field(default_factory=list)
     limits: Limits = Limits()
     cost: CostConfig = CostConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

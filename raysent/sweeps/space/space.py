@@ -13,7 +13,6 @@ import pydantic
 
 from raysent.config import Document, KeyPath, explain, set_dotted
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.sweeps.space.constraints import evaluate_constraint, parse_constraint
 from raysent.sweeps.space.limits import SpaceFile
 from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS
@@ -155,17 +154,13 @@ class SearchSpace(SpaceFile):
         return all(params.get(other) in labels for other, labels in self.conditions.get(name, {}).items())
 
     def first_params(self) -> Params:
-        """Return the parameters at each domain's first edge, or, where constraints forbid them, the next allowed."""
-        return next(self.edges(), {})
+        """Return the parameters at each domain's first edge."""
+        return next(self.edges())
 
     def edges(self) -> Iterator[Params]:
-        """Yield parameters that satisfy the constraints and together show every edge of every domain."""
-        return (params for params in self.all_edges() if self.violated(params) is None)
-
-    def all_edges(self) -> Iterator[Params]:
         """Yield parameters that together show every edge, under every combination of the names that others depend on.
 
-        Conditions are respected, constraints are not; of very many combinations the first are taken.
+        Conditions are respected; of very many combinations the first are taken.
         """
         switches = [name for name in self.domains if self._is_switch(name)]
         varied_names = [name for name in self.domains if name not in switches] or [""]
@@ -230,20 +225,6 @@ class SearchSpace(SpaceFile):
             path, message = explain(error, values, RunConfig)
             raise self.document.error(_origin(self, params, path), message) from None
 
-    def violated(self, params: Params) -> str | None:
-        """Return the first constraint that `params` breaks, or None.
-
-        Raises:
-            ConfigError: If a constraint cannot be evaluated.
-        """
-        if not self.constraints:
-            return None
-        values = self.config(params).model_dump()
-        for index, expression in enumerate(self.constraints):
-            if not _holds(self, index, expression, values):
-                return expression
-        return None
-
 
 def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
     """Return the error of a searched name that lies inside a single value, at that value where `base` gives it."""
@@ -281,12 +262,3 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
     if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
         return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
     return ("base", *path)
-
-
-def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, Any]) -> bool:
-    try:
-        return evaluate_constraint(parse_constraint(expression), values)
-    except ConfigError as error:
-        shown = expression if len(expression) <= 100 else f"{expression[:97]}..."
-        reason = f"'{shown}' cannot be evaluated: {error}"
-        raise space.document.error(("constraints", str(index)), reason) from None

@@ -3,7 +3,6 @@
 - `names`: the metrics that a run reports
 - `config`: settings of a run's validation
 - `pool`: contexts from the corpus' validation split, `context_accuracy` and `context_nll`
-- `baselines`: the same of TF-IDF and of random word vectors, which an encoder should beat
 - `metrics`: held-out batches of the objective, similarities of pairs with human ratings, downstream tasks; and the
   validation set of one run
 """

@@ -1,5 +1,3 @@
-from .baselines import BASELINES as BASELINES
-from .baselines import baseline_scores as baseline_scores
 from .config import NUM_DOCUMENTS as NUM_DOCUMENTS
 from .config import DownstreamConfig as DownstreamConfig
 from .config import ValidationConfig as ValidationConfig
