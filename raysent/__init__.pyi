@@ -40,7 +40,6 @@ from .pipeline import label_curves as label_curves
 from .pipeline import load as load
 from .pipeline import plan as plan
 from .pipeline import predict as predict
-from .pipeline import prices as prices
 from .pipeline import resume as resume
 from .pipeline import resume_on_cluster as resume_on_cluster
 from .pipeline import retrain as retrain

@@ -15,7 +15,7 @@ from benchmarks.simulation import Simulator, check_cap
 from benchmarks.simulation.machines import make_zones
 from benchmarks.simulation.workload import Scenario
 from raysent.cluster import prices as cluster_prices
-from raysent.cluster.prices import quote
+from raysent.cluster.prices import list_price
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.errors import ConfigError
@@ -89,26 +89,15 @@ def test_on_demand_usd_reads_the_price_list(pricing):
     assert cluster_prices.on_demand_usd(client, "g5.xlarge", "us-east-1") == 1.006
 
 
-def test_quote_replaces_an_unreadable_spot_price_by_the_on_demand_price(ec2, pricing):
-    """No spot price is above the on-demand price."""
-    pricing[1].add_response("get_products", {"PriceList": [_product("1.0")]}, None)
-    ec2[1].add_response("describe_spot_price_history", _spot_page([("a", "", NOW), ("b", "7", NOW)]), None)
-    found = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
-    assert {zone: price.usd_per_hour for zone, price in found.spot.items()} == {"a": 1.0, "b": 1.0}
-    assert found.on_demand.source == "AWS price list, today"
-
-
-def test_quote_without_aws_uses_the_list_in_the_package(ec2, pricing):
-    """The note says why; a type that is not in the list is an error."""
+def test_list_price_without_aws_is_that_of_the_package(pricing):
+    """A type that is not in the list is an error, which says why AWS was not asked."""
     for _ in range(2):
         pricing[1].add_client_error("get_products", "AccessDeniedException", "not allowed")
-    ec2[1].add_client_error("describe_spot_price_history", "UnauthorizedOperation", "no")
-    found = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
-    assert (found.on_demand.usd_per_hour, found.spot) == (1.006, {})
-    assert "taken from the list in the package" in found.note
-    assert "counted as on-demand" in found.note
-    with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known"):
-        quote("q9.huge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
+    found = list_price("g5.xlarge", "us-east-1", pricing=pricing[0])
+    assert found.usd_per_hour == 1.006
+    assert found.source.startswith("list price of 20")
+    with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known.*; AWS: .*not allowed"):
+        list_price("q9.huge", "us-east-1", pricing=pricing[0])
 
 
 def test_market_has_the_statistics_of_its_traces():

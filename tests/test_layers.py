@@ -38,7 +38,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "optuna": frozenset({"sweeps", "pipeline"}),
     "boto3": frozenset({"cluster", "storage"}),
     "botocore": frozenset({"cluster", "storage"}),
-    "sklearn": frozenset({"models", "evaluation", "ensembles", "report"}),
+    "sklearn": frozenset({"models", "evaluation", "ensembles"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"models", "cli", "live", "progress"}),
 }

@@ -30,32 +30,6 @@ def _swept(folder) -> None:
         cost_tracker.funds()
 
 
-def test_cost_prices_shows_the_date_of_the_list(raysent):
-    """A type is shown in every region that lists it."""
-    ran = raysent("cost", "prices", "g4dn.xlarge")
-    assert ran.code == 0
-    assert "g4dn.xlarge  eu-west-1            0.5870" in ran.out
-    assert "list prices of 2025-06-01; --live asks AWS" in ran.out
-
-
-def test_cost_prices_json_is_one_object(raysent):
-    """Region and type select the prices."""
-    shown = json.loads(raysent("cost", "prices", "m5.large", "--region", "us-east-1", "--json").out)
-    assert shown["prices"][0]["on_demand_usd_per_hour"] == 0.096
-    assert (len(shown["prices"]), shown["is_live"]) == (1, False)
-
-
-def test_cost_prices_rejects_unknown_types_and_regions(raysent):
-    """Errors of one line with the nearest name."""
-    assert raysent("cost", "prices", "g4dn.xlrge").err.strip() == (
-        "error: g4dn.xlrge: no list price is known; did you mean 'g4dn.xlarge'?"
-    )
-    assert (
-        "us-east-11: no list price is known; did you mean 'us-east-1'?"
-        in raysent("cost", "prices", "--region", "us-east-11").err
-    )
-
-
 def test_cost_report_sums_the_ledger(raysent, tmp_path):
     """Spending, the part outside trials, and the cost of each trial."""
     _swept(tmp_path / "run")

@@ -83,11 +83,6 @@ def test_installed_version_is_the_package_version(installed):
     assert installed("--version").strip() == f"raysent {VERSION}"
 
 
-def test_installed_cost_prices_reads_the_shipped_list(installed):
-    """The list of prices is in the wheel."""
-    assert json.loads(installed("cost", "prices", "--json"))["prices"]
-
-
 def test_installed_space_schema_is_printed(installed):
     """The schema needs nothing but the package."""
     schema = json.loads(installed("schema"))

@@ -12,7 +12,6 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_evaluation, write_labels, write_sweep
 from tiny_run import tiny_run
@@ -25,7 +24,6 @@ from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.parameters import Parameter, scale_of, short_names
 from raysent.report.run import read_run
-from raysent.report.sections.importance import comparable, importance
 from raysent.storage import write_json
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
 from raysent.sweeps.space import Choice, Interval
@@ -220,7 +218,7 @@ def test_sections_without_files_name_the_command(poor_page: str, poor: Path) -> 
     text = prose(poor_page)
     assert f"raysent evaluate {poor}" in text
     assert f"raysent ensemble {poor}" in text
-    assert not any(f'id="{key}"' in poor_page for key in ("calibration", "importance", "slices"))
+    assert not any(f'id="{key}"' in poor_page for key in ("calibration", "slices"))
 
 
 def test_task_scores_highlight_the_best_of_each_task(rich: Path, rich_page: str) -> None:
@@ -418,32 +416,7 @@ def test_write_begins_with_what_to_take(combined: Path) -> None:
     assert {"the most frequent class", "tfidf", "tfidf:chars"} <= set(plot["data"][0]["y"])
 
 
-# -- parameters and importance ----------------------------------------------------------------------------------------
-
-
-def test_comparable_takes_the_latest_report_that_half_reached(rich: Path) -> None:
-    """Trials are compared at the same point of training."""
-    trials, metric, progress = comparable(read_run(rich))
-    assert progress == 1.0
-    assert {trial.status for trial in trials} == {"finished"}
-    assert len(metric) == len(trials) >= 9
-
-
-def test_importance_finds_the_name_that_matters() -> None:
-    """A name that sets the metric is above one that has no effect, and the forest explains most of the variance."""
-    generator = np.random.default_rng(3)
-    values = generator.uniform(size=(40, 2))
-    found = importance(values, values[:, 0] + 0.05 * generator.normal(size=40), seed=0)
-    assert found.effects[0] > 0.7
-    assert found.effects[1] < 0.1
-    assert found.explained > 0.7
-
-
-def test_importance_of_noise_explains_nothing() -> None:
-    """Without an effect, the forest explains nothing on trials that it was not fitted on."""
-    generator = np.random.default_rng(4)
-    found = importance(generator.uniform(size=(30, 3)), generator.normal(size=30), seed=0)
-    assert found.explained < 0.2
+# -- parameters ---------------------------------------------------------------------------------------------------------
 
 
 def test_parameter_places_what_does_not_apply_below() -> None:

@@ -1,11 +1,11 @@
-"""CLI of machines and money: `cluster …`, machines on AWS or of Slurm; `cost …`, prices and bills."""
+"""CLI of machines and money: `cluster …`, machines on AWS or of Slurm; `cost …`, bills."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,8 @@ from raysent import pipeline
 from raysent.cli.console import DASH, format_duration, messages, print_json, print_table, results, usd
 from raysent.cli.options import JsonOption, RunArgument, SetOption, SpaceArgument, YesOption, arguments_of
 
-if TYPE_CHECKING:
-    from raysent.cluster import Quote
-
 cluster_app = typer.Typer(help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True)
-cost_app = typer.Typer(help="Prices and bills.", no_args_is_help=True)
+cost_app = typer.Typer(help="Bills.", no_args_is_help=True)
 
 ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
 _FILE = Path("cluster.yaml")
@@ -124,36 +121,6 @@ def cluster_slurm(
     results.print(f"sbatch {path}", soft_wrap=True)
 
 
-@cost_app.command("prices")
-def cost_prices(
-    types: Annotated[
-        list[str] | None, typer.Argument(metavar="[TYPE…]", help="Instance types.  [default: all in the list]")
-    ] = None,
-    region: Annotated[
-        str | None, typer.Option("--region", metavar="NAME", help="An AWS region.  [default: all in the list]")
-    ] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="Ask AWS for current prices, spot too, with the credentials of boto3.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Print what machines cost an hour.
-
-    Without --live, prints the list that is shipped with raysent, and its date.
-    """
-    from raysent.cost import price_list
-
-    quotes, as_of = raysent.prices(types or (), region=region, live=live), price_list().as_of
-    if as_json:
-        print_json({"as_of": as_of, "is_live": live, "prices": [_quote_values(one) for one in quotes]})
-        return
-    rows = [(one.instance_type, one.region, usd(one.on_demand.usd_per_hour, 4), _spot(one)) for one in quotes]
-    print_table(["type", "region", "on demand, usd/h", "spot, usd/h"], rows, num_text=2)
-    results.print(f"\nEC2, Linux; {'current' if live else f'list prices of {as_of}; --live asks AWS'}")
-    for note in sorted({one.note for one in quotes if one.note}):
-        messages.print(note, soft_wrap=True)
-
-
 @cost_app.command("report")
 def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     """Print what a sweep has cost.
@@ -190,21 +157,3 @@ def _print_costs(found: dict[str, Any]) -> None:
     ):
         if line and not line.startswith("assumed 0.00"):
             results.print(line, soft_wrap=True)
-
-
-def _quote_values(one: Quote) -> dict[str, Any]:
-    return {
-        "instance_type": one.instance_type,
-        "region": one.region,
-        "on_demand_usd_per_hour": one.on_demand.usd_per_hour,
-        "source": one.on_demand.source,
-        "spot": {
-            zone: {"usd_per_hour": price.usd_per_hour, "source": price.source} for zone, price in one.spot.items()
-        },
-        "note": one.note,
-    }
-
-
-def _spot(one: Quote) -> str:
-    prices = [price.usd_per_hour for price in one.spot.values()]
-    return f"{usd(min(prices), 4)} to {usd(max(prices), 4)}" if prices else DASH

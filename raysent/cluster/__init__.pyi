@@ -19,10 +19,7 @@ from .launcher import Launcher as Launcher
 from .launcher import read_token as read_token
 from .policies import head_policy as head_policy
 from .policies import worker_policy as worker_policy
-from .prices import Quote as Quote
 from .prices import price_space as price_space
-from .prices import quote as quote
-from .prices import quotes as quotes
 from .prices import workers_for as workers_for
 from .slurm import slurm_file as slurm_file
 from .submission import Submission as Submission

@@ -10,7 +10,6 @@ import datetime
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from botocore.parsers import ResponseParserError
 
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.config import Override, read_yaml
-from raysent.cost import Price, Prices, on_demand_price, price_list, spot_price
+from raysent.cost import Price, Prices, on_demand_price, price_list
 from raysent.errors import ConfigError
 from raysent.reading import parse_json
 from raysent.sweeps import Workers, num_workers
@@ -45,47 +44,29 @@ _GPU_OF_FAMILY = {
 _PRICE_NAMES = ("cost.usd_per_hour", "cost.machines")
 
 
-@dataclass(frozen=True)
-class Quote:
-    """What one instance type costs in a region.
-
-    Attributes:
-        instance_type: As in g5.xlarge.
-        region: As in us-east-1.
-        on_demand: Its list price.
-        spot: Zone -> spot price.
-        note: What could not be read, in words; empty if everything could.
-    """
-
-    instance_type: str
-    region: str
-    on_demand: Price
-    spot: dict[str, Price]
-    note: str = ""
-
-
-def quote(instance_type: str, region: str, *, ec2: Any = None, pricing: Any = None) -> Quote:
-    """Read the prices of an instance type from AWS; a list price that AWS does not return comes from the package.
+def list_price(instance_type: str, region: str, *, pricing: Any = None) -> Price:
+    """Read the list price of an instance type from AWS; one that AWS does not return comes from the package.
 
     Args:
         instance_type: As in g5.xlarge.
         region: As in us-east-1.
-        ec2: A boto3 client of EC2; None to create one.
         pricing: A boto3 client of the price list; None to create one.
 
     Raises:
-        ConfigError: If neither AWS nor the package knows the list price.
+        ConfigError: If neither AWS nor the package knows it.
     """
-    notes: list[str] = []
-    on_demand = _list_price(instance_type, region, pricing, notes)
-    spot: dict[str, Price] = {}
     try:
-        client = ec2 or boto3.client("ec2", region_name=region)
-        found = spot_history(client, instance_type)
-        spot = {zone: spot_price(usd, on_demand, source=f"spot price of {at}") for zone, (usd, at) in found.items()}
+        client = pricing or boto3.client("pricing", region_name=LIST_REGION)
+        usd = on_demand_usd(client, instance_type, region)
+        if usd is not None:
+            return on_demand_price(usd, source="AWS price list, today")
+        reason = "returns no list price"
     except _AWS_FAILURES as error:
-        notes.append(f"spot prices: {_short(error)}; counted as on-demand")
-    return Quote(instance_type, region, on_demand, spot, "; ".join(notes))
+        reason = _short(error)
+    try:
+        return price_list().on_demand(instance_type, region)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; AWS: {reason}") from None
 
 
 class LiveSpot:
@@ -167,16 +148,13 @@ def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, 
     }
 
 
-def price_space(
-    path: Path, overrides: Sequence[Override], cluster: ClusterFile, *, ask: Callable[[str, str], Quote] = quote
-) -> tuple[SearchSpace, list[str]]:
+def price_space(path: Path, overrides: Sequence[Override], cluster: ClusterFile) -> tuple[SearchSpace, list[str]]:
     """Read a search space and set the prices of a cluster's machines, unless the space sets prices.
 
     Args:
         path: The search-space file.
         overrides: Overrides from the command line.
         cluster: The cluster.
-        ask: Instance type, region -> quote.
 
     Returns:
         The space, and in words which prices are not from AWS.
@@ -188,7 +166,7 @@ def price_space(
     names = {f"cost.{name}" for name in written} if isinstance(written, dict) else set()
     if (names | {override.name for override in overrides}) & set(_PRICE_NAMES):
         return read_space(path, overrides=overrides), []
-    machines, notes = quotes(cluster, ask=ask)
+    machines, notes = list_prices(cluster)
     option = f"--cluster {cluster.path}"
     prices = [
         Override("cost.machines", machines, option),
@@ -199,7 +177,7 @@ def price_space(
     return read_space(path, overrides=[*prices, *overrides]), notes
 
 
-def quotes(cluster: ClusterFile, *, ask: Callable[[str, str], Quote] = quote) -> tuple[dict[str, float], list[str]]:
+def list_prices(cluster: ClusterFile) -> tuple[dict[str, float], list[str]]:
     """Return the on-demand price of each instance type, and in words which prices are not from AWS.
 
     Spot prices are requested while the sweep runs.
@@ -207,13 +185,11 @@ def quotes(cluster: ClusterFile, *, ask: Callable[[str, str], Quote] = quote) ->
     Raises:
         ConfigError: If a price is unknown.
     """
-    found = [ask(name, cluster.region) for name in cluster.instance_types]
+    found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
     notes = {
-        f"prices on demand: {one.on_demand.source}; AWS was not available"
-        for one in found
-        if "AWS" not in one.on_demand.source
+        f"prices on demand: {one.source}; AWS was not available" for one in found.values() if "AWS" not in one.source
     }
-    return {one.instance_type: one.on_demand.usd_per_hour for one in found}, sorted(notes)
+    return {name: one.usd_per_hour for name, one in found.items()}, sorted(notes)
 
 
 def held_usd_per_hour(cluster: ClusterFile, space: SearchSpace, *, num_workers: int) -> float:
@@ -243,21 +219,6 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
     gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in types]
     accelerators = tuple(dict.fromkeys(gpus)) if all(gpus) else ()
     return Workers(num, int(cluster.minimum("CPU")), cluster.minimum("GPU"), accelerators)
-
-
-def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:
-    try:
-        client = pricing or boto3.client("pricing", region_name=LIST_REGION)
-        usd = on_demand_usd(client, instance_type, region)
-        if usd is not None:
-            return on_demand_price(usd, source="AWS price list, today")
-        notes.append("list price: AWS returns none; taken from the list in the package")
-    except _AWS_FAILURES as error:
-        notes.append(f"list price: {_short(error)}; taken from the list in the package")
-    try:
-        return price_list().on_demand(instance_type, region)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; AWS: {notes[-1]}") from None
 
 
 def _hourly(product: dict[str, Any]) -> Iterator[float]:

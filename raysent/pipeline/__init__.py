@@ -14,7 +14,7 @@ tracking.py         `track`: the trials and scores of a sweep to trackers
 training.py         training of one run: of a space, or of a finished trial again
 distillation.py     `distill`: one model learns what another, or an ensemble, returns
 derived.py          models expanded, averaged, composed and whitened, and vectors turned into codes, without training
-clusters.py         clusters on AWS, and sweeps submitted to them; prices
+clusters.py         clusters on AWS, and sweeps submitted to them
 vectors.py          files and corpora encoded
 predictions.py      `predict`: the labels of the rows of a file, by a model that predicts a task
 labels.py           `label`: the rows of a table to label next, and labels that may be wrong

@@ -11,7 +11,6 @@ from .clusters import cluster_policies as cluster_policies
 from .clusters import cluster_status as cluster_status
 from .clusters import cluster_up as cluster_up
 from .clusters import head_price as head_price
-from .clusters import prices as prices
 from .clusters import resume_on_cluster as resume_on_cluster
 from .clusters import stop as stop
 from .clusters import sweep_on_cluster as sweep_on_cluster

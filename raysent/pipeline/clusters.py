@@ -1,4 +1,4 @@
-"""Clusters on AWS, and sweeps on a cluster that is launched for them: submitted, followed and stopped; prices."""
+"""Clusters on AWS, and sweeps on a cluster that is launched for them: submitted, followed and stopped."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from raysent.cluster import (
     ClusterFile,
     Launcher,
     Machine,
-    Quote,
     Submission,
     SubmittedSweep,
     find_run,
     follow_run,
     head_policy,
     price_space,
-    quote,
     read_cluster,
     run_submission,
     stop_run,
@@ -37,7 +35,7 @@ from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.prices import held_usd_per_hour
 from raysent.config import get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED, parse_duration, price_list
-from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
@@ -362,32 +360,6 @@ def head_price(file: str | Path = _CLUSTER) -> float | None:
     """Return what a cluster's head costs an hour by AWS's list; None if that is unknown."""
     cluster = read_cluster(Path(file))
     return _list_price(cluster.head["node_config"]["InstanceType"], cluster.region)
-
-
-def prices(types: Sequence[str] = (), *, region: str | None = None, live: bool = False) -> list[Quote]:
-    """Return what machines cost an hour: the list that is shipped with raysent, or current prices.
-
-    Args:
-        types: Instance types; all in the list by default.
-        region: An AWS region; by default all that have the types.
-        live: Ask AWS, for spot prices too, with the credentials of boto3.
-
-    Raises:
-        RaysentError: If no price is known, or AWS refuses.
-    """
-    listed = price_list()
-    found: list[Quote] = []
-    for place in [region] if region else list(listed.regions):
-        for name in types or listed.regions.get(place, {}):
-            if live:
-                found.append(quote(name, place))
-            elif region or name in listed.regions[place]:
-                found.append(Quote(name, place, listed.on_demand(name, place), {}))
-    if not found:
-        known = {name for place in listed.regions.values() for name in place}
-        what = types[0] if types else region or ""
-        raise ConfigError(f"{what}: no list price is known{did_you_mean(what, known if types else listed.regions)}")
-    return found
 
 
 def _list_price(instance_type: str, region: str) -> float | None:

@@ -34,8 +34,8 @@ from raysent.sweeps import RecordedSweep, read_ledger, read_sweep, spent_usd, tr
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.ranking import median_values
+from raysent.sweeps.samplers.optuna_samplers import study_of
 from raysent.sweeps.space import SearchSpace
-from raysent.sweeps.study import study_of
 from raysent.sweeps.trial import trial_name
 from raysent.training.outcome import Outcome
 from raysent.training.validation import chance_of

@@ -26,9 +26,9 @@ from .record import trial_folder as trial_folder
 from .samplers import RandomSampler as RandomSampler
 from .samplers import Sampler as Sampler
 from .samplers import make_sampler as make_sampler
+from .samplers.optuna_samplers import study_of as study_of
 from .schedulers import Scheduler as Scheduler
 from .schedulers import make_scheduler as make_scheduler
-from .study import study_of as study_of
 from .trackers import Tracker as Tracker
 from .trial import ENDED as ENDED
 from .trial import Trial as Trial

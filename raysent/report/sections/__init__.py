@@ -15,7 +15,6 @@ from raysent.report.sections import (
     costs,
     ensemble,
     evaluation,
-    importance,
     summary,
     trials,
 )
@@ -32,7 +31,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.method_scores,
     ensemble.calibration,
     ensemble.members,
-    importance.for_metric,
     trials.values_against_metric,
     costs.spending,
     costs.score_against_cost,

@@ -1,6 +1,8 @@
 """Four samplers of Optuna's, through its ask-and-tell interface: `tpe`, `random`, `qmc` and `gp`.
 
 Each is seeded for each draw from (sweep seed, trial number, attempt) and carries no random state from draw to draw.
+
+`study_of` returns a recorded sweep as a study, for Optuna's plots, importances and dashboard.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from raysent.config import StrictModel
 from raysent.sweeps.components import NoSettings
+from raysent.sweeps.record import RecordedSweep
 from raysent.sweeps.space.space import Choice, Domain, Params, SearchSpace
-from raysent.sweeps.trial import derived_seed
+from raysent.sweeps.trial import Trial, derived_seed
 
 # A sampler that is sure of its optimum proposes it again and again: after some attempts draws are random.
 MAX_SAMPLED, MAX_ATTEMPTS = 10, 300
@@ -29,6 +32,14 @@ MAX_SAMPLED, MAX_ATTEMPTS = 10, 300
 NUM_BEST, NUM_LATEST = 25, 75
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+# The status of a trial -> its state in a study; any other has failed.
+_STATES = {
+    "finished": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "running": TrialState.RUNNING,
+    "waiting": TrialState.WAITING,
+}
 
 
 class Window(InMemoryStorage):
@@ -282,6 +293,42 @@ def _suggest(trial: optuna.trial.Trial, name: str, distribution: BaseDistributio
 
 def _key(params: Params) -> str:
     return repr(sorted(params.items()))
+
+
+def study_of(sweep: RecordedSweep) -> optuna.Study:
+    """Return an Optuna study with every trial of a sweep, rebuilt from its journal.
+
+    Parameters have their labels, reports are intermediate values, and a trial's value is its last one. A trial that
+    the scheduler stopped is pruned, one that a clock or a budget stopped is complete; one that failed or diverged has
+    failed, and has no value. User attributes give the trial's `trial` (its name), `status`, `seed`, `seconds`, `usd`,
+    all last `metrics`, and `error`, if it has one.
+    """
+    found = optuna.create_study(study_name=sweep.space.name, direction=direction_of(sweep.space))
+    for trial in sweep.trials:
+        found.add_trial(_frozen_trial(sweep.space, trial))
+    return found
+
+
+def _frozen_trial(space: SearchSpace, trial: Trial) -> FrozenTrial:
+    status = "finished" if trial.status == "stopped" and not trial.is_outranked else trial.status
+    state, value = _STATES.get(status, TrialState.FAIL), trial.metrics.get(space.metric)
+    if state == TrialState.COMPLETE and value is None:
+        state = TrialState.FAIL
+    scores = ((report.index, report.metrics.get(space.metric)) for report in trial.reports)
+    attributes = {name: getattr(trial, name) for name in ("status", "seed", "seconds", "usd")}
+    return optuna.trial.create_trial(
+        state=state,
+        value=value if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+        params=dict(trial.params),
+        distributions={name: distribution_of(space.domains[name], has_labels=True) for name in trial.params},
+        intermediate_values={index: score for index, score in scores if score is not None},
+        user_attrs={
+            "trial": trial.name,
+            **attributes,
+            "metrics": dict(trial.metrics),
+            **({"error": trial.error} if trial.error else {}),
+        },
+    )
 
 
 SAMPLERS = {"tpe": TPE, "random": Random, "qmc": QuasiRandom, "gp": GaussianProcess}
