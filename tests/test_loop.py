@@ -322,6 +322,8 @@ _RUNS: dict[str, dict[str, Any]] = {
     "partners": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "pairs", "symmetric": True}},
     "classes": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "labels"}},
     "classes_end_to_end": {"training__max_steps": 5, "objective": {"type": "task", "label_smoothing": 0.1}},
+    "in_parts": {"training__max_steps": 5, "training__accumulate": 4},
+    "classes_in_parts": {"training__max_steps": 5, "training__accumulate": 4, "objective": {"type": "task"}},
     "disturbed": {"training__max_steps": 2},
 }
 _BY_THREE = ("ragged", "skip", "margin")
@@ -373,6 +375,8 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (2, "partners"),
         (2, "classes"),
         (2, "classes_end_to_end"),
+        (2, "in_parts"),
+        (2, "classes_in_parts"),
         *((3, name) for name in _BY_THREE),
     ],
 )

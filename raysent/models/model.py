@@ -408,6 +408,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         generator: torch.Generator | None = None,
         *,
         gather: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]] | None = None,
+        num_parts: int = 1,
     ) -> StepReader:
         """Return what the objectives read sentences with in one step.
 
@@ -415,10 +416,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
             generator: Source of dropout masks in training; None is torch's global one.
             gather: Each tower's vectors [batch, dim] -> those of all workers' sentences [candidates, dim]; None where
                 there are no others.
+            num_parts: Parts of the sentences whose states are kept one after another; 1 keeps all.
         """
-        size = self.config.objective.encoded_at_once
 
         def encode(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
+            size = self.config.objective.encoded_at_once
+            if num_parts > 1:
+                size = -(-len(sentences.lengths) // num_parts)
             if is_training and size is not None and torch.is_grad_enabled():
                 start = torch.zeros((), requires_grad=True)
                 vectors = _Recomputed.apply(start, self, sentences, size, generator)  # type: ignore[no-untyped-call]

@@ -315,10 +315,7 @@ class _Training:
         self._model.train()
         self._model.before_step(step / self._num_steps)
         self._optimizer.zero_grad()
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
-            loss = self._loss(step, generator=generator)
-        loss.backward()  # type: ignore[no-untyped-call]
-        loss = self._loss.combine(loss.detach())
+        loss = self._loss.gradients(step, generator=generator, bfloat16=self._use_bfloat16)
         self._optimizer.step(step)
         self._model.after_step()
         self._loss_sum += loss

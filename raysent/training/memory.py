@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -70,8 +71,11 @@ def estimate_bytes(config: RunConfig) -> int:
         num_bits=0 if config.code is None else config.code.num_bits(sum(encoded_dims(configs))),
         num_encoded=config.num_encoded,
     )
+    at_once = -(-shape.batch_size // config.training.accumulate)
+    if config.objective.is_by_example:
+        shape = replace(shape, batch_size=at_once)
     trained, fixed = count_parameters(configs, shape.num_words)
-    num_tokens = (config.objective.encoded_at_once or shape.batch_size * config.num_encoded) * shape.max_length
+    num_tokens = (config.objective.encoded_at_once or at_once * config.num_encoded) * shape.max_length
     states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
     numbers = _COPIES * trained + fixed + states + config.objective.num_step_values(shape)
     return _FLOAT_BYTES * numbers

@@ -33,7 +33,7 @@ from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
-    "training": ("optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once"),
+    "training": ("optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once", "accumulate"),
     "corpus": ("document_field", "language"),
     "vocabulary": ("type",),
     "postprocessing": ("whitening",),
@@ -48,6 +48,9 @@ class TrainingConfig(StrictModel):
     Attributes:
         batch_size: Sentences, triplets or pairs of one step, of all workers with `gather_candidates` and otherwise of
             each worker.
+        accumulate: Parts of a step's batch whose states are kept one after another, with the gradient of the whole
+            batch. A loss that is the mean of its examples' takes the same time; one that compares sentences encodes
+            them twice (GradCache).
         optimizer: `sgd` is plain gradient descent, as InferSent is trained. `adamw` is Adam with `weight_decay`.
         weight_decay: Part of the learning rate by which `adamw` shrinks weights at each step, but not biases, norms and
             other vectors; None is 0.01.
@@ -72,6 +75,7 @@ class TrainingConfig(StrictModel):
     """
 
     batch_size: int = pydantic.Field(default=400, ge=2)
+    accumulate: int = pydantic.Field(default=1, ge=1)
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     weight_decay: float | None = pydantic.Field(default=None, ge=0, lt=1)
     learning_rate: float = pydantic.Field(default=5e-4, gt=0)
@@ -180,6 +184,12 @@ class RunConfig(StrictModel):
         if isinstance(objective.batches, TargetBatches) and objective.batches.teacher is None:
             raise ValueError(
                 f"objective.teacher must be set for objective {objective.type}: the folder of a model or an ensemble"
+            )
+        if self.training.accumulate > 1 and (objective.trains_code or objective.encoded_at_once):
+            why = "has micro_batch" if objective.encoded_at_once else "trains a code of vectors without states"
+            raise ValueError(
+                f"training.accumulate must be 1 with objective {objective.type}, which {why}; "
+                f"given {self.training.accumulate}"
             )
         presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
         if presets:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
-from raysent.data.batches import AnyBatch, AnyStream, Batch, block_of, distinct_words
+from raysent.data.batches import AnyBatch, AnyStream, Batch, block_of, distinct_words, divide
 from raysent.errors import ConfigError, TrainingError
 from raysent.kernels.devices import to_device
 from raysent.models import SentenceModel
@@ -342,62 +342,69 @@ class SharedLoss:
         self._seed = config.seed
         self._model, self._optimizer, self._stream = model, optimizer, stream
         self._workers, self._device = workers, device
+        num_parts = config.training.accumulate
+        self._num_parts, self._num_encoded = (num_parts, 1) if config.objective.is_by_example else (1, num_parts)
+        is_whole = num_parts == 1 and config.objective.encoded_at_once is None
+        self._packs = is_whole and workers.world_size == 1 and not config.objective.trains_code
         self._exchange: Exchange | None = None
         if workers.world_size > 1:
-            overlaps = config.objective.encoded_at_once is None
-            self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers, overlaps=overlaps)
+            self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers, overlaps=is_whole)
 
-    def __call__(self, step: int, *, generator: torch.Generator) -> Tensor:
-        """Return this worker's part of the loss of a step, a scalar with gradient.
+    def gradients(self, step: int, *, generator: torch.Generator, bfloat16: bool = False) -> Tensor:
+        """Compute the gradients of a step, which are equal on all workers.
 
         Args:
             step: Number of the step, which also seeds the negatives that all workers draw alike.
             generator: Source of this worker's randomness.
+            bfloat16: Whether matrices are multiplied in bfloat16.
+
+        Returns:
+            The loss of the whole step, a scalar without gradient, equal on all workers.
         """
         batch = self._model.prepare(self._stream.batch(step), generator=generator)
+        words = self._catch_up(batch, step)
+        parts = divide(batch, self._num_parts) if self._num_parts > 1 else [batch]
+        losses = []
+        for part in parts:
+            with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=bfloat16):
+                loss = self._loss(part, step, generator, num_parts=len(parts))
+            if self._exchange is not None and len(parts) == 1:
+                self._exchange.begin(words, loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        total = torch.stack(losses).sum()
         if self._exchange is None:
-            return self._of_one(batch, generator)
-        return self._of_part(batch, step, generator, self._exchange)
+            return total
+        if len(parts) > 1:
+            self._exchange.begin(words, total)
+        return self._exchange.finish()
 
-    def _of_one(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
-        reader = self._model.step_reader(generator)
-        objective = self._model.config.objective
-        if isinstance(batch, Batch) and not objective.trains_code and objective.encoded_at_once is None:
+    def _catch_up(self, batch: AnyBatch, step: int) -> Tensor:
+        """Update the vectors of the words that a step reads; returns those words on all workers, int64 [words]."""
+        if self._packs and isinstance(batch, Batch):
+            return torch.empty(0)  # `_loss` finds the words as it lays them out
+        own = distinct_words(*batch.parts)
+        # All workers' words on all workers, so that their word tables stay bit-identical.
+        words = own if self._exchange is None else self._stream.words(step)
+        if words is not own and not np.isin(own, words, assume_unique=True).all():
+            raise ConfigError("objective: prepare must add no words to a batch that several workers share; given some")
+        rows = to_device(words, self._device)
+        self._optimizer.catch_up(rows)
+        return rows
+
+    def _loss(self, batch: AnyBatch, step: int, generator: torch.Generator, *, num_parts: int) -> Tensor:
+        """Return what a batch, or a part of one, adds to the loss of a step, a scalar with gradient."""
+        count, gather, common = self._stream.size(step), None, generator
+        if self._exchange is not None and self._gathers:
+            gather = partial(self._exchange.gather, count=count)
+            # All workers draw the same negatives.
+            common = dropout_generator(self._seed, step, 0)
+        reader = self._model.step_reader(generator, gather=gather, num_parts=self._num_encoded)
+        if self._packs and isinstance(batch, Batch):
             packed = self._model.pack(batch.sentences)
             self._optimizer.catch_up(packed.words)
             reader.add(batch.sentences, self._model.vectors(packed, generator=generator))
-        else:
-            self._optimizer.catch_up(to_device(distinct_words(*batch.parts), self._device))
-        return self._model.loss(batch, generator=generator, reader=reader)
-
-    def _of_part(self, batch: AnyBatch, step: int, generator: torch.Generator, exchange: Exchange) -> Tensor:
-        words, count = self._stream.words(step), self._stream.size(step)
-        if not np.isin(distinct_words(*batch.parts), words, assume_unique=True).all():
-            raise ConfigError("objective: prepare must add no words to a batch that several workers share; given some")
-        rows = to_device(words, self._device)
-        # All workers' words on all workers, so that their word tables stay bit-identical.
-        self._optimizer.catch_up(rows)
-        common = generator
-        reader = self._model.step_reader(generator)
-        if self._gathers:
-            reader = self._model.step_reader(generator, gather=partial(exchange.gather, count=count))
-            # All workers draw the same negatives.
-            common = dropout_generator(self._seed, step, 0)
         is_mean = self._rule == "mean" or not (self._gathers or self._rule == "sum")
-        penalty_weight = 1.0 if is_mean else 1 / self._workers.world_size
+        penalty_weight = 1.0 if is_mean else 1 / (self._workers.world_size * num_parts)
         loss = self._model.loss(batch, generator=common, reader=reader, penalty_weight=penalty_weight)
-        if is_mean:
-            loss = loss * (len(batch) / count)
-        exchange.begin(rows, loss)
-        return loss
-
-    def combine(self, loss: Tensor) -> Tensor:
-        """Set the gradients to those of the whole step, after backward.
-
-        Args:
-            loss: This worker's part of the loss, a scalar without gradient.
-
-        Returns:
-            The loss of the whole step, a scalar, equal on all workers.
-        """
-        return loss if self._exchange is None else self._exchange.finish()
+        return loss * (len(batch) / count) if is_mean else loss

@@ -149,6 +149,7 @@ class ObjectiveConfig(StrictModel):
             no state of its own. `absent`: nothing, although it has state, which only checkpoints hold; a loaded model
             has no objective.
         trains_code: Whether the encoders stay fixed and the model's code is trained on their vectors.
+        is_by_example: Whether the loss of a batch is the mean, or with `sum` the sum, of what each example has alone.
         type: The objective's name.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
@@ -157,6 +158,7 @@ class ObjectiveConfig(StrictModel):
     across_workers: ClassVar[Literal["rows", "mean", "sum"]] = "mean"
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "rebuilt"
     trains_code: ClassVar[bool] = False
+    is_by_example: ClassVar[bool] = False
 
     type: str
     variant: Literal["paper", "authors"] = "paper"

@@ -62,6 +62,11 @@ class Config(ObjectiveConfig):
     lambda_tasks: float = pydantic.Field(default=1.0, ge=0)
 
     @property
+    def is_by_example(self) -> bool:  # type: ignore[override]
+        """Whether sentences are compared with their own targets alone."""
+        return not self.lambda_similarity
+
+    @property
     def presets(self) -> dict[str, Any]:
         """A higher learning rate that falls to zero: targets are fixed, so that training may end sharply."""
         return {"learning_rate": 5e-3, "schedule": "linear"}

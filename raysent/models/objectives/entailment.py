@@ -34,6 +34,7 @@ class Config(ObjectiveConfig):
 
     num_towers: ClassVar[Literal[1, 2]] = 1
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
+    is_by_example: ClassVar[bool] = True
 
     type: Literal["entailment"] = "entailment"
     hidden_size: int | None = pydantic.Field(default=512, ge=1)

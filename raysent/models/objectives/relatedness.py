@@ -50,6 +50,7 @@ class Config(ObjectiveConfig):
 
     num_towers: ClassVar[Literal[1, 2]] = 1
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "kept"
+    is_by_example: ClassVar[bool] = True
 
     type: Literal["relatedness"] = "relatedness"
     hidden_size: int = pydantic.Field(default=300, ge=1)

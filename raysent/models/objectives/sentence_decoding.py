@@ -65,6 +65,7 @@ class Config(ObjectiveConfig):
     num_towers: ClassVar[Literal[1, 2]] = 1
     across_workers: ClassVar[Literal["rows", "mean", "sum"]] = "sum"
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
+    is_by_example: ClassVar[bool] = True
 
     type: Literal["sentence_decoding"] = "sentence_decoding"
     decoder: Literal["cond", "init"] | None = None

@@ -33,6 +33,7 @@ class Config(ObjectiveConfig):
 
     num_towers: ClassVar[Literal[1, 2]] = 1
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
+    is_by_example: ClassVar[bool] = True
 
     type: Literal["task"] = "task"
     label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
