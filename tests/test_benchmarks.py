@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as runner
+from benchmarks import answers
+from raysent.storage import write_json
 
 
 class _ParsedError(Exception):
@@ -66,3 +68,21 @@ def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch, capsys) -> 
     assert lines[3] == "| row_adam | rows, ratio over dense | 2.00 |"
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "selection,row_adam"])
     assert runner.main() == 0
+
+
+def test_answers_are_compared_with_the_better_of_two_tfidf_and_their_intervals_counted(tmp_path: Path) -> None:
+    """A cell that is below by its interval is named; a printed interval far from the score on fresh rows is not held."""
+    rows = 400
+    for table, right, printed in (("good", 0.9, 90.0), ("bad", 0.5, 80.0)):
+        for draw in range(3):
+            places = [place % 10 < 10 * right for place in range(rows)]
+            worse, better = ([int(place % 10 < tenths) for place in range(rows)] for tenths in (6, 8))
+            cell = {"title": "x", "num_test": 100, "test": printed, "interval": [printed - 3, printed + 3]}
+            cell["right"] = {"best": list(map(int, places)), "tfidf": worse, "tfidf:chars": better}
+            write_json(tmp_path / table / f"100-{draw}.json", cell)
+    found = answers.summary(tmp_path)
+    assert found["cells"]["good, 100"][0] == 10.0
+    assert found["cells"]["bad, 100"][0] == -30.0
+    assert found["mean over tables"]["100"][0] == -10.0
+    assert found["below by an interval"] == ["bad, 100"]
+    assert (found["intervals"], found["intervals that hold, %"]) == (6, 50.0)
