@@ -18,6 +18,7 @@ from benchmarks.search.replay import (
     distance,
     drawn_table,
     nearest,
+    read_scalars,
     replay,
     shuffled,
     top_members,
@@ -138,6 +139,16 @@ def test_replay_with_halving_spends_less_and_finishes_better_trials(table: list[
     assert found.seconds < 8.0 * len(table)
     strengths = [table[place].values[METRIC][-1] for _, place in found.finished]
     assert np.mean(strengths) > np.mean([trial.values[METRIC][-1] for trial in table])
+
+
+def test_scalars_of_the_repository_are_replayed_without_predictions() -> None:
+    """A trial's score is the mean over tasks, and that of an ensemble the mean of its members'."""
+    found = read_scalars("news")
+    rows = read_table()
+    last = rows[(rows["corpus"] == "news") & (rows["share"] == 1.0)].sort_values(["config", "seed"])
+    assert [trial.number for trial in found] == last["config"].tolist()
+    np.testing.assert_allclose([trial.score for trial in found], last["test"], atol=1e-2)
+    assert Pools(found, None).test([3, 8]) == pytest.approx((found[3].score + found[8].score) / 2)
 
 
 def test_families_come_in_the_shuffled_order(table: list[TableTrial]) -> None:

@@ -25,7 +25,7 @@ def main() -> None:
     replays.add_argument("--orders", type=int, default=100, help="replays of each policy")
     replays.set_defaults(command=compare.main)
     for command in (build, collect, replays):
-        command.add_argument("--output", type=Path, required=True, help="folder of the trials")
+        command.add_argument("--output", type=Path, required=command is not replays, help="folder of the trials")
     options = parser.parse_args()
     options.command(options)
 

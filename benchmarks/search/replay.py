@@ -21,6 +21,7 @@ import numpy as np
 import optuna
 
 from benchmarks.search.evaluation import TASKS
+from benchmarks.search.table import read_table
 from benchmarks.search.trials import NUM_REPORTS, table_space
 from raysent.storage import load_arrays
 from raysent.sweeps.controller import SweepController
@@ -45,6 +46,7 @@ class TableTrial:
         seconds: Processor seconds of training up to each of eight reports, [8].
         values: Metric -> its value at each report, more is better, [8]; NaN before the first.
         test: Task -> log-probabilities of the test rows at the end, [rows, classes].
+        score: Its own test accuracy at the end, the mean over tasks, in percent.
     """
 
     number: int
@@ -52,6 +54,7 @@ class TableTrial:
     seconds: np.ndarray
     values: Mapping[str, np.ndarray]
     test: Mapping[str, np.ndarray] = field(default_factory=dict)
+    score: float = math.nan
 
 
 def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> TableTrial:
@@ -72,12 +75,14 @@ def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None 
     start = f"{NUM_REPORTS}.test_"
     known_tests = {name: values for name, values in (arrays or {}).items() if name.startswith(start)}
     test = {name.removeprefix(start): values.astype(np.float32) for name, values in known_tests.items()}
+    tests = [value for name, value in known[-1][1]["metrics"].items() if name.startswith("test_")]
     return TableTrial(
         number=record["config"],
         params=record["params"],
         seconds=seconds,
         values=values,
         test=test,
+        score=float(np.mean(tests)) if tests else math.nan,
     )
 
 
@@ -90,6 +95,22 @@ def read_replayed(folder: Path, corpus: str) -> list[TableTrial]:
         if record["status"] == "finished":
             trials.append(trial_of(record, arrays))
     return trials
+
+
+def read_scalars(corpus: str) -> list[TableTrial]:
+    """Return the finished trials of a corpus from the repository's scalars, without log-probabilities."""
+    table = read_table()
+    found = []
+    for _, rows in table[(table["corpus"] == corpus) & (table["status"] == "finished")].groupby(["config", "seed"]):
+        metrics = rows[[name for name in rows if name.startswith("m.")]].rename(columns=lambda name: name[2:])
+        reports = [
+            {"report": row["report"], "seconds": row["seconds"], "metrics": of_report.dropna().to_dict()}
+            for (_, row), (_, of_report) in zip(rows.iterrows(), metrics.iterrows(), strict=True)
+        ]
+        found.append(
+            trial_of({"config": int(rows["config"].iloc[0]), "params": rows["params"].iloc[0], "reports": reports})
+        )
+    return found
 
 
 def drawn_table(trials: Sequence[TableTrial], *, order: int) -> list[int]:
@@ -260,15 +281,20 @@ def _difference(one: Any, other: Any, domain: Domain) -> float:
 
 
 class Pools:
-    """Scores of ensembles of a table's trials; every set of members is computed once."""
+    """Scores of ensembles of a table's trials; every set of members is computed once.
 
-    def __init__(self, trials: Sequence[TableTrial], labels: Mapping[str, np.ndarray]) -> None:
+    Without labels, for trials without log-probabilities, an ensemble is worth the mean of its members' own scores.
+    """
+
+    def __init__(self, trials: Sequence[TableTrial], labels: Mapping[str, np.ndarray] | None) -> None:
         self.trials, self._labels = trials, labels
         self._known: dict[tuple[int, ...], float] = {}
 
     def test(self, members: Sequence[int]) -> float:
         """Return the mean test accuracy over tasks, in percent, of an equal logarithmic pool of trials at places."""
         key = tuple(sorted(members))
+        if self._labels is None:
+            return float(np.mean([self.trials[one].score for one in key]))
         if key not in self._known:
             scores = []
             for task, labels in self._labels.items():
