@@ -78,10 +78,12 @@ def bucket(object_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def hangups() -> Iterator[None]:
-    """Let processes that a test starts end when their terminal closes, also where the tests run under `nohup`."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """Let a closed terminal and Ctrl-C end what a test starts, also where the tests run under `nohup` or in background."""
+    defaults = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, default) for number, default in defaults.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
