@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from raysent.ensembles import label_curve
-from raysent.ensembles.combine import _by_task
+from raysent.ensembles.combining import _by_task
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.members import Member

@@ -17,7 +17,7 @@ from object_store import BUCKET
 from pyarrow import parquet
 from tables import save_dataset, write_table
 
-from raysent.data.corpus import CorpusConfig, cache_folder, corpus_notes, docs_documents, embedded, prepare
+from raysent.data.corpus import CorpusConfig, corpus_notes, docs_documents, embedded, prepare
 from raysent.data.corpus import documents as documents_module
 from raysent.data.corpus.documents import describe_reading, passages, read_passage
 from raysent.data.corpus.embedded import extract, is_prose, paragraphs, prose_sentences
@@ -27,6 +27,7 @@ from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
 from raysent.data.texts import read_texts
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
+from raysent.storage import cache_folder
 
 DOCUMENTS = [[f"Document {d} has sentence {s} ." for s in range(4 + d % 3)] for d in range(30)]
 PARAGRAPHS = (

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from reference import greedy_counts, penalised_nll
 
 from raysent import registry
-from raysent.ensembles import METHODS, Targets, cross_fit, fit, linear_pool, pool
+from raysent.ensembles import METHODS, cross_fit, fit, linear_pool, pool
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.methods import convex_pool, linear_pools
 from raysent.ensembles.pools import LogarithmicPool, read_combination
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluation.targets import Targets
 
 ALL_METHODS = st.sampled_from(sorted(METHODS))
 SEEDS = st.integers(0, 2**32 - 1)

@@ -11,7 +11,7 @@ from reference import calibration_error
 from sklearn.metrics import f1_score
 from test_ensemble_methods import drawn
 
-from raysent.ensembles import Targets, combine, pool
+from raysent.ensembles import combine, pool
 from raysent.ensembles.costs import MemberCost, member_cost, total_cost
 from raysent.ensembles.measures import NUM_BINS, contributions, measure
 from raysent.ensembles.predictions import MemberPredictions
@@ -22,6 +22,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, folder_name
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, read_record
+from raysent.evaluation.targets import Targets
 from raysent.evaluation.task_files import OwnTask
 from raysent.storage import write_json
 

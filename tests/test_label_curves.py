@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score
 
-from raysent.ensembles import MemberPredictions, Targets, label_curve, parse_sizes, read_curves, write_curves
+from raysent.ensembles import MemberPredictions, label_curve, parse_sizes, read_curves, write_curves
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.label_curves import LabelScores, _draws, _pool_and_test, _resamples
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import Member, expand
+from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
 from raysent.models.schemes.hash import HashEncoder

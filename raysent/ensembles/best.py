@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from raysent.ensembles.answer import MAJORITY, Answer, Candidate, answer_card
-from raysent.ensembles.combine import Members, ensemble_result
+from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.costs import MemberCost, member_cost, total_cost
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method

@@ -12,44 +12,7 @@
 - `vector_folder`: vectors of many files of text
 """
 
-from raysent.models.config import ModelConfig
-from raysent.models.derived import (
-    Whitening,
-    average_of_words,
-    bag_of_words,
-    check_new,
-    check_weighting,
-    compose,
-    expand,
-    member_folders,
-)
-from raysent.models.files import TENSORS_FILE, encoder_tensors
-from raysent.models.known_vectors import KnownVectors, sentence_keys
-from raysent.models.model import SentenceModel
-from raysent.models.pretrained import trust_remote_code
-from raysent.models.schemes import load
-from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
+import lazy_loader
 
-__all__ = [
-    "TENSORS_FILE",
-    "KnownVectors",
-    "ModelConfig",
-    "SentenceModel",
-    "VectorCode",
-    "VectorCodeConfig",
-    "Whitening",
-    "average_of_words",
-    "bag_of_words",
-    "check_new",
-    "check_weighting",
-    "compose",
-    "encoder_tensors",
-    "expand",
-    "load",
-    "load_code",
-    "make_code",
-    "member_folders",
-    "read_vectors",
-    "sentence_keys",
-    "trust_remote_code",
-]
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from raysent.config import Override
-from raysent.data.corpus import cache_folder, corpus_language
+from raysent.data.corpus import corpus_language
 from raysent.errors import ConfigError
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
 from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.pipeline.arguments import ranking_tasks, space_of, tasks_of
-from raysent.storage import atomic_write, content_key
+from raysent.storage import atomic_write, cache_folder, content_key
 from raysent.sweeps.space import SearchSpace, with_overrides
 
 SPACE, TRIALS, TIME = "everything", 12, "10m"

@@ -23,7 +23,7 @@ from raysent.ensembles import (
     write_curves,
 )
 from raysent.ensembles import default_folder as ensemble_folder
-from raysent.ensembles.combine import combine
+from raysent.ensembles.combining import combine
 from raysent.ensembles.fusion import FusedModel, load_fusion, save_fusion
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer

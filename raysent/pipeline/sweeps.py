@@ -19,7 +19,7 @@ from raysent.ensembles import (
     save_fusion,
     write_curves,
 )
-from raysent.ensembles.combine import combine
+from raysent.ensembles.combining import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.division import check_divisions, save_divisions

@@ -13,37 +13,7 @@ word_vectors.py  word vectors computed from a corpus
 cache.py         folders of the cache
 """
 
-from raysent.data.corpus.cache import shared_address, shared_cache
-from raysent.data.corpus.embedded import DocsDocument, docs_documents
-from raysent.data.corpus.preparation import (
-    SentenceTexts,
-    corpus_language,
-    corpus_notes,
-    count_text,
-    prepare,
-    sentence_texts,
-    vocabulary_type,
-)
-from raysent.data.corpus.sources import CorpusConfig
-from raysent.data.corpus.store import Corpus, CorpusSplit
-from raysent.data.corpus.word_vectors import corpus_word_vectors
-from raysent.storage import cache_folder
+import lazy_loader
 
-__all__ = [
-    "Corpus",
-    "CorpusConfig",
-    "CorpusSplit",
-    "DocsDocument",
-    "SentenceTexts",
-    "cache_folder",
-    "corpus_language",
-    "corpus_notes",
-    "corpus_word_vectors",
-    "count_text",
-    "docs_documents",
-    "prepare",
-    "sentence_texts",
-    "shared_address",
-    "shared_cache",
-    "vocabulary_type",
-]
+# The public names are listed in `__init__.pyi` and imported at their first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,15 @@
+from .cache import shared_address as shared_address
+from .cache import shared_cache as shared_cache
+from .embedded import DocsDocument as DocsDocument
+from .embedded import docs_documents as docs_documents
+from .preparation import SentenceTexts as SentenceTexts
+from .preparation import corpus_language as corpus_language
+from .preparation import corpus_notes as corpus_notes
+from .preparation import count_text as count_text
+from .preparation import prepare as prepare
+from .preparation import sentence_texts as sentence_texts
+from .preparation import vocabulary_type as vocabulary_type
+from .sources import CorpusConfig as CorpusConfig
+from .store import Corpus as Corpus
+from .store import CorpusSplit as CorpusSplit
+from .word_vectors import corpus_word_vectors as corpus_word_vectors
