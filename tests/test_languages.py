@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencex
+from tokenizers import models, trainers
 
 from raysent.data.corpus import CorpusConfig, prepare, vocabulary_type
 from raysent.data.languages import find_language
@@ -123,6 +125,32 @@ def test_subwords_leave_nothing_unknown() -> None:
     assert pickle.loads(pickle.dumps(vocabulary)).words == vocabulary.words
     with pytest.raises(ConfigError, match=r"^vocabulary\.size: must be at least 512 for sub-words; given 300$"):
         train_subwords(["a"], VocabularyConfig(type="subwords", size=300))
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_subwords_are_those_of_the_library_on_the_text_itself(lowercase) -> None:
+    """It divides each run once; the library, given whole sentences, divides and counts to the same vocabulary."""
+    english = [
+        "The cat's here—and it_was 'with' ＣＡＴ 3,000 times: n°5 (Œuvre)!",
+        "A cat\x00sat, it sat. \ud800 Naïve?",
+    ]
+    texts = [*chinese(60), *(f"{text} {word}" for text in english for word in ("sat", "Cats", "it") * 9)]
+    found = train_subwords(texts, VocabularyConfig(type="subwords", size=700, lowercase=lowercase))
+    whole = found.tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        min_frequency=5,
+        special_tokens=found.words[:258],
+        initial_alphabet=[word for word in found.words[258:] if len(word) == 1],
+        limit_alphabet=sum(len(word) == 1 for word in found.words[258:]),
+        max_token_length=16,
+        show_progress=False,
+    )
+    cut = [" ".join(re.findall(r"\S{1,16}", text.replace("\ud800", "\ufffd"))) for text in texts]
+    whole.model = models.BPE(byte_fallback=True, unk_token="<unk>")
+    whole.train_from_iterator(cut, trainer)
+    assert [whole.id_to_token(place) for place in range(len(found.words))] == found.words
+    assert len(found.words) > 330
 
 
 def test_corpus_holds_subwords_of_its_sentences(tmp_path) -> None:

@@ -542,6 +542,8 @@ def _encoder_of(
 ) -> Callable[[int, int], Sentences]:
     """Return a function of a range of sentences, which returns their ids of a vocabulary."""
     if isinstance(text, StoredSentences):
+        assert isinstance(vocabulary, SubwordVocabulary)
+        vocabulary.compile()
         return lambda start, stop: vocabulary.ids(text.read(start, stop), max_length=max_length)
     ids = np.fromiter(map(vocabulary.id, text.words), dtype=np.int32, count=len(text.words))
 

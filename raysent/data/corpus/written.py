@@ -62,10 +62,15 @@ def read_written(passages: Sequence[Passage]) -> WrittenPassages:
     ends: list[int] = []
     for passage in passages:
         for piece in read_passage(passage):
-            sentences += [" ".join(sentence.split()).encode("utf-8", "replace") for sentence in piece.sentences]
+            sentences += [_with_single_blanks(sentence).encode("utf-8", "replace") for sentence in piece.sentences]
             if piece.ends_document:
                 ends.append(len(sentences))
     return WrittenPassages(sentences, ends)
+
+
+def _with_single_blanks(sentence: str) -> str:
+    # Of text without other white space, as most is, the first is three times as fast.
+    return sentence if sentence.isprintable() and "  " not in sentence else " ".join(sentence.split())
 
 
 def write_written(

@@ -14,22 +14,31 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from raysent.data.vocabulary.tokens import PAD_WORD, UNK_WORD
+from raysent.data.text_files import batched, grouped
+from raysent.data.vocabulary.tokens import PAD_WORD, SURROGATE, UNK_WORD
 from raysent.data.vocabulary.words import SubwordVocabulary, VocabularyConfig
 from raysent.errors import ConfigError
 from raysent.reading import parse_json
 
 # Sub-words are trained on at most this much text.
-MAX_TEXT_BYTES = 64 << 20
+MAX_TEXT_BYTES = 32 << 20
 # Characters of distinct runs, of which the library keeps about 130 bytes each.
-_MAX_CHARACTERS = 1 << 21
+_MAX_CHARACTERS = 1 << 20
+# Occurrences of a piece that count: a more frequent one is a sub-word long before the last ones are chosen.
+_MAX_COUNTED = 1_000
 # What `str.split` and the tables of chunks take for white space.
 _WHITE_SPACE = r"[\s\x00\x1c-\x1f]+"
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+# What the tokenizer's splitter makes of such text, in a tenth of the time.
+_ASCII_PIECES = re.compile(r"[^\W_]+|[^\w\s\x00]|_", re.ASCII)
+_SEPARATOR = "\n"  # in no piece
+_BLOCK_SENTENCES = 1_000
+_BLOCK_CHARACTERS = 1 << 12
 _MIN_SIZE = 512
 # Text without blanks is cut into runs of this length before it is counted, and a sub-word is not longer.
 _MAX_RUN = 16
@@ -52,12 +61,15 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
     """
     if config.size < _MIN_SIZE:
         raise ConfigError(f"vocabulary.size: must be at least {_MIN_SIZE} for sub-words; given {config.size}")
-    lines, alphabet = _sample(sentences, config)
-    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token=UNK_WORD))
+    runs = _runs_by_count(sentences)
+    alphabet = _alphabet(runs, config)
     steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
+    normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
     marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WHITE_SPACE), "removed"), marks])
+    splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WHITE_SPACE), "removed"), marks])
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token=UNK_WORD))
+    # Trained on text that is divided already: a text repeats its words, and dividing took most of the time.
+    tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
     trainer = trainers.BpeTrainer(
         vocab_size=config.size,
         min_frequency=max(_MIN_OCCURRENCES, config.min_count),
@@ -68,33 +80,57 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
         max_token_length=_MAX_RUN,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.train_from_iterator(_pieces(runs, normalizer, splitter), trainer)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
     # As added tokens, the bytes' names would be found in text.
     values = {**parse_json(tokenizer.to_str()), "added_tokens": []}
     return SubwordVocabulary(json.dumps(values, ensure_ascii=False))
 
 
-def _sample(sentences: Iterable[str], config: VocabularyConfig) -> tuple[list[str], list[str]]:
-    """Return the text to train on, in runs between blanks, and the characters that have an id."""
-    lines: list[str] = []
-    runs: set[str] = set()
+def _runs_by_count(sentences: Iterable[str]) -> dict[int, list[str]]:
+    """Return the distinct runs between blanks of the text to train on, by how often they occur."""
     counts: Counter[str] = Counter()
     num_characters = num_bytes = 0
-    for sentence in sentences:
-        found = sentence.split() if sentence.isascii() else _RUNS.findall(sentence)
-        new = set(found) - runs
-        runs |= new
-        counts.update(sentence)
-        lines.append(" ".join(found))
-        num_characters += sum(map(len, new))
-        num_bytes += len(sentence.encode("utf-8", "replace"))
+    for block in batched(sentences, _BLOCK_SENTENCES):
+        text, num_known = SURROGATE.sub("\ufffd", "\n".join(block)), len(counts)
+        counts.update(text.split())
+        num_characters += sum(map(len, islice(counts, num_known, None)))
+        num_bytes += len(text.encode())
         if num_characters >= _MAX_CHARACTERS or num_bytes >= MAX_TEXT_BYTES:
             break
+    found: dict[int, list[str]] = {}
+    for run, count in counts.items():
+        found.setdefault(count, []).append(run)
+    return found
+
+
+def _alphabet(runs: Mapping[int, list[str]], config: VocabularyConfig) -> list[str]:
+    """Return the characters that have an id."""
     totals: Counter[str] = Counter()
-    for character, count in counts.items():
-        plain = unicodedata.normalize("NFKC", character)
-        for one in plain.lower() if config.lowercase else plain:
-            totals[one] += count
+    for count, some in runs.items():
+        for character, number in Counter("".join(some)).items():
+            plain = unicodedata.normalize("NFKC", character)
+            for one in plain.lower() if config.lowercase else plain:
+                totals[one] += count * number
     known = [one for one, count in totals.items() if count >= config.min_count and not one.isspace()]
     known.sort(key=lambda one: (-totals[one], one))
-    return lines, known[: int(_MAX_ALPHABET_SHARE * config.size)]
+    return known[: int(_MAX_ALPHABET_SHARE * config.size)]
+
+
+def _pieces(
+    runs: Mapping[int, list[str]], normalizer: normalizers.Normalizer, splitter: pre_tokenizers.PreTokenizer
+) -> Iterator[str]:
+    """Yield the pieces that the tokenizer makes of runs, a line each that repeats it as often as it occurs."""
+    counts: Counter[str] = Counter()
+    for count, some in runs.items():
+        parts = chain.from_iterable(map(_RUNS.findall, sorted(some, key=str.isascii)))
+        for block in grouped(parts, len, at_least=_BLOCK_CHARACTERS):
+            plain = normalizer.normalize_str(_SEPARATOR.join(block))
+            if plain.isascii():
+                pieces = _ASCII_PIECES.findall(plain)
+            else:
+                pieces = [piece for piece, _ in splitter.pre_tokenize_str(plain)]
+            for piece, number in Counter(pieces).items():
+                counts[piece] += count * number
+    for piece, count in counts.items():
+        yield (piece + _SEPARATOR) * min(count, _MAX_COUNTED)

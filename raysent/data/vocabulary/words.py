@@ -151,8 +151,8 @@ class Vocabulary:
 class _SubwordTable(ChunkTable):
     """Reads each distinct chunk between white space once, where a tokenizer reads nothing across it."""
 
-    def __init__(self, rows: Callable[[Sequence[str]], list[list[int]]]) -> None:
-        super().__init__(len, max_bytes=_MAX_TABLE_BYTES)
+    def __init__(self, rows: Callable[[Sequence[str]], list[list[int]]], *, is_compiled: bool = False) -> None:
+        super().__init__(len, max_bytes=_MAX_TABLE_BYTES, is_compiled=is_compiled)
         self._rows = rows
 
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -202,6 +202,10 @@ class SubwordVocabulary(Vocabulary):
 
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
         return SubwordVocabulary, (self._tokenizer.to_str(),)
+
+    def compile(self) -> None:
+        """Read text by the compiled kernel from now on, if there is a compiler: for large texts. The ids are equal."""
+        self._table = _SubwordTable(self._rows, is_compiled=True)
 
     @property
     def num_special(self) -> int:
