@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -226,12 +228,77 @@ def test_pair_features():
 
 def test_naive_bayes_features():
     """Log-ratios of smoothed fractions where a word or pair is present; 0 for those that train does not have."""
-    words = NaiveBayes(["good film", "bad film", "good fun"])
-    features = words.features(np.array([0, 1]), np.array([1, 0, 1])).toarray()
+    sentences, labels = ["good film", "bad film", "good fun"], np.array([1, 0, 1])
+    words = NaiveBayes(sentences, labels, torch.zeros(3, 1), torch.arange(3), is_scaled=False)
+    words = words.of(torch.tensor([True, True, False])[:, None])
+    ones = np.eye(words.dim, dtype=np.float32)[:, None]
+    features = words.times(torch.from_numpy(ones))[:, 0].numpy()
     # Counted in train: good 1:0, bad 0:1, film 1:1, "good film" 1:0, "bad film" 0:1; both classes sum to 3 + 5.
     assert sorted(features[0][features[0] != 0]) == pytest.approx([np.log(2)] * 2)
-    assert sorted(features[1][features[1] != 0]) == pytest.approx([-np.log(2)] * 2)
+    # Of the second sentence alone: bad and "bad film".
+    assert sorted(features[1][features[1] != 0]) == pytest.approx([np.sqrt(2) * np.log(2)])
     assert sorted(features[2][features[2] != 0]) == pytest.approx([np.log(2)])
+
+
+def worded(num_rows: int = 300):
+    """Sentences of words that a class prefers, their vectors and their labels."""
+    generator = np.random.default_rng(4)
+    labels = generator.integers(0, 2, num_rows)
+    chances = generator.dirichlet(np.full(80, 0.3), 2)
+    sentences = [" ".join(f"w{word}" for word in generator.choice(80, 9, p=chances[label])) for label in labels]
+    vectors = (generator.normal(size=(num_rows, 6)) + labels[:, None] / 2).astype(np.float32)
+    return sentences, vectors, labels
+
+
+def test_words_of_all_problems_reach_the_objective_of_liblinear():
+    """Fits of two sets of rows at three C, each with its own ratios: Newton's method on the features spelled out."""
+    sentences, vectors, labels = worded()
+    targets = logistic.class_targets(labels, num_classes=2)
+    options = {"trainable": np.arange(300), "strengths": (1.0, 256.0), "has_free_intercept": False}
+    fits = logistic.Fits(vectors, targets, scaled=partial(NaiveBayes, sentences, labels), **options)
+    masks = torch.ones(300, 6, dtype=torch.bool)
+    masks[:100, :3] = masks[200:, 3:] = False
+    strengths = torch.tensor([1.0, 8.0, 256.0] * 2)
+    solution = fits.solve(masks, strengths)
+    for problem, strength in enumerate(strengths.tolist()):
+        train = masks[:, problem].numpy()
+        tokens = [[*one.split(), *zip(one.split(), one.split()[1:], strict=False)] for one in sentences]
+        known = sorted({token for one, kept in zip(tokens, train, strict=True) if kept for token in one}, key=str)
+        totals = np.array([[sum(one.count(token) for one, kept, label in zip(tokens, train, labels, strict=True)
+                                if kept and label == which) for token in known] for which in (0, 1)]) + 1.0  # fmt: skip
+        ratios = np.log(totals[1] / totals[1].sum()) - np.log(totals[0] / totals[0].sum())
+        words = np.array([[token in one for token in known] for one in tokens]) * ratios
+        rows = np.hstack([vectors, words, np.ones((300, 1))])
+        expected = LogisticRegression(solver="newton-cholesky", C=strength, fit_intercept=False, tol=1e-12)
+        expected.fit(rows[train], labels[train])
+        weights, margins = expected.coef_[0], expected.decision_function(rows)
+        ours = solution.point.weights[:, 0, problem].double().numpy()
+        own_margins = solution.margins[:, 0, problem].double().numpy()
+        # In double precision: where every loss is small, their sum is rounding in the solver's own.
+        objectives = [
+            one @ one / 2 + strength * np.logaddexp(0, -(2 * labels - 1) * of)[train].sum()
+            for one, of in ((ours, own_margins), (weights, margins))
+        ]
+        assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
+        np.testing.assert_allclose(own_margins, margins, atol=0.05)
+        np.testing.assert_allclose(fits.probe(solution, problem, strength).weights[:, 0], weights[:6], atol=0.02)
+    assert fits.num_unfinished == 0
+
+
+def test_folds_of_words_are_solved_a_few_at_a_time():
+    """Held-out scores and the choice are those of all folds at once; the probe reads vectors alone."""
+    sentences, vectors, labels = worded(120)
+    data = replace(sentences_task(), sentences=[sentences], labels=labels)
+    few = fit_probe(vectors, data, protocol="kiros/features")
+    solver = kiros._Task(vectors, data, has_extra_features=True).solver
+    trains = [np.arange(120)[np.arange(120) % 25 != place] for place in range(25)]
+    parts = solver.path(trains)
+    solver._masks_at_once = 25
+    for one, other in zip(parts, solver.path(trains), strict=True):
+        # Fits that choose C stop earlier than those that are tested.
+        np.testing.assert_allclose(1 / (1 + np.exp(-one)), 1 / (1 + np.exp(-other)), atol=0.01)
+    assert few.probe.weights.shape == (6, 1)
+    assert few.test > fit_probe(vectors, data, protocol="kiros").test
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ solutions, where the margins are known without a product.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -84,6 +84,19 @@ class ScaledFeatures:
         spread = (squares / len(rows)) ** 0.5
         # Constant features have no scale, only rounding; any number will do.
         self.scale = spread if spread > ROUNDING * float(self.mean.norm()) else 1.0
+
+    @property
+    def dim(self) -> int:
+        """Columns, of which weights are learned."""
+        return self.features.shape[1]
+
+    def of(self, masks: Tensor) -> ScaledFeatures:  # noqa: ARG002 - those of words depend on them
+        """Return the features of problems with these training rows, bool [rows, problems]."""
+        return self
+
+    def precondition(self, spectrum: Spectrum, gradient: Tensor, curvature: Tensor) -> Tensor:
+        """Return the approximate inverse Hessian times a gradient; see `Spectrum`."""
+        return spectrum.precondition(gradient, curvature)
 
     def _read(self, chunks: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield rows, one chunk after another, in one buffer that stays in the processor's caches."""
@@ -250,7 +263,8 @@ class Problems:
 
     def select(self, kept: Tensor) -> Problems:
         """Return some of the problems."""
-        return replace(self, costs=self.costs[:, kept])
+        costs = self.costs[:, kept]
+        return replace(self, costs=costs, scaled=self.scaled.of(costs > 0))
 
     def objective(self, point: Point, margins: Tensor) -> Tensor:
         """Return the objective [problems]."""
@@ -324,9 +338,8 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
         The solution; `num_steps` is `MAX_STEPS` for problems that did not reach the tolerance.
     """
     num_problems, outputs = problems.costs.shape[1], problems.targets.shape[1]
-    dim = problems.scaled.features.shape[1]
     rows = len(problems.costs)
-    zero = Point(torch.zeros(dim, outputs, num_problems), torch.zeros(outputs, num_problems))
+    zero = Point(torch.zeros(problems.scaled.dim, outputs, num_problems), torch.zeros(outputs, num_problems))
     point, margins = start or Start(zero, torch.zeros(rows, outputs, num_problems))
     empty = Point(torch.empty_like(point.weights), torch.empty_like(point.intercepts))
     solution = Solution(empty, margins.clone(), torch.zeros(num_problems), torch.zeros(num_problems, dtype=torch.int64))
@@ -334,13 +347,13 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
     tolerances = torch.as_tensor(tolerance).expand(num_problems)
     gradient, curvature = problems.gradient(point, margins)
     for step in range(MAX_STEPS + 1):
-        direction = _direction(problems.spectrum, gradient, curvature, history)
+        direction = _direction(problems, gradient, curvature, history)
         objective = problems.objective(point, margins)
         # Half of gradient x direction is the quadratic model's distance to its optimum.
         distance, enough = -gradient.dot(direction) / 2, tolerances[active] * objective
         if bool((is_uphill := distance < -enough).any()):  # by rounding in the history, which is left out then
             history = deque((s._replace(inverse=s.inverse * ~is_uphill) for s in history), maxlen=HISTORY)
-            direction = _direction(problems.spectrum, gradient, curvature, history)
+            direction = _direction(problems, gradient, curvature, history)
             distance = -gradient.dot(direction) / 2
         done = distance.abs() <= enough
         if bool(done.all()) or step == MAX_STEPS:
@@ -374,14 +387,15 @@ def _inverse(moved: Point, turned: Point) -> Tensor:
     return torch.where(is_rounding, 0, 1 / product.clamp(min=torch.finfo(product.dtype).tiny))
 
 
-def _direction(spectrum: Spectrum, gradient: Point, curvature: Tensor, history: deque[Step]) -> Point:
+def _direction(problems: Problems, gradient: Point, curvature: Tensor, history: deque[Step]) -> Point:
     """Return the L-BFGS direction: the two-loop recursion around the preconditioner."""
     ahead, factors = gradient, []
     for step in reversed(history):
         factor = step.inverse * step.moved.dot(ahead)
         ahead = ahead.plus(step.turned, -factor)
         factors.append(factor)
-    ahead = Point(spectrum.precondition(ahead.weights, curvature), ahead.intercepts / curvature.clamp(min=1e-12))
+    weights = problems.scaled.precondition(problems.spectrum, ahead.weights, curvature)
+    ahead = Point(weights, ahead.intercepts / curvature.clamp(min=1e-12))
     for step, factor in zip(history, reversed(factors), strict=True):
         ahead = ahead.plus(step.moved, factor - step.inverse * step.turned.dot(ahead))
     return Point(-ahead.weights, -ahead.intercepts)
@@ -409,6 +423,7 @@ class Fits:
         trainable: np.ndarray,
         strengths: Sequence[float],
         has_free_intercept: bool = True,
+        scaled: Callable[..., ScaledFeatures] = ScaledFeatures,
     ) -> None:
         """Prepare the fits.
 
@@ -418,6 +433,7 @@ class Fits:
             trainable: The rows that may train, int64.
             strengths: The grid of C, ascending.
             has_free_intercept: See the module.
+            scaled: Makes the features that products are taken with.
         """
         array = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
         if not has_free_intercept:
@@ -426,7 +442,7 @@ class Fits:
         # Rows after the last trainable one take part in no product until all problems are solved.
         stop = int(trainable.max()) + 1
         rows = torch.from_numpy(trainable)
-        self._scaled = ScaledFeatures(array[:stop], rows, is_scaled=has_free_intercept)
+        self._scaled = scaled(array[:stop], rows, is_scaled=has_free_intercept)
         self._behind = array[stop:]
         self._spectrum = Spectrum(self._scaled, rows)
         self._targets = targets[:stop, :, None]
@@ -461,11 +477,12 @@ class Fits:
             DataError: If a fit is not finite.
         """
         rows, outputs = self._targets.shape[:2]
-        size = max(1, ARRAY_BYTES // (4 * rows * outputs))
+        size = max(1, ARRAY_BYTES // (4 * max(rows, self._scaled.dim) * outputs))
         parts = []
         for some in torch.split(torch.arange(len(strengths)), size):
             costs = masks[:rows, some].to(torch.float32) * strengths[some]
-            problems = Problems(self._scaled, self._spectrum, self._targets, costs, self._has_free_intercept)
+            scaled = self._scaled.of(masks[:rows, some])
+            problems = Problems(scaled, self._spectrum, self._targets, costs, self._has_free_intercept)
             begin = start.select(some) if start else None
             if begin and direction:
                 begin = problems.best_along(begin, direction.select(some))
@@ -508,7 +525,8 @@ class Fits:
     def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
         """Return the classifier of one problem, for features that are not scaled."""
         point = solution.point
-        weights, intercepts = self._scaled.unscaled(point.weights[..., problem], point.intercepts[..., problem])
+        weights = point.weights[: len(self._scaled.mean), :, problem]  # those of words are left out
+        weights, intercepts = self._scaled.unscaled(weights, point.intercepts[..., problem])
         if not self._has_free_intercept:
             weights, intercepts = weights[:-1], weights[-1]
         return Probe(weights.numpy(), intercepts.numpy(), strength)

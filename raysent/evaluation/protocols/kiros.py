@@ -2,7 +2,7 @@
 
 LIBLINEAR's logistic regression, with a penalty on the intercept too, one against the rest for more than two classes; C
 from 2^0 to 2^8, ties to the smallest. All fits of a task are solved together (`probes.logistic`), closer to the optimum
-than LIBLINEAR, which solves the sparse features of words. How rows are divided:
+than LIBLINEAR. How rows are divided:
 
 - nested (MR, CR, SUBJ, MPQA): rows in a random order, ten contiguous folds, and within each ten contiguous inner folds
   whose mean accuracy chooses C. Empty sentences are left out.
@@ -23,18 +23,18 @@ classes are the softmax of the one-against-the-rest margins.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
-from itertools import product
+from functools import partial
 
 import numpy as np
 import torch
 from scipy import sparse
+from torch import Tensor
 
 from raysent.evaluation.probes.early_stopping import single_thread
-from raysent.evaluation.probes.logistic import Fits, class_targets
+from raysent.evaluation.probes.logistic import Fits, ScaledFeatures, Spectrum, class_targets
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, cross_entropy
 from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures, f1
 from raysent.evaluation.task import TaskData
@@ -71,7 +71,7 @@ class Kiros:
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
         return {
-            "version": 3,
+            "version": 4 if self.has_extra_features else 3,
             "configuration": "features" if self.has_extra_features else "default",
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
@@ -112,19 +112,26 @@ class _Together:
         num_unfinished: The fits that stopped at the maximum number of iterations.
     """
 
-    def __init__(self, features: np.ndarray, data: TaskData, *, num_vector_dims: int) -> None:
+    def __init__(self, features: np.ndarray, data: TaskData, *, num_vector_dims: int, has_words: bool) -> None:
         targets = class_targets(data.labels, num_classes=len(data.label_names))
-        trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
-        first = Fits(features, targets[:, :1], trainable=trainable, strengths=STRENGTHS, has_free_intercept=False)
+        trainable = np.arange(len(data.labels)) if data.split == "nested" or has_words else data.train
+        scaled = partial(NaiveBayes, data.sentences[0], data.labels) if has_words else ScaledFeatures
+        first = Fits(
+            features, targets[:, :1], trainable=trainable, strengths=STRENGTHS, has_free_intercept=False, scaled=scaled
+        )
+        # Weights of words are many: those of all folds at every C would not fit in memory.
+        self._masks_at_once = NUM_FOLDS if has_words else NUM_FOLDS**2
         # One against the rest: every class is a task of its own.
         self._fits = [first, *(first.with_targets(targets[:, place, None]) for place in range(1, targets.shape[1]))]
         self._num_rows, self._num_vector_dims = len(features), num_vector_dims
 
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return for each C the margins of all rows, float32 [rows, outputs, trains], fitted on each set of rows."""
-        masks = self._masks(trains)
-        margins = torch.cat([fits.margins(fits.path(masks)) for fits in self._fits], dim=1).numpy()
-        return np.split(margins, len(STRENGTHS), axis=2)
+        found = []
+        for masks in torch.split(self._masks(trains), self._masks_at_once, dim=1):
+            margins = torch.cat([fits.margins(fits.path(masks)) for fits in self._fits], dim=1)
+            found.append(margins.view(*margins.shape[:2], len(STRENGTHS), -1))
+        return list(torch.cat(found, dim=3).movedim(2, 0).numpy())
 
     def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
         """Return the classifier of each set of rows at its C."""
@@ -152,39 +159,6 @@ class _Together:
         return masks
 
 
-class _OneByOne:
-    """As `_Together`, fit by fit with LIBLINEAR, on dense features beside the sparse ones of the words."""
-
-    def __init__(self, features: np.ndarray, data: TaskData) -> None:
-        self.num_unfinished = 0
-        self._dense, self._labels = features.astype(np.float64), data.labels
-        self._words = NaiveBayes(data.sentences[0])
-
-    def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
-        jobs = list(product(STRENGTHS, trains))
-        fitted = self.fit([train for _, train in jobs], [strength for strength, _ in jobs])
-        of_all = np.stack([one.margins for one in fitted], axis=2)
-        return np.split(of_all, len(STRENGTHS), axis=2)
-
-    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
-        with ThreadPoolExecutor(os.cpu_count()) as threads:  # LIBLINEAR releases the GIL
-            fitted = list(threads.map(self._fit_one, trains, strengths))
-        self.num_unfinished += sum(not is_finished for _, is_finished in fitted)
-        return [classifier for classifier, _ in fitted]
-
-    def _fit_one(self, train: np.ndarray, strength: float) -> tuple[_Classifier, bool]:
-        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - seconds that `fast` does without
-
-        words = self._words.features(train, self._labels)
-        inputs = sparse.hstack([sparse.csr_matrix(self._dense), words], format="csr")
-        fitted = LogisticRegression(solver="liblinear", C=strength).fit(inputs[train], self._labels[train])
-        margins = fitted.decision_function(inputs).astype(np.float32)[:, None]
-        # As above.
-        weights = fitted.coef_[:, : self._dense.shape[1]].T.astype(np.float32)
-        classifier = _Classifier(margins, Probe(weights, fitted.intercept_.astype(np.float32), strength))
-        return classifier, bool(fitted.n_iter_.max() < fitted.max_iter)
-
-
 @dataclass(frozen=True)
 class _Choice:
     """The C with the best mean score over folds, that mean, and its held-out predictions, concatenated."""
@@ -200,13 +174,10 @@ class _Task:
     def __init__(self, features: np.ndarray, data: TaskData, *, has_extra_features: bool) -> None:
         self.data, self.labels, num_dims = data, data.labels, features.shape[1]
         self.is_binary = len(data.label_names) == 2
-        self.solver: _Together | _OneByOne
-        if has_extra_features and self.is_binary and data.kind == "sentence":
-            self.solver = _OneByOne(features, data)
-        else:
-            if has_extra_features and data.kind != "sentence":
-                features = np.hstack([features, pair_features(*data.sentences)])
-            self.solver = _Together(features, data, num_vector_dims=num_dims)
+        if has_extra_features and data.kind != "sentence":
+            features = np.hstack([features, pair_features(*data.sentences)])
+        has_words = has_extra_features and self.is_binary and data.kind == "sentence"
+        self.solver = _Together(features, data, num_vector_dims=num_dims, has_words=has_words)
 
     def choose(self, sets: Sequence[Sequence[Fold]], score: ScoreFunction) -> list[_Choice]:
         """Return the choice of each set of folds."""
@@ -332,29 +303,66 @@ def _is_number(word: str) -> bool:
     return True
 
 
-class NaiveBayes:
-    """Words and word pairs of sentences, weighted by how strongly they indicate a class."""
+class NaiveBayes(ScaledFeatures):
+    """Vectors beside words and word pairs, which are weighted by how strongly they indicate a class.
 
-    def __init__(self, sentences: Sequence[str]) -> None:
-        """Count words and pairs of neighboring words in sentences [rows]."""
+    All problems share one matrix of 0 and 1 [rows, columns]; each has its own ratio of every column. Words and pairs of
+    the same sentences, most of which occur in one alone, are one column, whose ratio is the root of the sum of their
+    squares: the penalty leaves them one direction, so that the objective is the same with a fourth of the columns.
+    """
+
+    def __init__(
+        self, sentences: Sequence[str], labels: np.ndarray, features: Tensor, rows: Tensor, *, is_scaled: bool
+    ) -> None:
+        """Count words and pairs of neighboring words in sentences [rows] of classes 0 and 1, beside their vectors."""
         from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415 - as above
 
+        super().__init__(features, rows, is_scaled=is_scaled)
         counter = CountVectorizer(ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, lowercase=False)
-        self.counts = counter.fit_transform(sentences).tocsr().astype(np.float64)
-        self.present = (self.counts > 0).astype(np.float64)
+        counts = counter.fit_transform(sentences).astype(np.float32)
+        self._labels, self._counts = labels[:, None], counts.T.tocsr()
+        present = (self._counts > 0).astype(np.float32)
+        keys = present @ np.random.default_rng(SEED).random(len(sentences))
+        _, first, column = np.unique(keys, return_index=True, return_inverse=True)
+        self._groups = sparse.coo_array((np.ones(len(keys), np.float32), (column, np.arange(len(keys))))).tocsr()
+        self._transposed = present[first]
+        self._present = self._transposed.T.tocsr()
+        self._share = torch.from_numpy(self._present.mean(axis=0).A1).float()[:, None, None]
+        self.ratios = torch.zeros(len(self._share), 1, 1)
 
-    def features(self, train: np.ndarray, labels: np.ndarray) -> sparse.csr_matrix:
-        """Return ln(p / q) where a word or pair is present and 0 elsewhere, [rows, words and pairs].
+    @property
+    def dim(self) -> int:
+        """Columns of the vectors and of the words."""
+        return self.features.shape[1] + len(self._share)
 
-        p and q are the smoothed fractions of a word among those of the second and of the first class, counted in
-        training rows; a word that occurs in none of them gets 0.
+    def of(self, masks: Tensor) -> NaiveBayes:
+        """Return the features of problems with these training rows, bool [rows, problems].
 
-        Args:
-            train: The rows that train, int64 [train rows].
-            labels: All rows' classes, 0 or 1, [rows].
+        A ratio is ln(p / q), the smoothed fractions of a word among those of the second and of the first class, counted
+        in the training rows; a word that occurs in none of them gets 0. Its sign is that of a weight, and left out:
+        float32 [columns, 1, problems].
         """
-        sums = [self.counts[train[labels[train] == label]].sum(axis=0).A1 for label in (0, 1)]
+        sums = [self._counts @ (masks.numpy() & (self._labels == label)).astype(np.float32) for label in (0, 1)]
         known = (sums[0] + sums[1]) > 0
-        fractions = [(total + SMOOTHING) / (total + SMOOTHING)[known].sum() for total in sums]
-        ratios = np.where(known, np.log(fractions[1] / fractions[0]), 0.0)
-        return self.present.multiply(ratios).tocsr()
+        fractions = [(total + SMOOTHING) / ((total + SMOOTHING) * known).sum(0, dtype=np.float64) for total in sums]
+        squares = np.where(known, np.log(fractions[1] / fractions[0]) ** 2, 0.0).astype(np.float32)
+        other = copy(self)
+        other.ratios = torch.from_numpy(np.sqrt(self._groups @ squares))[:, None]
+        return other
+
+    def times(self, weights: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the product with weights [dim, 1, problems] as [rows, 1, problems]."""
+        vectors, words = torch.split(weights, [self.features.shape[1], len(self._share)])
+        product = self._present @ (self.ratios * words)[:, 0].numpy()
+        return super().times(vectors, features) + torch.from_numpy(product)[:, None]
+
+    def transposed_times(self, residuals: Tensor) -> Tensor:
+        """Return the transposed product with residuals [rows, 1, problems] as [dim, 1, problems]."""
+        words = torch.from_numpy(self._transposed @ residuals[:, 0].numpy())[:, None]
+        return torch.cat([super().transposed_times(residuals), self.ratios * words])
+
+    def precondition(self, spectrum: Spectrum, gradient: Tensor, curvature: Tensor) -> Tensor:
+        """Return the approximate inverse Hessian times a gradient: its diagonal where columns are words."""
+        vectors, words = torch.split(gradient, [self.features.shape[1], len(self._share)])
+        diagonal = 1 + curvature * self.ratios.square() * self._share
+        return torch.cat([spectrum.precondition(vectors, curvature), words / diagonal])
