@@ -47,6 +47,7 @@ _OBJECTIVES = {
     "window_classifier": {},
     "context_margin": {},
     "self_agreement": {},
+    "masked_words": {},
 }
 
 

@@ -324,6 +324,7 @@ _RUNS: dict[str, dict[str, Any]] = {
     "classes_end_to_end": {"training__max_steps": 5, "objective": {"type": "task", "label_smoothing": 0.1}},
     "in_parts": {"training__max_steps": 5, "training__accumulate": 4},
     "classes_in_parts": {"training__max_steps": 5, "training__accumulate": 4, "objective": {"type": "task"}},
+    "masked": {"training__max_steps": 5, "objective": {"type": "masked_words", "fraction": 0.4}},
     "disturbed": {"training__max_steps": 2},
 }
 _BY_THREE = ("ragged", "skip", "margin")
@@ -377,6 +378,7 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (2, "classes_end_to_end"),
         (2, "in_parts"),
         (2, "classes_in_parts"),
+        (2, "masked"),
         *((3, name) for name in _BY_THREE),
     ],
 )

@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from raysent.data.batches import Batch, LabelBatch, TargetBatch, TargetSizes, Triplets
 from raysent.data.pairs import Pairs
-from raysent.data.vocabulary import Sentences
+from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
 from raysent.models.codes import build_code
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.embeddings import WordTable
@@ -85,6 +85,9 @@ def build_context(dim=8, seed=0, num_classes=3, word_dim=5):
         code=build_code(Autoencoder(bits=12), dim=dim, generator=generator),
         num_bits=12,
         targets=TARGETS,
+        vocabulary=Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, NUM_WORDS))]),
+        token_dim=dim,
+        token_words=lambda: table.weight,
     )
 
 
@@ -98,8 +101,10 @@ class ToyRead(torch.nn.Module):
             torch.randn(NUM_WORDS, dim, generator=generator) for _ in range(num_towers)
         )
 
-    def forward(self, sentences, *, is_training=True):
-        """The vectors of each tower."""
+    def forward(self, sentences, *, is_training=True, tokens=False):
+        """The vectors of each tower, or the states of its words."""
         starts = torch.from_numpy(np.cumsum(sentences.lengths) - sentences.lengths)
         ids = torch.from_numpy(sentences.ids).long()
+        if tokens:
+            return tuple(torch.nn.functional.embedding(ids, table) for table in self.tables)
         return tuple(torch.nn.functional.embedding_bag(ids, table, starts, mode="sum") for table in self.tables)

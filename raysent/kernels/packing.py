@@ -92,6 +92,12 @@ class Packed:
         return len(self.forward_tokens)
 
     @cached_property
+    def forward_places(self) -> Tensor:
+        """Place of each time-major token in `sentence_tokens` [tokens]."""
+        starts = self.sentence_starts.index_select(0, self.order)
+        return torch.cat([starts[:batch] + time for time, batch in enumerate(self.batch_sizes)])
+
+    @cached_property
     def sentences(self) -> Bags:
         """The words of each sentence."""
         return Bags(self.sentence_tokens, self.sentence_starts, len(self.words))

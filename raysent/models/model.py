@@ -60,12 +60,13 @@ class StepReader:
     """Reads sentences into vectors within one step; a sentences object that is read again is not encoded again."""
 
     def __init__(
-        self, encode: Callable[[Sentences, bool], tuple[Tensor, ...]], *, dims: list[int], has_dropout: bool
+        self, encode: Callable[[Sentences, bool, bool], tuple[Tensor, ...]], *, dims: list[int], has_dropout: bool
     ) -> None:
         """Start a step in which nothing is encoded yet.
 
         Args:
-            encode: Sentences, and whether dropout acts -> the vectors of each tower, [batch, sum of dims] each.
+            encode: Sentences, whether dropout acts, and whether states of words are wanted -> the vectors of each
+                tower, [batch, sum of dims] each, or states.
             dims: Sizes of the blocks that a tower's vector is made of.
             has_dropout: Whether a sentence's vector in training differs from its vector outside of training.
         """
@@ -83,13 +84,17 @@ class StepReader:
         """Return a function that reads sentences into the block `index` of every tower's vectors."""
         return functools.partial(self._read, index)
 
-    def _read(self, index: int, sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
+    def _read(
+        self, index: int, sentences: Sentences, *, is_training: bool = True, tokens: bool = False
+    ) -> tuple[Tensor, ...]:
+        if tokens:
+            return self._encode(sentences, is_training, True)
         if not is_training and not self._has_dropout:
             return tuple(tower.detach() for tower in self._read(index, sentences))
         key = (id(sentences), is_training)
         if key not in self._known:
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
-                self._known[key] = (sentences, self._encode(sentences, is_training))
+                self._known[key] = (sentences, self._encode(sentences, is_training, False))
         return tuple(torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1])
 
 
@@ -267,6 +272,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 code=self.code,
                 num_bits=self.num_bits,
                 targets=targets,
+                vocabulary=self.vocabulary,
+                token_dim=self.config.encoder.token_dim,
+                token_words=self.f.token_words if self.config.objective.reads_tokens else None,
             )
             self.objectives.append(build_objective(self.config.objective, build_context))
 
@@ -370,12 +378,15 @@ class SentenceModel(nn.Module, SentenceEncoder):
         """Lay out sentences for the encoders; `vectors` also takes the result, whose `words` are the rows to read."""
         return pack(sentences, device=self.device)
 
-    def vectors(self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+    def vectors(
+        self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None, tokens: bool = False
+    ) -> tuple[Tensor, ...]:
         """Encode with every tower, with gradient.
 
         Args:
             sentences: Ids and lengths, or the same packed.
             generator: Source of dropout masks in training; None is torch's global one.
+            tokens: Whether to return the states of words instead, [tokens, `token_dim`] each.
 
         Returns:
             The vectors of f, or of f and g, each float32 [batch, dim]. Where the objective trains a code, the finished
@@ -388,6 +399,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         for module in self.modules():
             if isinstance(module, WordTable | Tower):
                 module.generator = generator
+        if tokens:
+            return tuple(tower.tokens(packed).float() for tower in self.towers)
         vectors = tuple(tower(packed).float() for tower in self.towers)
         if self.code is not None:
             vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
@@ -419,7 +432,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             num_parts: Parts of the sentences whose states are kept one after another; 1 keeps all.
         """
 
-        def encode(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
+        def encode(sentences: Sentences, is_training: bool, tokens: bool) -> tuple[Tensor, ...]:
+            if tokens:
+                return self.vectors(sentences, generator=generator, tokens=True)
             size = self.config.objective.encoded_at_once
             if num_parts > 1:
                 size = -(-len(sentences.lengths) // num_parts)

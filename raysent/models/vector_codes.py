@@ -202,9 +202,9 @@ def _batch(vectors: np.ndarray, examples: np.ndarray) -> _Vectors:
     return _Vectors(tuple(_tensor(vectors[column]) for column in examples.T))
 
 
-def _read(sentences: Any, *, is_training: bool = True) -> tuple[Tensor, ...]:
+def _read(sentences: Any, *, is_training: bool = True, tokens: bool = False) -> tuple[Tensor, ...]:
     """Return vectors unchanged, where the objective reads sentences."""
-    del is_training
+    del is_training, tokens
     return (sentences,)
 
 

@@ -2,7 +2,7 @@
 
 Word tables get sparse gradients of rows; `RowAdam` computes the trajectory of dense Adam at the cost of the rows in
 use. All other parameters have torch's fused Adam, and word tables too where `row_exact_adam` is false, as a reference,
-or where weights decay, which changes every row at every step.
+or where weights decay or words are predicted by their vectors, which changes every row at every step.
 
 Source: Kingma and Ba, 2015 (Adam); Loshchilov and Hutter, 2019 (AdamW).
 """
@@ -48,7 +48,8 @@ class Optimizer:
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch or num_steps
         self.num_drops = 0
-        by_rows = config.row_exact_adam and config.optimizer != "sgd" and not config.decay
+        has_rows = config.optimizer != "sgd" and not config.decay and not model.config.objective.reads_tokens
+        by_rows = config.row_exact_adam and has_rows
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]
         self.tables = tables = [table.weight for table in model.tables] if by_rows else []

@@ -345,7 +345,8 @@ class SharedLoss:
         num_parts = config.training.accumulate
         self._num_parts, self._num_encoded = (num_parts, 1) if config.objective.is_by_example else (1, num_parts)
         is_whole = num_parts == 1 and config.objective.encoded_at_once is None
-        self._packs = is_whole and workers.world_size == 1 and not config.objective.trains_code
+        reads_vectors = not (config.objective.trains_code or config.objective.reads_tokens)
+        self._packs = is_whole and workers.world_size == 1 and reads_vectors
         self._exchange: Exchange | None = None
         if workers.world_size > 1:
             self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers, overlaps=is_whole)
@@ -361,7 +362,9 @@ class SharedLoss:
         Returns:
             The loss of the whole step, a scalar without gradient, equal on all workers.
         """
-        batch = self._model.prepare(self._stream.batch(step), generator=generator)
+        # All workers choose alike, as one does.
+        choosing = generator if self._exchange is None else dropout_generator(self._seed, step, 0)
+        batch = self._model.prepare(self._stream.batch(step), generator=choosing)
         words = self._catch_up(batch, step)
         parts = divide(batch, self._num_parts) if self._num_parts > 1 else [batch]
         losses = []
@@ -386,7 +389,7 @@ class SharedLoss:
         own = distinct_words(*batch.parts)
         # All workers' words on all workers, so that their word tables stay bit-identical.
         words = own if self._exchange is None else self._stream.words(step)
-        if words is not own and not np.isin(own, words, assume_unique=True).all():
+        if words is not own and self._optimizer.tables and not np.isin(own, words, assume_unique=True).all():
             raise ConfigError("objective: prepare must add no words to a batch that several workers share; given some")
         rows = to_device(words, self._device)
         self._optimizer.catch_up(rows)

@@ -29,6 +29,7 @@ _MAX_FILE_BYTES = 1 << 28
 _SUBWORDS_HEAD = "#tokenizer of sentences"
 _OLD_SUBWORDS_HEAD = "#tokenizer"
 _TOKENIZER_FILE = "tokenizer.json"
+_MASKS = ("[MASK]", "<mask>")
 # Of chunks of text whose sub-words are kept.
 _MAX_TABLE_BYTES = 64 << 20
 
@@ -69,10 +70,14 @@ class Vocabulary:
         words: The words; ``words[id]`` is the word of an id.
         lowercase: Whether tokens are lowercased before look-up.
         unknown_id: The id of a token that has none of its own.
+        mask_id: The id that stands for a hidden word: of the tokenizer's mask, else of the unknown word.
+        special_ids: The ids of what is no word of a text.
         has_padding: Whether the first two ids are the padding and the unknown word, and occur in no known word.
     """
 
     unknown_id: int = UNK_ID
+    mask_id: int = UNK_ID
+    special_ids: frozenset[int] = frozenset(range(UNK_ID + 1))
     has_padding: bool = True
 
     def __init__(self, words: Sequence[str], *, lowercase: bool = False) -> None:
@@ -199,6 +204,9 @@ class SubwordVocabulary(Vocabulary):
         self._table = _SubwordTable(self._rows)
         unknown = next((word for word in ("[UNK]", UNK_WORD) if word in self._index), None)
         self.unknown_id = 0 if unknown is None else self._index[unknown]
+        self.mask_id = next((self._index[word] for word in _MASKS if word in self._index), self.unknown_id)
+        padding = self.special_ids if self.has_padding else ()
+        self.special_ids = frozenset((*padding, *self._start, *self._end, self.unknown_id, self.mask_id))
 
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
         return SubwordVocabulary, (self._tokenizer.to_str(),)

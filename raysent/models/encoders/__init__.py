@@ -93,6 +93,11 @@ class EncoderConfig(StrictModel):
         return trained
 
     @property
+    def token_dim(self) -> int | None:
+        """Size of the state of a word; None where there is none, and `Tower.tokens` is not implemented."""
+        return None
+
+    @property
     def is_normalized(self) -> bool:
         """Whether `encode` returns vectors of unit length."""
         return True
@@ -239,6 +244,14 @@ class Tower(nn.Module):
     def read_encoded(self, packed: Packed, projected: Any) -> Tensor:
         """Return what `encode` normalizes, blocks of `encoded_dims`; by default the vectors of training."""
         return self.read(packed, projected)
+
+    def tokens(self, packed: Packed) -> Tensor:
+        """Return the state of each word [tokens, token_dim], the sentences concatenated in their given order."""
+        raise NotImplementedError
+
+    def token_words(self) -> nn.Parameter:
+        """Return the vectors of words that an encoder with `tokens` reads; by default those of its `words`."""
+        return self.get_parameter("words.weight")
 
     def block_tables(self) -> list[WordTable | None]:
         """Return the word table behind each block that has a loss of its own; by default the attribute `words`."""

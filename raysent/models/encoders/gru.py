@@ -112,6 +112,11 @@ class Config(WordEncoderConfig):
         return {self.pooling, *(self.encode_pooling or [])} != {"last"}
 
     @property
+    def token_dim(self) -> int | None:
+        """Size of the state of a word, of both directions; None with `reset: before`, which torch lacks."""
+        return self.hidden_size if self.resolved_reset == "after" else None
+
+    @property
     def activations_per_token(self) -> int:
         """Numbers of a word vector and of the states of all layers."""
         return self.embedding.dim + self.num_layers * self.hidden_size
@@ -195,6 +200,11 @@ class Encoder(Tower):
         runs_here = not self._is_torch and not torch.is_grad_enabled()
         states = self._states(packed, projected) if runs_here else self._states_by_torch(packed, projected[-1])
         return states.concatenated(poolings)
+
+    def tokens(self, packed: Packed) -> Tensor:
+        """Return the state of each word [tokens, hidden_size], by torch's recurrence."""
+        states = self._states_by_torch(packed, self.words(packed.words))
+        return states.values.index_select(0, packed.forward_places.argsort())
 
     def _states(self, packed: Packed, projected: list[Tensor]) -> States:
         """Return all states of raysent's recurrence; of two directions a row holds two words of its sentence."""

@@ -98,6 +98,11 @@ class BackboneEncoderConfig(EncoderConfig):
         return self.about.dim
 
     @property
+    def token_dim(self) -> int:
+        """Size of the state of a word."""
+        return self.about.hidden_size
+
+    @property
     def num_fixed(self) -> int:
         """Parameters of one tower that training does not change: the weights beside adapters, and a pooler."""
         tower = self.empty_tower()
@@ -260,7 +265,7 @@ class Encoder(Tower):
         vectors = []
         for places, mask in _groups(packed):
             features: dict[str, Any] = {
-                "token_embeddings": self._states(projected, places, mask),
+                "token_embeddings": self._states(packed, projected, places, mask),
                 "attention_mask": mask,
             }
             for head in self.heads:
@@ -268,9 +273,26 @@ class Encoder(Tower):
             vectors.append(features["sentence_embedding"])
         return torch.cat(vectors).index_select(0, packed.rank)
 
-    def _states(self, projected: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-        """Return the last states [rows, time, hidden] of words at places among the projected ones [rows, time]."""
-        inputs = projected.index_select(0, places.flatten()).view(*places.shape, *projected.shape[1:])
+    def tokens(self, packed: Packed) -> Tensor:
+        """Return the last state of each word [tokens, hidden]."""
+        projected, spare = self.project(packed.words), packed.num_tokens
+        states, rows = [], []
+        for places, mask in _groups(packed):
+            states.append(self._states(packed, projected, places, mask).flatten(0, 1))
+            # Padding goes to a last row, which is left out: selecting by the mask would wait for a GPU.
+            rows.append(torch.where(mask.bool(), places, spare).flatten())
+        values = torch.cat(states)
+        return values.new_zeros(spare + 1, values.shape[1]).index_copy(0, torch.cat(rows), values)[:spare]
+
+    def token_words(self) -> nn.Parameter:
+        """Return the rows of the transformer's vectors of sub-words."""
+        words: nn.Parameter = self.model.get_input_embeddings().weight
+        return words
+
+    def _states(self, packed: Packed, projected: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        """Return the last states [rows, time, hidden] of the tokens at some places [rows, time]."""
+        words = packed.sentence_tokens.index_select(0, places.flatten())
+        inputs = projected.index_select(0, words).view(*places.shape, *projected.shape[1:])
         name = "inputs_embeds" if inputs.is_floating_point() else "input_ids"
         draws = self.training and self._config.has_dropout
         with drawing(self.generator) if draws else nullcontext():
@@ -297,7 +319,7 @@ class Encoder(Tower):
 
 
 def _groups(packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield sentences of similar length, longest first: indices into the distinct words, and the mask [rows, time]."""
+    """Yield sentences of similar length, longest first: places in `sentence_tokens`, and the mask [rows, time]."""
     device = packed.words.device
     lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
     starts = packed.sentence_starts.index_select(0, packed.order)
@@ -305,8 +327,7 @@ def _groups(packed: Packed) -> Iterator[tuple[Tensor, Tensor]]:
         time = np.arange(lengths[first])
         is_token = time < lengths[first:end, None]
         offsets, mask = to_device(np.where(is_token, time, 0), device), to_device(is_token, device)
-        places = starts[first:end, None] + offsets
-        yield packed.sentence_tokens.index_select(0, places.flatten()).view(places.shape), mask
+        yield starts[first:end, None] + offsets, mask
 
 
 def _similar(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -99,3 +99,7 @@ class Encoder(pretrained.Encoder):
         """Return the word vectors [distinct, dim]."""
         vectors: Tensor = self.table(words)
         return vectors
+
+    def token_words(self) -> nn.Parameter:
+        """Return the rows of the table."""
+        return self.table.weight

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.data.batches import Batch, Candidates, TargetSizes
-from raysent.data.vocabulary import Sentences
+from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.kernels.devices import to_device
 from raysent.models.codes import Code, CodeConfig
 from raysent.models.embeddings import WordTable
@@ -150,6 +150,7 @@ class ObjectiveConfig(StrictModel):
             has no objective.
         trains_code: Whether the encoders stay fixed and the model's code is trained on their vectors.
         is_by_example: Whether the loss of a batch is the mean, or with `sum` the sum, of what each example has alone.
+        reads_tokens: Whether the loss reads the states of words (`Read` with `tokens`), not the vectors of sentences.
         type: The objective's name.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
@@ -159,6 +160,7 @@ class ObjectiveConfig(StrictModel):
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "rebuilt"
     trains_code: ClassVar[bool] = False
     is_by_example: ClassVar[bool] = False
+    reads_tokens: ClassVar[bool] = False
 
     type: str
     variant: Literal["paper", "authors"] = "paper"
@@ -200,7 +202,8 @@ class ObjectiveConfig(StrictModel):
     @property
     def learns_from_neighbours(self) -> bool:
         """Whether a sentence without a neighbour in its document teaches nothing."""
-        return isinstance(self.batches, ContextBatches | TripletBatches) and not self.trains_code
+        has_context = isinstance(self.batches, ContextBatches) and self.batches.context_size > 0
+        return (has_context or isinstance(self.batches, TripletBatches)) and not self.trains_code
 
     @property
     def encoded_at_once(self) -> int | None:
@@ -287,6 +290,9 @@ class BuildContext:
         code: Turns the vectors into bits; None where the model has no code.
         num_bits: Bits of the code.
         targets: Sizes of what the teacher returns for each sentence; None where there is no teacher.
+        vocabulary: The words that have an id.
+        token_dim: Size of the first tower's states of words; None where it has none.
+        token_words: Returns the vectors of words that it reads, [vocabulary or more, word dim], for `reads_tokens`.
     """
 
     dim: int
@@ -300,12 +306,15 @@ class BuildContext:
     code: Code | None = None
     num_bits: int = 0
     targets: TargetSizes | None = None
+    vocabulary: Vocabulary | None = None
+    token_dim: int | None = None
+    token_words: Callable[[], nn.Parameter] | None = None
 
 
 class Read(Protocol):
     """A function from sentences to vectors."""
 
-    def __call__(self, sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
+    def __call__(self, sentences: Sentences, *, is_training: bool = True, tokens: bool = False) -> tuple[Tensor, ...]:
         """Return the vectors of each tower, [batch, dim] each; the same sentences object is encoded once.
 
         With a batch that has `rows`, the vectors are those of all workers' sentences [candidates, dim].
@@ -313,6 +322,7 @@ class Read(Protocol):
         Args:
             sentences: Ids and lengths.
             is_training: Whether dropout acts and gradients are kept.
+            tokens: Whether the states of the sentences' words are returned instead, [tokens, size of a state] each.
         """
 
 
@@ -335,7 +345,10 @@ class Objective(nn.Module):
         return {}
 
     def prepare(self, batch: Any, *, generator: torch.Generator | None = None) -> Any:
-        """Return a training batch as the loss needs it, for instance with shuffled words; called before it is read."""
+        """Return a training batch as the loss needs it, for instance with shuffled words; called before it is read.
+
+        The generator is the same on all workers. A batch gets new words only with `reads_tokens`.
+        """
         del generator
         return batch
 

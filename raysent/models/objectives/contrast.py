@@ -115,11 +115,6 @@ class Config(ContextConfig):
         return ("accuracy",) if self.positives == "pairs" else ()
 
     @property
-    def learns_from_neighbours(self) -> bool:
-        """Whether a sentence without a neighbour in its document teaches nothing."""
-        return self.positives == "context"
-
-    @property
     def encoded_at_once(self) -> int | None:
         """Sentences whose states are kept for the gradient at a time; None for those of the whole step."""
         return self.micro_batch if self.cached else None

@@ -1,0 +1,136 @@
+"""Masked words: some words of a sentence are hidden, and its states predict them.
+
+    x_t  = U h_t   (h_t where the sizes are equal)
+    loss = mean over sentences of the sum over their chosen words t of -log softmax(E x_t + a)_{word t}
+
+h_t is the encoder's state of word t, E its own vectors of words, and a starts as the logarithm of the words' counts. Of
+the chosen words 80 % are read as the mask, 10 % as another word at random, and 10 % as they are. Special sub-words and
+unknown words are never chosen. The mask of a vocabulary without one is its unknown word. A sentence's choices follow
+from the step and its place in the text, so that several workers make those of one.
+
+Source: Devlin et al., 2019 (BERT), section 3.1.
+Differs: sums over a sentence's words; the states are compared with the words without a layer in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from raysent.data.batches import Batch
+from raysent.data.vocabulary import Sentences
+from raysent.kernels.devices import to_device
+from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
+from raysent.models.encoders import EncoderConfig
+from raysent.models.layers import linear_layer
+from raysent.models.objectives import Batches, BuildContext, ContextBatches, ObjectiveConfig, Read, StepShape
+from raysent.models.objectives import Objective as BaseObjective
+
+_MASK_SHARE, _OTHER_SHARE = 0.8, 0.9  # of the chosen words: below the first the mask, below the second another word
+
+
+class Config(ObjectiveConfig):
+    """Settings of masked words.
+
+    Attributes:
+        fraction: Part of a sentence's words that are chosen.
+    """
+
+    num_towers: ClassVar[Literal[1, 2]] = 1
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
+    is_by_example: ClassVar[bool] = True
+    reads_tokens: ClassVar[bool] = True
+
+    type: Literal["masked_words"] = "masked_words"
+    fraction: float = pydantic.Field(default=0.15, gt=0, le=0.9)
+
+    @property
+    def batches(self) -> Batches:
+        """Sentences of running text in random order."""
+        return ContextBatches(context_size=0, candidates="random")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Negative log-likelihood per chosen word."""
+        return ("nll",)
+
+    def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
+        """Refuse a second encoder, and an encoder without a state for each word."""
+        super().check_towers(first, second)
+        if first.token_dim is None:
+            raise ValueError(
+                f"encoder must have a state for each word with objective {self.type}, as gru (reset: after), "
+                f"pretrained and transformer have; given {first.type}"
+            )
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return the numbers of the words' gradient, twice, of their layout in products, and of a block of scores."""
+        return 3 * (shape.num_words * shape.dim + max(BLOCK_BYTES // 4, shape.num_words))
+
+
+@dataclass(frozen=True)
+class MaskedBatch(Batch):
+    """Sentences with hidden words.
+
+    Attributes:
+        targets: The ids of the chosen words in their places, -1 in others.
+    """
+
+    targets: Sentences
+
+
+class Objective(BaseObjective):
+    """The scores of words, and their loss."""
+
+    def __init__(self, config: Config, build_context: BuildContext) -> None:
+        super().__init__()
+        words, vocabulary, dim = build_context.token_words, build_context.vocabulary, build_context.token_dim
+        assert words is not None
+        assert vocabulary is not None
+        assert dim is not None  # by `check_towers`
+        num_words, word_dim = words().shape
+        self._fraction, self._mask = config.fraction, vocabulary.mask_id
+        self._words = words  # not a parameter of this module, and another one on another device
+        self.map = None if dim == word_dim else linear_layer(dim, word_dim, generator=build_context.generator)
+        self.bias = nn.Parameter(torch.zeros(num_words))
+        if build_context.word_counts is not None:
+            counts = build_context.word_counts().float() + 1
+            self.bias.data[: len(counts)] = (counts / counts.sum()).log()
+        self._is_special = np.isin(np.arange(num_words), list(vocabulary.special_ids))
+        self._others = np.flatnonzero(~self._is_special[: len(vocabulary)])
+
+    def prepare(self, batch: Batch, *, generator: torch.Generator | None = None) -> MaskedBatch:
+        """Return the sentences with hidden words; see the module."""
+        seed = int(torch.randint(2**62, (), generator=generator))
+        sizes = zip(batch.positions.tolist(), batch.sentences.lengths.tolist(), strict=True)
+        draws = [np.random.default_rng((seed, position)).random((2, length)) for position, length in sizes]
+        kind, other = np.concatenate(draws, axis=1)
+        kind, ids = kind / self._fraction, batch.sentences.ids
+        chosen = (kind < 1) & ~self._is_special[ids]
+        hidden = np.where(kind < _MASK_SHARE, self._mask, self._others[(other * len(self._others)).astype(np.int64)])
+        read = np.where(chosen & (kind < _OTHER_SHARE), hidden, ids).astype(ids.dtype)
+        masked, targets = (Sentences(one, batch.sentences.lengths) for one in (read, np.where(chosen, ids, -1)))
+        return MaskedBatch(masked, batch.positions, batch.documents, targets=targets)
+
+    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean over the sentences, in nats."""
+        masked = batch if isinstance(batch, MaskedBatch) else self.prepare(batch, generator=generator)
+        return self._sum(read, masked) / len(batch)
+
+    def held_out_totals(self, read: Read, batch: Batch) -> dict[str, tuple[float, int]]:
+        """Return `nll`, with the same words chosen at each report."""
+        masked = self.prepare(batch, generator=torch.Generator().manual_seed(0))
+        return {"nll": (float(self._sum(read, masked).detach()), int((masked.targets.ids >= 0).sum()))}
+
+    def _sum(self, read: Read, batch: MaskedBatch) -> Tensor:
+        """Return the sum over the chosen words, in nats."""
+        states, places = read(batch.sentences, tokens=True)[0], np.flatnonzero(batch.targets.ids >= 0)
+        states = states.index_select(0, to_device(places, states.device))
+        targets = to_device(batch.targets.ids[places], states.device)
+        mapped = states if self.map is None else self.map(states)
+        return vocabulary_cross_entropy(mapped, weight=self._words(), bias=self.bias, targets=targets)
