@@ -14,8 +14,8 @@ from tiny_run import tiny_run
 import raysent as api
 from raysent.ensembles import Answer, answer_lines, choose, read_answers, read_result, save_best, save_encoder
 from raysent.ensembles.best import Fitted
-from raysent.ensembles.costs import MemberCost
 from raysent.ensembles.methods import MIN_POOL_ROWS
+from raysent.ensembles.result import MemberCost
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import _counts
 from raysent.evaluation.evaluate import Evaluator

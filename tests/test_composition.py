@@ -10,8 +10,8 @@ import torch
 from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.costs import costs_of
 from raysent.evaluation.members import expand, model_key
+from raysent.evaluation.records import costs_of
 from raysent.models import SentenceModel, compose, load
 from raysent.training.loop import fit
 from raysent.training.optimization import clip_gradients, member_groups

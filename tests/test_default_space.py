@@ -12,7 +12,7 @@ from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.evaluation.tasks import load_divided
 from raysent.pipeline import training
-from raysent.pipeline.default_space import default_space, take_along
+from raysent.pipeline.arguments import default_space, take_along
 from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fitted_settings, with_vocabulary
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import find_space, parse_space, read_space

@@ -22,13 +22,13 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models import SentenceModel, load
 from raysent.models.objectives import TargetBatches, build_objective
 from raysent.models.objectives.distillation import Config
+from raysent.pipeline.distillation import within_time
 from raysent.storage import read_json
 from raysent.storage.layout import FRONT_FILE
 from raysent.sweeps.space import parse_space
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.plan import open_stream
-from raysent.training.students import within_time
 from raysent.training.targets import _directions, find_teacher
 from raysent.training.validation.metrics import held_out_targets
 from raysent.training.workers import Workers
@@ -296,13 +296,13 @@ def test_time_becomes_steps_that_a_resumed_run_keeps(folder, tmp_path, monkeypat
     """The steps are what fits beside the reports; in a folder with the run they are not measured again."""
     config = student(folder)
     data = open_training_data(config)
-    monkeypatch.setattr("raysent.training.students.seconds_of_steps", lambda config, data: (0.5, 1.0))
+    monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: (0.5, 1.0))
     timed = within_time(config, data, 24.0, folder=tmp_path)
     assert timed.training.max_steps == (24 - 4 * 1.0) / 0.5
     steps = open_stream(config, data, Workers()).num_batches
     assert timed.training.epochs * steps >= timed.training.max_steps
     fit(timed, tmp_path)
-    monkeypatch.setattr("raysent.training.students.seconds_of_steps", lambda config, data: pytest.fail("measured"))
+    monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: pytest.fail("measured"))
     assert within_time(config, data, 999.0, folder=tmp_path).key == timed.key
 
 

@@ -12,9 +12,9 @@ from sklearn.metrics import f1_score
 from test_ensemble_methods import drawn
 
 from raysent.ensembles import combine, pool
-from raysent.ensembles.costs import MemberCost, member_cost, total_cost
 from raysent.ensembles.measures import NUM_BINS, contributions, measure
 from raysent.ensembles.predictions import MemberPredictions
+from raysent.ensembles.result import MemberCost, member_cost, total_cost
 from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Resamples

@@ -11,11 +11,10 @@ from safetensors.numpy import save
 
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
-from raysent.evaluation.costs import Costs
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import UnreadableModelError, expand, load_shared, shared_name
 from raysent.evaluation.protocols import PROTOCOLS
-from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
+from raysent.evaluation.records import Costs, Score, SimilarityScore, read_record, read_scores
 from raysent.evaluation.task import ProbeTask, ScoredSet, SimilarityTask, TaskData
 from raysent.evaluation.tasks import senteval
 from raysent.models import ModelConfig, SentenceModel

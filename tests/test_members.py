@@ -12,7 +12,6 @@ from model_folders import write_model
 
 from raysent.errors import ArtifactError
 from raysent.evaluation import members as module
-from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.members import (
     Member,
     ensemble_members,
@@ -23,6 +22,7 @@ from raysent.evaluation.members import (
     model_key,
     saved_path,
 )
+from raysent.evaluation.records import Costs, costs_of
 from raysent.models.schemes.hash import HashEncoder
 from raysent.storage import content_key, save_tensors, write_json
 

@@ -22,7 +22,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.tasks import senteval
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
-from raysent.report.parameters import Parameter, scale_of, short_names
+from raysent.report.figures import Parameter, scale_of, short_names
 from raysent.report.run import read_run
 from raysent.storage import write_json
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE

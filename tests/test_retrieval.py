@@ -29,7 +29,7 @@ from raysent.evaluation.tasks import find_task
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.schemes.bm25 import Bm25Index, words
 from raysent.models.sentence_encoder import normalize_rows
-from raysent.pipeline.default_space import default_space
+from raysent.pipeline.arguments import default_space
 from raysent.report.sections.answer import what_to_take
 from raysent.storage.layout import CARD_FILE
 from raysent.training.validation.config import DownstreamConfig

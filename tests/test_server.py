@@ -20,7 +20,7 @@ import pytest
 
 import raysent
 from raysent.errors import ConfigError
-from raysent.exports.batcher import Batcher, QueueFullError
+from raysent.exports.application import Batcher, QueueFullError
 from raysent.exports.server import ServerConfig, make_application, make_server, serve
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import SentenceEncoder

@@ -15,14 +15,11 @@ cross_fitting.py    out-of-fold predictions
 calibration.py      temperatures, and thresholds below which a row stays unanswered
 measures.py         scores with intervals, calibration, diversity
 task_ensemble.py    members' records of one task -> the ensemble on it
-costs.py            what members cost
 combining.py        all of it, for models on several tasks
 best.py             the one model to take on a task, chosen among everything that was scored
 answer.py           what it is worth, and what simpler things give, in sentences
-result.py           ensemble.json
+result.py           ensemble.json, what members cost, and the front of a student beside its teachers
 label_curves.py     scores against the number of labels
-labelling.py        which rows to label next, and which labels are suspected
-front.py            score against the time to encode of a student beside its teachers
 ensemble.py         the saved ensemble as an encoder
 fusion.py           encoders and words that rank the passages of a task together, as a saved model
 predictor.py        what predicts new rows of a task: an ensemble, or a single model by its record

@@ -10,15 +10,10 @@ from .best import save_encoder as save_encoder
 from .combining import ALL as ALL
 from .combining import combine as combine
 from .combining import default_folder as default_folder
-from .costs import MemberCost as MemberCost
-from .costs import total_cost as total_cost
 from .cross_fitting import CrossFitted as CrossFitted
 from .cross_fitting import cross_fit as cross_fit
 from .ensemble import Ensemble as Ensemble
 from .ensemble import load_ensemble as load_ensemble
-from .front import FrontRow as FrontRow
-from .front import student_front as student_front
-from .front import write_front as write_front
 from .fusion import FusedModel as FusedModel
 from .fusion import FusionResult as FusionResult
 from .fusion import read_answers as read_answers
@@ -40,4 +35,9 @@ from .pools import linear_pool as linear_pool
 from .pools import pool as pool
 from .predictions import MemberPredictions as MemberPredictions
 from .result import EnsembleResult as EnsembleResult
+from .result import FrontRow as FrontRow
+from .result import MemberCost as MemberCost
 from .result import read_result as read_result
+from .result import student_front as student_front
+from .result import total_cost as total_cost
+from .result import write_front as write_front

@@ -28,11 +28,10 @@ import numpy as np
 
 from raysent.ensembles.answer import MAJORITY, Answer, Candidate, answer_card
 from raysent.ensembles.combining import Members, ensemble_result
-from raysent.ensembles.costs import MemberCost, member_cost, total_cost
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
-from raysent.ensembles.result import EnsembleResult, write_result
+from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
 from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
 from raysent.evaluation.baselines import LEXICAL, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of

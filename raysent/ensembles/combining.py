@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from raysent.ensembles.costs import (
-    MemberCost,
-    member_cost,
-)
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.measures import TaskScores, mean_scores
 from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method
-from raysent.ensembles.result import EnsembleResult, MeanOverTasks, write_result
+from raysent.ensembles.result import (
+    EnsembleResult,
+    MeanOverTasks,
+    MemberCost,
+    member_cost,
+    write_result,
+)
 from raysent.ensembles.task_ensemble import (
     BASELINES,
     score_methods,

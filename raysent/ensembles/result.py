@@ -1,27 +1,36 @@
-"""What an ensemble is and what it scores: the contents of `ensemble.json`."""
+"""What an ensemble is and what it scores, in `ensemble.json`; what members cost; a student beside them, `front.json`.
+
+Rows of a front are the student, the members and their ensemble, scored by the same probes on the same rows; differences
+from the best member, which is chosen by validation, are paired.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.ensembles.answer import Answer
-from raysent.ensembles.costs import MemberCost
 from raysent.ensembles.measures import MeanScores
-from raysent.ensembles.methods import BY_LOG_LOSS
-from raysent.ensembles.task_ensemble import TaskEnsemble
+from raysent.ensembles.methods import BY_LOG_LOSS, ENSEMBLE
+from raysent.ensembles.task_ensemble import TaskEnsemble, score_methods, score_model
 from raysent.errors import ArtifactError
-from raysent.evaluation.baselines import below_start
-from raysent.evaluation.bootstrap import BootstrapEstimate
+from raysent.evaluation.baselines import LEXICAL, below_start
+from raysent.evaluation.bootstrap import BootstrapEstimate, Interval, mean_estimate
+from raysent.evaluation.members import Member
+from raysent.evaluation.records import Costs, Record, costs_of
+from raysent.models.schemes import find_scheme, split_path
 from raysent.storage import address_of, read_json, write_json
-from raysent.storage.layout import ENSEMBLE_FILE
+from raysent.storage.layout import ENSEMBLE_FILE, FRONT_FILE
 
 KIND: Final = "raysent ensemble"
+_SECONDS_PER_HOUR = 3600.0
+STUDENT, MEMBER = "student", "member"
 
 
 @dataclass(frozen=True)
@@ -129,3 +138,132 @@ def read_result(folder: Path) -> EnsembleResult:
             "members; make it again"
         )
     return result
+
+
+class MemberCost(StrictModel):
+    """The cost of a member, or of several together.
+
+    Attributes:
+        encode_ms: Milliseconds to encode 1,000 sentences, on the machine that evaluated it.
+        num_bytes: Size of the model's files; of TF-IDF, of its words and their weights; 0 for random word vectors.
+        training_s: Seconds of training and validation; None if unknown.
+    """
+
+    encode_ms: float
+    num_bytes: int
+    training_s: float | None
+
+
+def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
+    """Return a member's cost; the time to encode is the median over its records, which measured it."""
+    per_thousand = []
+    for record in records:
+        num_sentences = len(record.labels) * (1 if record.kind == "sentence" else 2)
+        seconds = record.about["seconds"]
+        # Records of earlier versions timed the first use of a model.
+        first_use = 1e6 * float(seconds["encode_s"]) / num_sentences
+        per_thousand.append(float(seconds.get("encode_ms_per_1000", first_use)))
+    encode_ms = float(np.median(per_thousand))
+    found = find_scheme(member.path)
+    if found is not None and hasattr(found[0], "num_bytes"):  # pretrained elsewhere, for an unknown time
+        return MemberCost(encode_ms=encode_ms, num_bytes=found[0].num_bytes(found[1]), training_s=None)
+    if member.path in LEXICAL:  # fitted on every task
+        known = sum((Costs(**record.about["costs"]) for record in records), Costs(0, 0, 0.0))
+    elif found is not None:
+        place = split_path(member.path)[1]
+        known = replace(Costs(num_bytes=0) if place is None else costs_of(Path(place)), training_hours=0.0)
+    else:
+        known = costs_of(Path(member.path))
+    training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR
+    return MemberCost(encode_ms=encode_ms, num_bytes=known.num_bytes or 0, training_s=training_s)
+
+
+def total_cost(costs: Sequence[MemberCost]) -> MemberCost:
+    """Return the cost of members together; training is unknown if it is unknown for one of them."""
+    training = [cost.training_s for cost in costs]
+    known = [value for value in training if value is not None]
+    return MemberCost(
+        encode_ms=sum(cost.encode_ms for cost in costs),
+        num_bytes=sum(cost.num_bytes for cost in costs),
+        training_s=sum(known) if len(known) == len(training) else None,
+    )
+
+
+class FrontRow(StrictModel):
+    """One model on the tasks, beside the best member.
+
+    Attributes:
+        name: Its name.
+        kind: `student`, `member` or `ensemble`.
+        test: Mean test score over tasks, in percent.
+        interval: 95 % bootstrap interval of `test`.
+        encode_ms: Milliseconds to encode 1,000 sentences, warm; of an ensemble, all members'.
+        is_on_front: Whether no other row is both faster and better.
+        difference: `test` minus that of the best member, in points.
+        difference_interval: 95 % bootstrap interval of `difference`, paired by row.
+    """
+
+    name: str
+    kind: str
+    test: float
+    interval: Interval
+    encode_ms: float | None
+    is_on_front: bool = False
+    difference: float
+    difference_interval: Interval
+
+
+def _on_front(rows: Iterable[FrontRow]) -> tuple[FrontRow, ...]:
+    """Return rows by rising time to encode, with the front marked."""
+    timed: list[FrontRow] = []
+    for row in sorted(rows, key=lambda one: (one.encode_ms or 0.0, -one.test)):
+        timed.append(row.model_copy(update={"is_on_front": all(row.test > one.test for one in timed)}))
+    return tuple(timed)
+
+
+def write_front(folder: Path, front: Sequence[FrontRow]) -> None:
+    """Write `front.json` into a student's folder.
+
+    Raises:
+        ArtifactError: If it cannot be written.
+    """
+    write_json(folder / FRONT_FILE, [row.model_dump(mode="json") for row in front])
+
+
+def student_front(
+    student: Member, records: Mapping[Member, Sequence[Record]], *, method: str = "validation"
+) -> tuple[FrontRow, ...]:
+    """Return the student, the members, and, of two or more members, their ensemble; by rising time to encode.
+
+    Args:
+        student: One of the keys of `records`.
+        records: Records of the student and of the members, on the same tasks.
+        method: How the ensemble combines its members on each task.
+
+    Raises:
+        ArtifactError: If the records cannot be compared.
+    """
+    members = [member for member in records if member != student]
+    costs = {member: member_cost(member, found) for member, found in records.items()}
+    tests = {member: mean_estimate([score_model(one).tested for one in found]) for member, found in records.items()}
+    best = max(members, key=lambda member: float(np.mean([one.validation for one in records[member]])))
+    rows = [
+        (member.name, STUDENT if member == student else MEMBER, tests[member], costs[member].encode_ms)
+        for member in records
+    ]
+    if len(members) > 1:
+        of_tasks = zip(*(records[member] for member in members), strict=True)
+        pooled = mean_estimate([score_methods(list(of_task), [method])[method].tested for of_task in of_tasks])
+        rows.append((ENSEMBLE, ENSEMBLE, pooled, total_cost([costs[member] for member in members]).encode_ms))
+    return _on_front(
+        FrontRow(
+            name=name,
+            kind=kind,
+            test=test.value,
+            interval=test.interval,
+            encode_ms=encode_ms,
+            difference=test.minus(tests[best]).value,
+            difference_interval=test.minus(tests[best]).interval,
+        )
+        for name, kind, test, encode_ms in rows
+    )

@@ -1,5 +1,4 @@
 from .baselines import below_start as below_start
-from .costs import Costs as Costs
 from .evaluate import Evaluator as Evaluator
 from .evaluate import Job as Job
 from .evaluate import MapJobs as MapJobs
@@ -13,6 +12,7 @@ from .records import LEARNED as LEARNED
 from .records import LEARNED_NOTE as LEARNED_NOTE
 from .records import SIMILARITY as SIMILARITY
 from .records import AnyScore as AnyScore
+from .records import Costs as Costs
 from .records import MtebScore as MtebScore
 from .records import Record as Record
 from .records import Score as Score

@@ -20,7 +20,6 @@ import numpy as np
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.bootstrap import score_interval
-from raysent.evaluation.costs import Costs, costs_of
 from raysent.evaluation.division import divided
 from raysent.evaluation.members import Member, Model, expand
 from raysent.evaluation.probes.features import task_features
@@ -31,8 +30,10 @@ from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import (
     SIMILARITY,
     AnyScore,
+    Costs,
     Record,
     SimilarityScore,
+    costs_of,
     library_versions,
     read_record,
     read_score,

@@ -11,8 +11,9 @@ Records of protocols other than `fast` have a folder below the model's, as `<mod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -22,11 +23,13 @@ import numpy as np
 from raysent import __version__
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Interval
-from raysent.evaluation.costs import Costs
+from raysent.evaluation.members import model_folder, part_paths
 from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric
-from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
+from raysent.models import TENSORS_FILE
+from raysent.storage import load_arrays, read_json, remove, save_arrays, tensor_types, write_json
+from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE, OUTCOME_FILE
 
 KIND = "raysent evaluation"
 # The protocol of scores for which nothing is trained.
@@ -39,6 +42,26 @@ _PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "
 # Begins the names of what `Record.arrays` holds.
 _MODEL_ARRAYS = "model_"
 _ABOUT = ("settings", "interval", "num_unfinished_fits", "versions", "seconds")
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A model's costs; None where they are unknown.
+
+    Attributes:
+        num_parameters: Numbers in the model's file: of all towers, including word vectors.
+        num_bytes: Size of the files that the model is loaded from.
+        training_hours: Wall-clock time of training and validation.
+    """
+
+    num_parameters: int | None = None
+    num_bytes: int | None = None
+    training_hours: float | None = None
+
+    def __add__(self, other: Costs) -> Costs:
+        """Return the costs of both together; unknown if one of them is."""
+        return Costs(*(None if None in pair else sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -379,3 +402,39 @@ def read_score(folder: Path, task: str, kind: type[WithoutProbe], *, key: str) -
 def library_versions() -> dict[str, str]:
     """Return the versions that scores may depend on."""
     return {"raysent": __version__, **{name: version(name) for name in LIBRARIES}}
+
+
+def costs_of(path: Path) -> Costs:
+    """Return the costs of a run, a trial or a model; of an ensemble, those of its members together.
+
+    Raises:
+        ArtifactError: If a file is truncated.
+    """
+    folder = model_folder(path)
+    if folder is not None:
+        # The outcome of a model in a run's folder is in that folder.
+        hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
+        known = next((value for value in hours if value is not None), None)
+        return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
+    if any((path / file).is_file() for file in (ENSEMBLE_FILE, COMPOSITION_FILE, FUSION_FILE)):
+        return sum((costs_of(Path(member)) for member in part_paths(path)), Costs(0, 0, 0.0))
+    return Costs()
+
+
+def _num_bytes(folder: Path) -> int:
+    parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
+    return sum(file.stat().st_size for file in parts)
+
+
+def _num_parameters(path: Path) -> int | None:
+    if not path.is_file():
+        return None
+    return sum(int(math.prod(about["shape"])) for about in tensor_types(path).values())
+
+
+def _training_hours(path: Path) -> float | None:
+    if not path.is_file():
+        return None
+    values = read_json(path)
+    seconds = values.get("seconds") if isinstance(values, dict) else None
+    return seconds / _SECONDS_PER_HOUR if isinstance(seconds, int | float) else None

@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
-from raysent.evaluation.costs import Costs
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
-from raysent.evaluation.records import Score, score_of
+from raysent.evaluation.records import Costs, Score, score_of
 from raysent.evaluation.task import RetrievalData
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import Bm25Index, Bm25Model

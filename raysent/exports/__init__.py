@@ -6,7 +6,7 @@
 - `card`: the model card
 - `corpus`: many files of text as a folder of vectors
 - `search`: such a folder searched by vectors and by words
-- `server`: vectors over HTTP; `application` has the answers, `batcher` the queue
+- `server`: vectors over HTTP; `application` has the answers and the queue
 - `mteb`: a model for the mteb package
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from raysent import __version__
 from raysent.errors import ConfigError, DataError, did_you_mean
-from raysent.evaluation.costs import costs_of
 from raysent.evaluation.members import Member
-from raysent.evaluation.records import MTEB, MtebScore, read_score, record_folder, write_score
+from raysent.evaluation.records import MTEB, MtebScore, costs_of, read_score, record_folder, write_score
 from raysent.models import load
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.parallel import Progress

@@ -7,10 +7,10 @@ from .derived import check_weighting as check_weighting
 from .derived import compose as compose
 from .derived import expand as expand
 from .derived import member_folders as member_folders
+from .embeddings import KnownVectors as KnownVectors
+from .embeddings import sentence_keys as sentence_keys
 from .files import TENSORS_FILE as TENSORS_FILE
 from .files import encoder_tensors as encoder_tensors
-from .known_vectors import KnownVectors as KnownVectors
-from .known_vectors import sentence_keys as sentence_keys
 from .model import SentenceModel as SentenceModel
 from .pretrained import trust_remote_code as trust_remote_code
 from .schemes import load as load

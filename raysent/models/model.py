@@ -26,7 +26,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.packing import Packed, block_rows, pack, pack_blocks
 from raysent.models.codes import build_code, pack_bits, straight_through
 from raysent.models.config import ModelConfig
-from raysent.models.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
+from raysent.models.embeddings import CorpusVectors, EmptyTables, KnownVectors, Tables, WordTable
 from raysent.models.encoders import EncoderConfig, Tower, build_encoder
 from raysent.models.files import (
     KIND,
@@ -38,7 +38,6 @@ from raysent.models.files import (
     verify_files,
     write_record,
 )
-from raysent.models.known_vectors import KnownVectors
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_size, encode_blocks

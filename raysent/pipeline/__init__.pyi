@@ -14,8 +14,6 @@ from .clusters import head_price as head_price
 from .clusters import resume_on_cluster as resume_on_cluster
 from .clusters import stop as stop
 from .clusters import sweep_on_cluster as sweep_on_cluster
-from .component_table import components as components
-from .component_table import registries as registries
 from .derived import Binarized as Binarized
 from .derived import Whitened as Whitened
 from .derived import average as average
@@ -30,7 +28,9 @@ from .evaluation import evaluate_models as evaluate_models
 from .evaluation import label_curves as label_curves
 from .evaluation import map_jobs as map_jobs
 from .health import Health as Health
+from .health import components as components
 from .health import doctor as doctor
+from .health import registries as registries
 from .labels import Labelling as Labelling
 from .labels import label as label
 from .loading import load as load

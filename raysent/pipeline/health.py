@@ -1,19 +1,39 @@
-"""`doctor`: whether the files of a sweep, a folder of task files or a search space are whole."""
+"""What is there: `doctor`, whether files are whole, and `components`, encoders and all else that is installed."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.tasks import check_data
+from raysent.registry import Component, Registry
 from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps import load_record
 from raysent.sweeps.driver import check_task_names
 from raysent.sweeps.integrity import check_run
 from raysent.sweeps.space import find_space, read_space
+
+# Kind, as `raysent.components` names it -> where its registry is.
+_REGISTRIES = {
+    "encoders": ("raysent.models.encoders", "ENCODERS"),
+    "objectives": ("raysent.models.objectives", "OBJECTIVES"),
+    "codes": ("raysent.models.codes", "CODES"),
+    "schemes": ("raysent.models.schemes", "SCHEMES"),
+    "tasks": ("raysent.evaluation.tasks", "TASKS"),
+    "protocols": ("raysent.evaluation.protocols", "PROTOCOLS"),
+    "ensemble_methods": ("raysent.ensembles.methods", "METHODS"),
+    "samplers": ("raysent.sweeps.samplers", "SAMPLERS"),
+    "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
+    "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
+    "formats": ("raysent.exports.formats", "FORMATS"),
+}
 
 
 @dataclass(frozen=True)
@@ -75,3 +95,46 @@ def _of_space(path: str | Path) -> Health:
     check_task_names(space)
     facts = {"file": str(path), "names": len(space.domains), "trials": space.limits.trials}
     return Health((f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",), (), facts)
+
+
+def registries() -> dict[str, Registry[Any]]:
+    """Return the registry of each kind of component, by the kind's name in `components`."""
+    return {
+        kind: getattr(importlib.import_module(module), attribute) for kind, (module, attribute) in _REGISTRIES.items()
+    }
+
+
+def _summary(kind: str, component: Component[Any]) -> str:
+    reads = f"; reads {component.value.Config().reads}." if kind == "objectives" else ""
+    return f"{component.summary.removesuffix('.')}{reads}" if reads else component.summary
+
+
+def components(kind: str | None = None) -> pd.DataFrame:
+    """Return the encoders, objectives, tasks and other components that are installed.
+
+    Another package adds one by an entry point of the group ``raysent.KIND``.
+
+    Args:
+        kind: Only components of this kind, such as ``encoders``.
+
+    Returns:
+        Columns ``kind``, ``name``, ``package`` and ``summary``. ``attrs["broken"]`` has entry points that cannot be
+        loaded, by name, and why.
+
+    Raises:
+        ConfigError: If there is no such kind.
+    """
+    if kind is not None and kind not in _REGISTRIES:
+        raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, _REGISTRIES)}")
+    rows: list[dict[str, str]] = []
+    broken: dict[str, str] = {}
+    for name, registry in registries().items():
+        if kind in (None, name):
+            rows += [
+                {"kind": name, "name": one.name, "package": one.package, "summary": _summary(name, one)}
+                for one in registry.components()
+            ]
+            broken |= dict(registry.broken)
+    table = pd.DataFrame(rows, columns=["kind", "name", "package", "summary"])
+    table.attrs["broken"] = broken
+    return table

@@ -33,6 +33,7 @@ from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
     SpaceScale,
+    default_space,
     overrides_of,
     print_lines,
     print_notes,
@@ -41,11 +42,11 @@ from raysent.pipeline.arguments import (
     run_folder_of,
     space_of,
     spec_of,
+    take_along,
     tasks_of,
     view_of,
     with_labels_of,
 )
-from raysent.pipeline.default_space import default_space, take_along
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores

@@ -1,4 +1,10 @@
-"""Training of one run: of a space, or of a finished trial again."""
+"""Training of one run: of a space, or of a finished trial again.
+
+A finished run is trained again from its weights (the default): the run starts with the words and encoders of the
+finished model. The optimizer starts new, and so does the schedule of the learning rate: a finished run keeps no
+checkpoint, and moments of another text or batch size would mislead. The objective's own parameters (a decoder, a
+classifier) start new too. From scratch, only the configuration is taken, and the words are chosen from the text.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
+from raysent import config as configuration
+from raysent.config import Document, Override, set_dotted
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.live import TrainingView, fitted_lines
 from raysent.models import SentenceModel
@@ -23,19 +31,37 @@ from raysent.pipeline.arguments import (
 )
 from raysent.pipeline.results import TrainedRun, write_report
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder
-from raysent.storage.layout import RUN_FILE, SEED_FOLDER, SWEEP_FILE, TRIALS_FOLDER
+from raysent.storage import address_of, open_folder, to_uri
+from raysent.storage.layout import (
+    CODE_FILE,
+    COMPOSITION_FILE,
+    ENSEMBLE_FILE,
+    MODEL_FILE,
+    RUN_FILE,
+    SEED_FOLDER,
+    SWEEP_FILE,
+    TRIALS_FOLDER,
+)
 from raysent.sweeps import load_record
 from raysent.sweeps.fitting import fit_to_machine
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import absolute_paths, with_absolute_paths
-from raysent.training.data import open_training_data
-from raysent.training.outcome import Outcome, ended_outcome, load_reports
+from raysent.training.data import TrainingData, open_training_data
+from raysent.training.outcome import Outcome, RecordedTraining, ended_outcome, load_reports, read_training
 from raysent.training.plan import check_run
 from raysent.training.ray_session import ray_session
 from raysent.training.ray_train import train as train_run
-from raysent.training.retraining import check_weights, next_seed, read_finished, retrained_config, words_line
 from raysent.training.run import RunConfig, describe, load_run
+
+# What the weights of a finished run fix.
+_FIXED_PARTS = ("encoder", "second_encoder", "vocabulary", "initial")
+# Files of folders that hold no training -> what such a folder is.
+_OTHER_KINDS = {
+    ENSEMBLE_FILE: "an ensemble",
+    COMPOSITION_FILE: "a composition of models",
+    CODE_FILE: "a code, which has no training of its own",
+    MODEL_FILE: "a model without a record of a training, such as one of 'raysent expand'",
+}
 
 
 @overload
@@ -319,3 +345,92 @@ def _announce(config: RunConfig, folder: Path) -> None:
         messages.print("the run is finished; nothing is trained again")
     elif reports := load_reports(folder):
         messages.print(f"continues after report {reports[-1].index} of {reports[-1].num_reports}")
+
+
+def read_finished(folder: Path) -> RecordedTraining:
+    """Read the folder of a training or a trial that has ended and left a model.
+
+    Raises:
+        ArtifactError: If the folder holds something else, or its training has not ended or left no model.
+    """
+    where = address_of(folder)
+    fix = "name the folder of a training or a trial"
+    if not folder.is_dir():
+        raise ArtifactError(f"{where}: no such folder; {fix}")
+    if (folder / SWEEP_FILE).is_file():
+        raise ArtifactError(f"{where}: is a sweep; name one of its trials, such as {where}/{TRIALS_FOLDER}/0000")
+    if not (folder / RUN_FILE).is_file():
+        kinds = (kind for file, kind in _OTHER_KINDS.items() if (folder / file).is_file())
+        raise ArtifactError(f"{where}: must be a training; given {next(kinds, 'a folder without one')}; {fix}")
+    found = read_training(folder)
+    if found.outcome is None:
+        raise ArtifactError(f"{where}: has not ended; resume its sweep or training first")
+    if not (folder / MODEL_FILE).is_file():
+        raise ArtifactError(f"{where}: ended without a model ({found.outcome.message or found.outcome.status}); {fix}")
+    return found
+
+
+def retrained_config(
+    config: RunConfig, folder: Path, *, overrides: Sequence[Override] = (), seed: int, from_scratch: bool = False
+) -> RunConfig:
+    """Return the run that trains a finished one again.
+
+    Args:
+        config: The finished run.
+        folder: Its folder, whose weights the new run starts with.
+        overrides: Changed values by dotted name; other epochs lift a limit on the steps.
+        seed: Seed of the new run.
+        from_scratch: Whether to start with new weights.
+
+    Raises:
+        ConfigError: With the option, if a value is wrong, or changes what the weights fix.
+    """
+    values = config.model_dump(mode="json")
+    names = {override.name for override in overrides}
+    if "training.epochs" in names and "training.max_steps" not in names:
+        set_dotted(values, "training.max_steps", None)
+    for override in overrides:
+        if not from_scratch and override.name.split(".")[0] in _FIXED_PARTS:
+            raise ConfigError(
+                f"{override.option}: must be as in {address_of(folder)}, whose weights the run starts with; "
+                "leave it out or train from scratch"
+            )
+    document = Document(values).with_overrides(overrides)
+    document.values["seed"] = seed
+    if not from_scratch:
+        document.values["initial"] = to_uri(folder)
+    return configuration.validate(RunConfig, document)
+
+
+def check_weights(finished: RecordedTraining) -> None:
+    """Refuse weights that a run cannot start with.
+
+    Raises:
+        ConfigError: If the run diverged, or trained a code.
+    """
+    where, fix = address_of(finished.folder), "train from scratch"
+    assert finished.outcome is not None
+    if finished.outcome.status == "nan":
+        raise ConfigError(f"{where}: diverged; {fix} with a lower training.learning_rate")
+    if finished.config.objective.trains_code:
+        raise ConfigError(f"{where}: trained a code, whose weights a run cannot start with; {fix}")
+
+
+def next_seed(config: RunConfig, *, from_scratch: bool) -> int:
+    """Return the seed of the first run that trains a finished one again.
+
+    From scratch it is the finished run's own, which repeats it to the last bit if nothing else changes. From its
+    weights it is the next one, so that batches come in another order than before.
+    """
+    return config.seed if from_scratch else config.seed + 1
+
+
+def words_line(config: RunConfig, training_data: TrainingData) -> str:
+    """Return what happens to the words of the text, for a run that starts with a trained model; empty otherwise."""
+    if config.initial is None:
+        return ""
+    kept = f"keeps the {len(training_data.vocabulary):,} words of {config.initial}"
+    if training_data.corpus is None:
+        return f"{kept}; other words of the pairs are read as unknown"
+    share = training_data.corpus.unknown_share
+    return f"{kept}; {share:.2%} of this text are other words, which are read as unknown"

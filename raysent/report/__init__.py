@@ -4,8 +4,7 @@ The page needs no network. It follows light and dark mode, can be printed, and s
 
 run.py         reads the folder into a `Run`
 blocks.py      the parts of a page as plain values
-figures.py     the look of the figures
-parameters.py  axes for searched values
+figures.py     the look of the figures, and axes of searched values
 sections/      what else the page says; the table of sections is in `sections/__init__.py`
 page.html.j2   the layout, with style.html.j2 and script.html.j2
 """

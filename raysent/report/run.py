@@ -22,8 +22,7 @@ from raysent.ensembles import (
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import shown_name
-from raysent.evaluation.costs import Costs, costs_of
-from raysent.evaluation.records import AnyScore, read_scores
+from raysent.evaluation.records import AnyScore, Costs, costs_of, read_scores
 from raysent.report.blocks import number
 from raysent.storage import address_of
 from raysent.storage.layout import (

@@ -1,4 +1,4 @@
-"""Logarithmic pools whose weights depend on members' validation scores alone.
+"""Methods that fit next to nothing: pools weighted by members' validation scores alone, and the most frequent class.
 
 Source: Logeswaran and Lee, 2018, Table 3 (the base rule, `validation`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.pools import LogarithmicPool, normalized_weights
+from raysent.ensembles.pools import LogarithmicPool, Regression, normalized_weights
 from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Targets
 
@@ -33,4 +33,14 @@ def select_best(predictions: MemberPredictions, targets: Targets) -> tuple[Logar
     return LogarithmicPool(weights), {}
 
 
-METHODS = {"validation": weigh_by_score, "uniform": weigh_equally, "best": select_best}
+def most_frequent(predictions: MemberPredictions, targets: Targets) -> tuple[Regression, Diagnostics]:
+    """The classes' parts of the rows as probabilities, each with half a row more, so that none is 0.
+
+    Where no model is better, nothing else is worth its time.
+    """
+    members, _, classes = predictions.shape
+    counts = np.bincount(targets.labels, minlength=classes) + 0.5
+    return Regression(np.zeros((members, classes, classes)), np.log(counts / counts.sum())), {}
+
+
+METHODS = {"validation": weigh_by_score, "uniform": weigh_equally, "best": select_best, "majority": most_frequent}

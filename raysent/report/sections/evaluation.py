@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 from raysent.ensembles.label_curves import Curve, LabelCurve
 from raysent.evaluation.baselines import CHANCE
 from raysent.evaluation.bootstrap import BootstrapEstimate
-from raysent.evaluation.costs import Costs
-from raysent.evaluation.records import LEARNED, LEARNED_NOTE, MTEB, SIMILARITY, AnyScore
+from raysent.evaluation.records import LEARNED, LEARNED_NOTE, MTEB, SIMILARITY, AnyScore, Costs
 from raysent.evaluation.retrieval import RETRIEVAL
 from raysent.report.blocks import (
     DASH,

@@ -26,8 +26,18 @@ from raysent.report.blocks import (
     text_of,
     whole,
 )
-from raysent.report.figures import ACCENT, BEST, QUIET, figure, level_line, level_text
-from raysent.report.parameters import MIN_TRIALS, Parameter, short_names, varied_parameters
+from raysent.report.figures import (
+    ACCENT,
+    BEST,
+    MIN_TRIALS,
+    QUIET,
+    Parameter,
+    figure,
+    level_line,
+    level_text,
+    short_names,
+    varied_parameters,
+)
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN
