@@ -336,5 +336,5 @@ def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path
     assert np.array_equal(
         np.load(tmp_path / "codes.npy"), load(source / "run").encode(["w1 w2", "w3"], precision="ubinary")
     )
-    ran = raysent("encode", source / "run", *arguments[:-1], "precision=int8")
-    assert (ran.code, "precision: must be float32 or ubinary; given 'int8'" in ran.err) == (2, True)
+    ran = raysent("encode", tmp_path / "run", *arguments[:-1], "precision=int8")
+    assert (ran.code, "must be float32 or ubinary for a model with a code; given int8" in ran.err) == (2, True)

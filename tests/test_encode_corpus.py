@@ -257,7 +257,7 @@ def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypa
         ({"keeps_text": False}, "output .*out: holds vectors with has_text = True, not False; name another folder"),
         ({"input": "none/*.txt"}, "input: none/.*: no file matches"),
         ({"deadline": "2020-01-01"}, "a deadline must be in the future; given"),
-        ({"encoding": module.Encoding("int8")}, "precision: must be float32 or ubinary; given 'int8'"),
+        ({"encoding": module.Encoding("int4")}, "precision: must be float32, int8, ubinary; given 'int4'"),
         ({"encoding": module.Encoding(bfloat16=True)}, "bfloat16: must be used with a trained model; given hash:8"),
         ({"encoding": module.Encoding(device="cuda")}, "device cuda: must be used with an address; name one"),
         ({"encoding": module.Encoding(device="tpu")}, "device: must be cpu or cuda; given 'tpu'"),

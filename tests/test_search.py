@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,38 @@ def test_signs_are_rescored_by_the_vector_of_the_query(passages, monkeypatch) ->
     points = signs @ normalize_rows(encoder.encode([query]))[0] / np.sqrt(32)
     (hits,) = index.search(query, k=5)
     assert [hit.score for hit in hits] == pytest.approx(-np.sort(-points)[:5], abs=1e-5)
+
+
+def test_int8_orders_what_is_near_by_signs(passages, tmp_path, monkeypatch) -> None:
+    """As a plain search of bytes; mapped from the disk, and the same of a folder without what is derived."""
+    index = indexed(precision="int8")
+    assert (index.vectors.dtype, index.vectors.shape) == (np.uint8, (150, 4))
+    assert isinstance(index.int8.base, np.memmap)
+    encoder, queries = load("hash:32"), ["cat dog rain", "the moon"]
+    exact = encoder.encode(passages)
+    stored = np.rint(exact * 127 / np.abs(exact).max(axis=1, keepdims=True))
+    np.testing.assert_array_equal(index.int8, stored)
+    cosines = normalize_rows(encoder.encode(queries)) @ normalize_rows(stored.astype(np.float32)).T
+    for hits, row in zip(index.search(queries, k=5), cosines, strict=True):
+        assert [hit.score for hit in hits] == pytest.approx(-np.sort(-row)[:5], abs=1e-6)
+    monkeypatch.setattr("raysent.exports.search._LEAST_RESCORED", 7)
+    monkeypatch.setattr("raysent.exports.search._RESCORED", 1)
+    apart = np.unpackbits(np.packbits(exact > 0, axis=1) ^ np.packbits(encoder.encode(queries[:1]) > 0, axis=1), axis=1)
+    near = set(np.lexsort((np.arange(150), apart.sum(axis=1)))[:7].tolist())
+    (hits,) = index.search(queries[0], k=7)
+    assert {hit.row + (100 if hit.file == "b.txt" else 0) for hit in hits} == near
+    shutil.rmtree(tmp_path / "index" / ".search")
+    assert SearchIndex("index").search(queries[0], k=7) == [hits]
+    raysent.encode_file("hash:32", "texts/a.txt", output=Path("a.npy"), precision="int8", progress=False)
+    np.testing.assert_array_equal(np.load("a.npy"), index.int8[:100])
+
+
+@pytest.mark.parametrize(("precision", "width"), [("int8", 256), ("ubinary", 32)])
+def test_files_of_bytes_take_a_byte_each(passages, precision, width) -> None:
+    """Parquet itself has no type of a byte."""
+    raysent.encode_corpus("hash:256", "texts", "many", keeps_text=False, precision=precision, progress=False)
+    size = Path("many/a.txt.parquet").stat().st_size
+    assert width * 100 < size < width * 100 + 5000, size
 
 
 def test_bits_of_a_model_with_a_code_are_compared_by_hamming_distance(passages, tmp_path) -> None:

@@ -209,8 +209,9 @@ def index(
     """Make a folder of passages that 'raysent search' searches, by vectors and by words.
 
     Each line or row is a passage. The same command adds files that are new or have changed, and continues where it
-    stopped. Needs raysent[search]. --set takes what encode-corpus takes: column=NAME of tables; precision=ubinary, bits
-    of a model with a code, or the signs of vectors, 1/32 of the bytes; time=30m and address=ADDR.
+    stopped. Needs raysent[search]. --set takes what encode-corpus takes: column=NAME of tables; precision=int8, of
+    which a search holds 1/32 of the bytes in memory; precision=ubinary, bits of a model with a code, or signs alone;
+    time=30m and address=ADDR.
     """
     given = arguments_of(raysent.encode_corpus, overrides)
     made = raysent.index(model, input, output, progress=not as_json, **given)

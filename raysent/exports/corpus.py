@@ -40,7 +40,7 @@ from raysent.storage import Lease, is_remote, open_folder
 from raysent.sweeps.machines import workers_to_come
 from raysent.training.ray_session import has_gpus, map_on_ray, num_jobs_at_once, ray_session
 
-PRECISIONS = ("float32", "ubinary")
+PRECISIONS = ("float32", "int8", "ubinary")
 DEVICES = ("cpu", "cuda")
 # Sentences between two steps of the progress bar, and rows of a row group.
 BLOCK_SENTENCES = 8192
@@ -58,7 +58,8 @@ class Encoding:
     """How sentences become rows of vectors.
 
     Attributes:
-        precision: ``float32``; or ``ubinary``, the bits of a model with a code or else the signs, eight per byte.
+        precision: ``float32``; ``int8``, each vector times a number of its own, so that its largest one becomes 127;
+            or ``ubinary``, the bits of a model with a code or else the signs, eight per byte.
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
@@ -81,7 +82,9 @@ class Encoding:
             ConfigError: If it cannot.
         """
         if self.precision not in PRECISIONS:
-            raise ConfigError(f"precision: must be {' or '.join(PRECISIONS)}; given '{self.precision}'")
+            raise ConfigError(f"precision: must be {', '.join(PRECISIONS)}; given '{self.precision}'")
+        if self.precision == "int8" and encoder.similarity_measure == "hamming":
+            raise ConfigError(f"precision: must be float32 or ubinary for a model with a code; given int8 for {name}")
         if self.device not in (None, *DEVICES):
             raise ConfigError(f"device: must be {' or '.join(DEVICES)}; given '{self.device}'")
         if self.bfloat16 and not isinstance(encoder, SentenceModel):
@@ -95,7 +98,10 @@ class Encoding:
         return {**known, "bfloat16": True} if self.bfloat16 else known
 
     def rows(self, vectors: np.ndarray) -> np.ndarray:
-        """Return what `encode` returned [rows, dim] as it is stored, float32 [rows, dim] or uint8 [rows, bytes]."""
+        """Return what `encode` returned [rows, dim] as it is stored; bits as uint8 [rows, bytes]."""
+        if self.precision == "int8":
+            most = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+            return np.rint(vectors * (127 / np.where(most > 0, most, 1))).astype(np.int8)
         return vectors if self.precision == "float32" else pack_bits(vectors > 0)
 
 

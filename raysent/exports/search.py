@@ -1,20 +1,22 @@
 """A folder of passages that is searched: vectors or codes, as `encode_corpus` writes them, and words.
 
-    texts -> `raysent index` -> DIR: a Parquet file for each file of text, and .words/, an index of BM25
+    texts -> `raysent index` -> DIR: a Parquet file for each file of text, and .search/: an index of BM25, and int8.npy
     queries -> `SearchIndex.search` -> the best passages of each query: by vectors, by words, or by both
 
-The search is exact. Vectors are held in memory: float32 of unit length, compared by cosine; the bits of a model with a
-code, by Hamming distance; or of any other model the signs of its vectors, an eighth of a byte a number, of which the
-nearest by Hamming distance are ordered by their product with the query's own vector. The index of words is made of the
-texts again wherever it is not of the files that are there, so that a folder in a bucket needs none.
+The search is exact by float32 vectors of unit length, compared by cosine, or by the bits of a model with a code, by
+Hamming distance. Of other precisions memory holds the signs of the vectors, an eighth of a byte a number: the nearest
+by Hamming distance are ordered by their cosine with the query's own vector, of int8 as a memory map reads it from the
+disk, else of the signs. What is in .search/ is made again wherever it is not of the files that are there, so that a
+folder in a bucket needs none.
 
-Source: Yamada et al., 2021, "Efficient Passage Retrieval with Hashing" (signs, and scores by the query's vector).
+Source: Yamada et al., 2021, "Efficient Passage Retrieval with Hashing" (signs, and scores by the query's vector);
+sentence-transformers' "Embedding Quantization" (int8 on the disk).
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -33,14 +35,15 @@ from raysent.models import load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import Bm25Index
 from raysent.models.sentence_encoder import SentenceEncoder, as_sentences, check_size, normalize_rows
-from raysent.models.vector_folder import VectorFolder
+from raysent.models.vector_folder import VectorBatch, VectorFolder
 from raysent.storage import content_key, read_json, remove, write_json
 
 By = Literal["vectors", "words", "fused"]
 
-_WORDS_FOLDER, _ABOUT = ".words", "about.json"
-_FORMAT_VERSION = 1
-# Codes whose product with the query's vector is computed, for each passage that is asked for, and at least.
+_DERIVED_FOLDER, _ABOUT, _INT8_FILE = ".search", "about.json", "int8.npy"
+_FORMAT_VERSION = 2
+# Signs whose cosine with the query's vector is computed, for each passage that is asked for, and at least. Measured on
+# 148,576 captions: 100 lose 0.1 points of nDCG@10 by int8, 300 none; by signs alone any number loses 1.8.
 _RESCORED, _LEAST_RESCORED = 10, 500
 
 
@@ -126,7 +129,7 @@ class SearchIndex:
 
     def prepare(self) -> None:
         """Read what a search needs, so that the first one does not wait; of words only where bm25s is installed."""
-        _ = self.encoder, self.vectors
+        _ = self.encoder, self.vectors, self.format.precision == "int8" and self.int8
         if self.format.has_text and find_spec("bm25s") is not None:
             _ = self.words
 
@@ -151,51 +154,68 @@ class SearchIndex:
     @cached_property
     def vectors(self) -> np.ndarray:
         """All vectors as they are compared: of length 1, float32 [passages, dim], or bits, uint8 [passages, bytes]."""
-        found = np.empty((self.num_passages, self.format.width), self.format.dtype)
+        is_bits = self.format.measure == "hamming" or self.format.precision != "float32"
+        found = np.empty((self.num_passages, -(-self.format.dim // 8)), np.uint8)
+        if not is_bits:
+            found = np.empty((self.num_passages, self.format.dim), np.float32)
         first = 0
-        for batch in self.folder.batches(with_text=False, files=[file.name for file in self._files]):
+        for batch in self._batches():
             rows = batch.vectors
-            if self.format.precision == "float32":
-                if not np.isfinite(rows).all():
-                    raise DataError(f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again")
-                rows = normalize_rows(rows) if self.format.measure == "cosine" else rows
+            if self.format.precision == "float32" and not np.isfinite(rows).all():
+                raise DataError(f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again")
+            if self.format.precision != "ubinary":
+                rows = pack_bits(rows > 0) if is_bits else normalize_rows(rows)
             found[first : first + len(rows)] = rows
             first += len(rows)
-        return pack_bits(found) if self.format.measure == "hamming" and found.dtype == np.float32 else found
+        return found
+
+    @cached_property
+    def int8(self) -> np.ndarray:
+        """What orders the nearest signs of a folder of this precision, int8 [passages, dim]: on the disk, or read."""
+        if self._has_derived:
+            return np.asarray(np.load(self._derived / _INT8_FILE, mmap_mode="r"))
+        return np.concatenate([np.empty((0, self.format.dim), np.int8), *(batch.vectors for batch in self._batches())])
+
+    def _batches(self) -> Iterator[VectorBatch]:
+        return self.folder.batches(with_text=False, files=[file.name for file in self._files])
 
     @cached_property
     def words(self) -> Bm25Index:
         """The index of words, read or made."""
-        place = self._words_place
-        if place is not None and _read_or_none(place / _ABOUT) == self._words_about:
-            return Bm25Index.load(place)
+        if self._has_derived:
+            return Bm25Index.load(self._derived)
         if not self.format.has_text:
             raise ConfigError(f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true")
         files = [file.name for file in self._files]
         return Bm25Index.of([text for batch in self.folder.batches(files=files) for text in batch.texts or ()])
 
     @property
-    def _words_place(self) -> Path | None:
-        return None if self.folder.local is None else self.folder.local / _WORDS_FOLDER
+    def _derived(self) -> Path:
+        return (self.folder.local or Path()) / _DERIVED_FOLDER
 
     @property
-    def _words_about(self) -> dict[str, object]:
+    def _has_derived(self) -> bool:
+        return self.folder.local is not None and _read_or_none(self._derived / _ABOUT) == self._about
+
+    @property
+    def _about(self) -> dict[str, object]:
         files = [[file.name, file.num_rows, file.source] for file in self._files]
         return {"version": _FORMAT_VERSION, "key": content_key(files), "num_passages": self.num_passages}
 
-    def save_words(self) -> None:
-        """Write the index of words of the texts that are there; not into a bucket.
+    def save_derived(self) -> None:
+        """Write the index of words, and of int8 vectors what a search maps, of the files there; not into a bucket.
 
         Raises:
             ArtifactError: If the folder cannot be written.
         """
-        place = self._words_place
-        if place is None or _read_or_none(place / _ABOUT) == self._words_about:
+        if self.folder.local is None or self._has_derived:
             return
-        remove(place / _ABOUT)
-        shutil.rmtree(place, ignore_errors=True)
-        self.words.save(place)
-        write_json(place / _ABOUT, self._words_about)
+        remove(self._derived / _ABOUT)
+        shutil.rmtree(self._derived, ignore_errors=True)
+        self.words.save(self._derived)
+        if self.format.precision == "int8":
+            np.save(self._derived / _INT8_FILE, self.int8)
+        write_json(self._derived / _ABOUT, self._about)
 
     def _by_words(self, queries: list[str], k: int) -> Hits:
         return Hits(*self.words.search(queries, k))
@@ -209,11 +229,16 @@ class SearchIndex:
         near = nearest_codes(self.vectors, np.packbits(vectors > 0, axis=1), k=max(_LEAST_RESCORED, _RESCORED * k))
         rows, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
         for number, (vector, some) in enumerate(zip(normalize_rows(vectors), near.rows, strict=True)):
-            signs = np.unpackbits(self.vectors[some], axis=1, count=self.format.dim).astype(np.float32) * 2 - 1
-            points = signs @ vector / np.sqrt(np.float32(self.format.dim))
+            points = normalize_rows(self._rescored(some)) @ vector
             order = np.lexsort((some, -points))[:k]
             rows[number], scores[number] = some[order], points[order]
         return Hits(rows, scores)
+
+    def _rescored(self, rows: np.ndarray) -> np.ndarray:
+        """Return what the signs of some rows stand for, float32 [rows, dim]."""
+        if self.format.precision == "int8":
+            return np.asarray(self.int8[rows], np.float32)
+        return np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2 - 1
 
     def _hits(self, ranking: Ranking) -> list[list[Hit]]:
         """Return the passages of a ranking with their places and texts."""

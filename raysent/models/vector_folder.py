@@ -4,9 +4,10 @@
     DIR/PLACE/NAME.txt.parquet     columns file, row, text, vector
 
 `file` is the text's file below the folder that was encoded, and `row` its line or row, from 0. `vector` is a list of
-fixed size: float32 [dim], or the packed bits of a code, uint8 [ceil(dim / 8)]. A Parquet file appears whole, on disk or
-in ``s3://``; its footer has the version of the text's file, so that a changed file is found. Each page has a checksum,
-which is compared whenever the page is read. Files are written and read in batches of rows.
+fixed size: float32 [dim]; int8 [dim], of which only the direction counts; or packed bits, uint8 [ceil(dim / 8)]. A
+Parquet file appears whole, on disk or in ``s3://``; its footer has the version of the text's file, so that a changed
+file is found. Each page has a checksum, which is compared whenever the page is read. Files are written and read in
+batches of rows.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _SUFFIX = ".parquet"
 _FOOTER = b"raysent"
 _BATCH_ROWS = 8192
 
-Precision = Literal["float32", "ubinary"]
+Precision = Literal["float32", "int8", "ubinary"]
+_TYPES: dict[Precision, type[np.generic]] = {"float32": np.float32, "int8": np.int8, "ubinary": np.uint8}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class VectorFormat:
         model: The model's name.
         model_key: Hash of its content.
         measure: ``cosine``, or ``hamming`` for the bits of a code.
-        precision: ``float32``, or ``ubinary``: eight bits of a code per byte.
+        precision: ``float32``; ``int8``, the direction; or ``ubinary``, eight bits of a code per byte.
         dim: Numbers of a vector, or bits of a code.
         has_text: Whether the column `text` is there.
         options: What else the rows depend on, by the name of the option.
@@ -63,16 +65,16 @@ class VectorFormat:
     @property
     def width(self) -> int:
         """Items of the list of a vector."""
-        return self.dim if self.precision == "float32" else -(-self.dim // 8)
+        return self.dim if self.precision != "ubinary" else -(-self.dim // 8)
 
     @property
-    def dtype(self) -> type[np.float32] | type[np.uint8]:
+    def dtype(self) -> type[np.generic]:
         """Type of these items."""
-        return np.float32 if self.precision == "float32" else np.uint8
+        return _TYPES[self.precision]
 
     def schema(self, version: str) -> pa.Schema:
         """Return the schema of a Parquet file of the text's file of this version."""
-        item = pa.field("element", pa.float32() if self.precision == "float32" else pa.uint8(), nullable=False)
+        item = pa.field("element", pa.from_numpy_dtype(self.dtype), nullable=False)
         fields = [
             pa.field("file", pa.string(), nullable=False),
             pa.field("row", pa.int64(), nullable=False),
@@ -262,7 +264,8 @@ class VectorFolder:
                 temporary,
                 schema,
                 compression=compression,
-                use_dictionary=["file"],
+                # Parquet has no type of a byte: only by a dictionary does one take 8 bits.
+                use_dictionary=["file", *([] if format.precision == "float32" else ["vector.list.element"])],
                 write_statistics=["file", "row"],
                 write_page_checksum=True,
             ) as stream,
@@ -344,7 +347,7 @@ class VectorWriter:
         """Add rows.
 
         Args:
-            vectors: float32 or uint8 [rows, width].
+            vectors: [rows, width], of the format's type.
             texts: Their texts [rows]; left out if the folder has none.
         """
         if not len(vectors):

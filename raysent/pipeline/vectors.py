@@ -51,7 +51,8 @@ def encode_file(  # noqa: PLR0913 - the options of the command
         header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns; without it they are ``0``, ….
         batch_size: Sentences per batch.
         normalize: Whether each vector gets length 1.
-        precision: ``float32``; or ``ubinary``, the bits of a model with a code or else the signs, eight per byte.
+        precision: ``float32``; ``int8``, the direction; or ``ubinary``, the bits of a model with a code or else the
+            signs, eight per byte.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
         processes: Number of processes; by default as many as pay.
         progress: Whether to show progress on standard error.
@@ -119,8 +120,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         splits_sentences: Whether running text is split into sentences, as for training; otherwise each line or row has
             a vector.
         keeps_text: Whether the texts are written beside their vectors.
-        precision: ``float32``, vectors [dim]; or ``ubinary``, uint8 [ceil(dim / 8)], the bits of a model with a code,
-            or the signs of another one's vectors.
+        precision: ``float32``, vectors [dim]; ``int8``, their directions [dim]; or ``ubinary``, uint8 [ceil(dim / 8)],
+            the bits of a model with a code, or the signs of another one's vectors.
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
@@ -167,7 +168,7 @@ def index(
         model: As for `encode_corpus`; its prompt for documents is put before each passage.
         input: Text, as for `encode_corpus`: each line or row is a passage.
         output: The folder, also in ``s3://``.
-        options: Further arguments of `encode_corpus`; ``precision="ubinary"`` keeps signs, 1/32 of the bytes.
+        options: Further arguments of `encode_corpus`; with ``precision="int8"`` a search needs 1/32 of the memory.
 
     Raises:
         RaysentError: As `encode_corpus`; or if bm25s is not installed.
@@ -176,7 +177,7 @@ def index(
     prompts = (name for name in ("document", "passage", "corpus") if name in encoder.prompts)
     encoded = encode_corpus(model, input, output, **{"prompt_name": next(prompts, None), **options})
     if not encoded.stopped:
-        SearchIndex(output).save_words()
+        SearchIndex(output).save_derived()
     return encoded
 
 
