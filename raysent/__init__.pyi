@@ -12,6 +12,7 @@ from .exports import export as export
 from .exports import serve as serve
 from .exports.search import Hit as Hit
 from .exports.search import SearchIndex as SearchIndex
+from .kernels.devices import on_device as on_device
 from .models import SentenceModel as SentenceModel
 from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from .models.vector_codes import VectorCode as VectorCode

@@ -8,58 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 import torch.distributed as dist
+from every_part import run_of
+from small_bert import write_bert
 from tiny_run import tiny_run
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from raysent import platforms
-from raysent.kernels.devices import set_matmul_precision, to_device
+from raysent.cli.app import _options_first
+from raysent.errors import ConfigError
+from raysent.kernels.devices import default_device, on_device, set_matmul_precision, to_device
+from raysent.models.encoders import ENCODERS, EncoderConfig
+from raysent.models.objectives import OBJECTIVES
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
+from raysent.sweeps import machines
+from raysent.sweeps.machines import gpu_share, this_machine
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
+from raysent.training.ray_session import _run_job, has_gpus, resources_per_worker
+from raysent.training.run import RunConfig
 from raysent.training.workers import Workers
 
 _META = torch.device("meta")
-_WORDS = {"embedding": {"dim": 6}}
-_GRU = {"type": "gru", "hidden_size": 8, **_WORDS}
-_ENCODERS: dict[str, dict[str, Any]] = {
-    "gru": _GRU,
-    "bi": {**_GRU, "bidirectional": True, "pooling": "mean"},
-    "packed": {**_GRU, "implementation": "packed"},
-    "before": {**_GRU, "reset": "before"},
-    "lstm": {"type": "lstm", "hidden_size": 8, **_WORDS},
-    "packed lstm": {"type": "lstm", "hidden_size": 8, "implementation": "packed", **_WORDS},
-    "bag": {"type": "bag", "pooling": "mean", **_WORDS},
-    "linear": {"type": "linear", "hidden_size": 8, **_WORDS},
-    "cnn": {"type": "cnn", "num_filters": 4, **_WORDS},
-    "tanh": {"type": "cnn", "num_filters": 4, "activation": "tanh", "pooling": "max", **_WORDS},
-    "concat": {"type": "concat", "members": {"uni": _GRU, "bag": {"type": "bag", **_WORDS}}},
-}
-_OBJECTIVES = {
-    "sentence_decoding": {},
-    "view_agreement": {"second_encoder": {"type": "linear", "hidden_size": 8, **_WORDS}},
-    "window_classifier": {},
-    "context_margin": {},
-    "self_agreement": {},
-    "masked_words": {},
-}
+# Every configuration that encoders give as examples; that of a pretrained one has no folder.
+_ENCODERS = [
+    pytest.param(example, id=f"{name}-{number}")
+    for name, module in ENCODERS.items()
+    for number, example in enumerate(module.Config.examples() if name != "pretrained" else [None])
+]
 
 
 @pytest.fixture
 def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that trains a run for two steps on tensors without values."""
+    """Return a function that trains a run for two steps on tensors without values.
+
+    What is left out: transformers asks each mask once whether it has padding, which waits.
+    """
     # torch has no autocast for such tensors.
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda *_: torch.float32)
+    masks = import_module("transformers.masking_utils")
+    monkeypatch.setattr(masks, "_ignore_bidirectional_mask_sdpa", lambda *_, **__: False)
+    # As a GPU does, so that an objective still has the parameters of the encoders.
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
 
-    def train(workers: Workers = Workers(), **changes: Any) -> None:  # noqa: B008 - frozen
-        config = tiny_run(tmp_path, **changes)
+    def train(config: RunConfig, workers: Workers = Workers()) -> None:  # noqa: B008 - frozen
         training = _Training(config, open_training_data(config), device=_META, workers=workers)
         for _ in range(2):
             training._step()
@@ -75,22 +77,37 @@ def one_of_three() -> Iterator[Workers]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("name", _ENCODERS)
-def test_step_of_an_encoder_does_not_synchronize(step: Any, name: str) -> None:
-    """Every encoder, with the objective that supports all encoders."""
-    step(encoder=_ENCODERS[name])
+@pytest.mark.parametrize("encoder", _ENCODERS)
+def test_step_of_an_encoder_does_not_synchronize(step: Any, tmp_path: Path, encoder: EncoderConfig | None) -> None:
+    """Every encoder, with the objective that supports all encoders; a new one by its examples."""
+    given = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert"))} if encoder is None else encoder
+    step(tiny_run(tmp_path, encoder=given, corpus__max_length=12))
 
 
-@pytest.mark.parametrize("name", _OBJECTIVES)
-def test_step_of_an_objective_does_not_synchronize(step: Any, name: str) -> None:
-    """Every objective over text, with its default configuration."""
-    step(objective={"type": name}, **_OBJECTIVES[name])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_step_of_an_objective_does_not_synchronize(step: Any, tmp_path: Path, name: str) -> None:
+    """Every objective with its defaults; a new one needs no row here."""
+    step(run_of(tmp_path, name, training__encode_once=False))
 
 
-@pytest.mark.parametrize("name", ["context_prediction", *_OBJECTIVES])
-def test_step_of_several_workers_does_not_synchronize(step: Any, one_of_three: Workers, name: str) -> None:
-    """No rank waits for what another one has, also where the batch does not divide among them."""
-    step(one_of_three, objective={"type": name}, training__batch_size=25, **_OBJECTIVES.get(name, {}))
+@pytest.mark.parametrize("positives", ["self", "pairs", "labels"])
+def test_step_of_contrast_does_not_synchronize(step: Any, tmp_path: Path, positives: str) -> None:
+    """Each kind of positives, of a pretrained encoder with dropout."""
+    encoder = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert")), "dropout": 0.1}
+    limits = {f"{source}__max_length": 12 for source in ("corpus", positives) if source != "self"}
+    step(run_of(tmp_path, "contrast", objective={"positives": positives}, encoder=encoder, **limits))
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_step_of_several_workers_does_not_synchronize(
+    step: Any, tmp_path: Path, one_of_three: Workers, name: str, num_parts: int
+) -> None:
+    """No rank waits for what another one has, also where the batch does not divide among them, or is in parts."""
+    if num_parts > 1 and OBJECTIVES[name].Config.trains_code:
+        pytest.skip("has no parts")
+    given = {"batch_size": 25, "accumulate": num_parts, "encode_once": False, "num_reports": 1}
+    step(run_of(tmp_path, name, training=given), one_of_three)
 
 
 def test_to_device_keeps_shape_and_values() -> None:
@@ -156,3 +173,60 @@ def test_loaded_model_encodes_on_the_default_device(monkeypatch: pytest.MonkeyPa
     alone.encode(["a"])
     assert (loaded.devices, alone.devices, trained.devices) == ([_META], [_META], [])
     assert chosen.devices == [torch.device("cpu")] * 2
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this machine, and each of two nodes of a cluster, have two GPUs."""
+    nodes = [{"Alive": True, "Resources": {"CPU": 4.0, "GPU": 2.0}}] * 2
+    for name, value in {"is_available": True, "device_count": 2, "current_device": 1}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 4.0})
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_one_owner_decides_who_uses_gpus() -> None:
+    """Models, trainings, trials and jobs use those that are there, and none with `--device cpu`."""
+
+    def found() -> tuple[Any, ...]:
+        gpus = resources_per_worker(2, None)[1]
+        return (
+            default_device().type,
+            this_machine().gpus,
+            gpus,
+            has_gpus(),
+            gpu_share(),
+            machines.Workers(1, 4, 2).machines().gpus,
+        )
+
+    assert found() == ("cuda", 2, 1, True, 0.25, 2)
+    with on_device("cpu"):
+        assert found() == ("cpu", 0, 0, False, 0, 0)
+        with pytest.raises(ConfigError, match="gpus_per_worker 1: 2 workers need 2 GPUs; the cluster has 0"):
+            resources_per_worker(2, 1)
+    assert found()[0] == "cuda"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_job_of_a_cluster_computes_on_what_it_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray leaves GPUs visible to jobs without one; evaluations share one where every node has some."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    for reserved, kind in (([0], "cuda"), ([], "cpu")):
+        monkeypatch.setattr(ray, "get_gpu_ids", lambda reserved=reserved: reserved)
+        with on_device(None):
+            assert _run_job(lambda _: default_device().type, tmp_path, None) == kind
+    nodes = [{"Alive": True, "Resources": resources} for resources in ({"CPU": 4, "GPU": 1}, {"CPU": 64})]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert gpu_share() == 0
+
+
+def test_unknown_and_missing_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, before anything is computed."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"^device tpu: must be cpu or cuda$"), on_device("tpu"):
+        pass
+    with on_device("cuda"), pytest.raises(ConfigError, match="must be a device of this machine, on which PyTorch"):
+        default_device()
+    assert _options_first(["encode", "m", "--device", "cpu", "-q", "--", "--device"])[:3] == ["--device", "cpu", "-q"]
+    assert _options_first(["train", "--device=cuda", "s"]) == ["--device=cuda", "train", "s"]

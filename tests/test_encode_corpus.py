@@ -23,6 +23,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared
 from raysent.exports import corpus as module
 from raysent.exports.corpus import encode_corpus
+from raysent.kernels.devices import on_device
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.vector_folder import VectorFolder
@@ -224,17 +225,18 @@ def test_encode_corpus_uses_the_gpus_of_a_cluster(texts, model, tmp_path, monkey
     encode_corpus(model, texts / "b.txt", tmp_path / "gpu", **options)
     assert (cluster.gpus, set(used)) == ({1.0}, {"cuda"})
     cluster.gpus.clear()
-    encode_corpus(model, texts / "b.txt", tmp_path / "cpu", encoding=module.Encoding(device="cpu"), **options)
+    with on_device("cpu"):
+        encode_corpus(model, texts / "b.txt", tmp_path / "cpu", **options)
     encode_corpus(model, texts, tmp_path / "cpu", **options)
     encode_corpus("hash:8", texts, tmp_path / "hash", **options)
     assert cluster.gpus == {0.0}
-    with pytest.raises(ArtifactError, match="holds vectors with device = 'cuda', not None"):
-        encode_corpus(model, texts, tmp_path / "gpu", encoding=module.Encoding(device="cpu"), **options)
+    with on_device("cpu"), pytest.raises(ArtifactError, match="holds vectors with device = 'cuda', not None"):
+        encode_corpus(model, texts, tmp_path / "gpu", **options)
     cluster.has_gpus = False
     with pytest.raises(ConfigError, match="gpu: was begun on GPUs; the cluster has no GPU"):
         encode_corpus(model, texts, tmp_path / "gpu", **options)
-    with pytest.raises(ConfigError, match="device cuda: the cluster has no GPU"):
-        encode_corpus(model, texts, tmp_path / "new", encoding=module.Encoding(device="cuda"), **options)
+    with on_device("cuda"), pytest.raises(ConfigError, match="device cuda: the cluster has no GPU"):
+        encode_corpus(model, texts, tmp_path / "new", **options)
 
 
 def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypatch) -> None:
@@ -259,8 +261,6 @@ def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypa
         ({"deadline": "2020-01-01"}, "a deadline must be in the future; given"),
         ({"encoding": module.Encoding("int4")}, "precision: must be float32, int8, ubinary; given 'int4'"),
         ({"encoding": module.Encoding(bfloat16=True)}, "bfloat16: must be used with a trained model; given hash:8"),
-        ({"encoding": module.Encoding(device="cuda")}, "device cuda: must be used with an address; name one"),
-        ({"encoding": module.Encoding(device="tpu")}, "device: must be cpu or cuda; given 'tpu'"),
         ({"column": "body"}, "output .*out: holds vectors with column = '', not 'body'; name another folder"),
     ],
 )

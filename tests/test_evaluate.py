@@ -150,9 +150,9 @@ class Nodes:
     def __init__(self, error=None) -> None:
         self.error, self.num_sent, self.num_run = error, 0, 0
 
-    def __call__(self, function, jobs, *, shared, address, on_wait):
+    def __call__(self, function, jobs, *, shared, address, on_wait, gpus_each):
         """Yield the place and the result of each job."""
-        assert address == "head:6379"
+        assert (address, gpus_each) == ("head:6379", pipeline.gpu_share)
         self.num_sent += len({id(value) for value in shared})
         for place in reversed(range(len(jobs))):
             if self.error is not None and self.num_run:

@@ -91,8 +91,8 @@ def test_table_keeps_its_columns_and_gets_labels_and_probabilities(saved, tmp_pa
 def test_cluster_s_blocks_come_back_in_the_order_of_the_rows(saved, tmp_path, monkeypatch) -> None:
     """Whichever ends first, and by a copy of the model."""
 
-    def last_first(function, jobs, *, common, address, max_running):
-        assert (address, max_running) == ("head:6379", 4)
+    def last_first(function, jobs, *, common, address, max_running, gpus_each):
+        assert (address, max_running, gpus_each) == ("head:6379", 4, 0.5)
         numbered = enumerate(jobs)
         sent = list(islice(numbered, max_running))
         while sent:
@@ -103,7 +103,8 @@ def test_cluster_s_blocks_come_back_in_the_order_of_the_rows(saved, tmp_path, mo
     monkeypatch.setattr(predictions, "BLOCK_ROWS", 4)
     monkeypatch.setattr(predictions, "map_on_ray", last_first)
     monkeypatch.setattr(predictions, "ray_session", lambda _: nullcontext())
-    monkeypatch.setattr(predictions, "num_jobs_at_once", lambda: 2)
+    monkeypatch.setattr(predictions, "num_jobs_at_once", lambda _: 2)
+    monkeypatch.setattr(predictions, "gpu_share", lambda: 0.5)
     file = write_table(tmp_path / "new.csv", {"text": texts(42, seed=9)})
     for name, address in (("here.csv", None), ("there.csv", "head:6379")):
         predict(saved / "own", file, output=tmp_path / name, proba=True, address=address, progress=False)

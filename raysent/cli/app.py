@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -137,6 +138,10 @@ def _root(
     trust: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code in the folders of st:PATH and hf:PATH.")
     ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="NAME", help="Compute on cpu or cuda.  [default: GPUs where there are some]"),
+    ] = None,
 ) -> None:
     """All but --version may also follow the command."""
     messages.quiet = quiet
@@ -144,6 +149,10 @@ def _root(
         from raysent.models import trust_remote_code  # torch comes with it
 
         context.with_resource(trust_remote_code())
+    if device is not None:
+        from raysent.kernels.devices import on_device
+
+        context.with_resource(on_device(device))
     if verbose:
         handler = logging.StreamHandler()
         handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
@@ -191,10 +200,15 @@ def _signals_interrupt() -> Iterator[None]:
 
 
 def _options_first(arguments: list[str]) -> list[str]:
-    """Return the arguments with the root's flags before the command, wherever they were typed."""
+    """Return the arguments with the root's options before the command, wherever they were typed."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    moved = [one for one in arguments[:end] if one in _ROOT_FLAGS]
-    return [*moved, *(one for one in arguments[:end] if one not in _ROOT_FLAGS), *arguments[end:]]
+    moved, others, typed = list[str](), list[str](), iter(arguments[:end])
+    for one in typed:
+        if one == "--device":
+            moved += [one, *islice(typed, 1)]
+        else:
+            (moved if one in _ROOT_FLAGS or one.startswith("--device=") else others).append(one)
+    return [*moved, *others, *arguments[end:]]
 
 
 def _misused(error: Any) -> int:

@@ -157,8 +157,7 @@ def encode_corpus(
     Each file becomes one Parquet file (file, row, text, vector), which appears whole or not at all. The same command
     continues where it stopped, and skips what is done. Exit code 5 if a limit left files to encode. --set takes
     splits_sentences=true, to split running text as for training; keeps_text=false; column=NAME of tables;
-    normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; workers=N; and with --address
-    device=cpu or cuda.
+    normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; and workers=N.
     """
     given = arguments_of(raysent.encode_corpus, overrides)
     encoded = raysent.encode_corpus(

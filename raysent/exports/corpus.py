@@ -29,7 +29,7 @@ from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
-from raysent.kernels.devices import set_matmul_precision
+from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, usable_gpus
 from raysent.models import SentenceModel, load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes import is_scheme_name
@@ -41,7 +41,6 @@ from raysent.sweeps.machines import workers_to_come
 from raysent.training.ray_session import has_gpus, map_on_ray, num_jobs_at_once, ray_session
 
 PRECISIONS = ("float32", "int8", "ubinary")
-DEVICES = ("cpu", "cuda")
 # Sentences between two steps of the progress bar, and rows of a row group.
 BLOCK_SENTENCES = 8192
 PROCESS_BYTES = 2 << 30
@@ -63,8 +62,7 @@ class Encoding:
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
-        device: ``cpu``, or ``cuda`` for workers of a cluster with a GPU each; None for what the folder was begun with,
-            else ``cuda`` for a trained model on a cluster with GPUs.
+        device: ``cpu``, or ``cuda``, on a cluster for workers with a GPU each; `encode_corpus` sets it.
         prompt_name: The model's prompt that is put before each text; None for none.
     """
 
@@ -85,8 +83,6 @@ class Encoding:
             raise ConfigError(f"precision: must be {', '.join(PRECISIONS)}; given '{self.precision}'")
         if self.precision == "int8" and encoder.similarity_measure == "hamming":
             raise ConfigError(f"precision: must be float32 or ubinary for a model with a code; given int8 for {name}")
-        if self.device not in (None, *DEVICES):
-            raise ConfigError(f"device: must be {' or '.join(DEVICES)}; given '{self.device}'")
         if self.bfloat16 and not isinstance(encoder, SentenceModel):
             raise ConfigError(f"bfloat16: must be used with a trained model; given {name}; leave it out")
 
@@ -95,6 +91,7 @@ class Encoding:
         """Keyword arguments of `encode`."""
         known: dict[str, Any] = {"batch_size": self.batch_size, "normalize_embeddings": self.normalize}
         known |= {"prompt_name": self.prompt_name} if self.prompt_name else {}
+        known |= {"device": self.device} if self.device else {}
         return {**known, "bfloat16": True} if self.bfloat16 else known
 
     def rows(self, vectors: np.ndarray) -> np.ndarray:
@@ -190,8 +187,6 @@ class _Target:
         torch.set_num_threads(1)
         set_matmul_precision()
         _, encoder = load_shared(self.model, self.format.model_key)
-        encoder.use_device(torch.device(self.encoding.device or "cpu"))
-        encoder.is_placed = True
         with self.writing(file) as writer:
             for texts, _ in file.blocks():
                 writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)
@@ -224,12 +219,10 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
-    if address is None and chosen.device == "cuda":
-        raise ConfigError("device cuda: must be used with an address; name one")
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
-        chosen = replace(chosen, device=_choose_device(chosen, encoder, folder, address))
+        chosen = replace(chosen, device=_choose_device(encoder, folder, address))
         options = {"column": column or "", "sentences": splits_sentences}
         format = _format_of(str(name), encoder, chosen, has_text=keeps_text, options=options)
         target = _Target(shared_name(name), folder.name, format, chosen)
@@ -249,7 +242,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
 
         try:
             if address is None:
-                results = _encode_here(encoder, target, todo, workers or _num_processes(todo), note)
+                num_processes = 1 if chosen.device == "cuda" else workers or _num_processes(todo)
+                results = _encode_here(encoder, target, todo, num_processes, note)
             else:
                 results = _encode_on_ray(target, todo, address, workers, note)
             with contextlib.closing(results):
@@ -289,19 +283,23 @@ def _format_of(
     )
 
 
-def _choose_device(encoding: Encoding, encoder: SentenceEncoder, folder: VectorFolder, address: str | None) -> str:
-    """Return the device of the workers: what is asked for, what the folder was begun with, or what there is.
+def _choose_device(encoder: SentenceEncoder, folder: VectorFolder, address: str | None) -> str:
+    """Return the device: what is chosen, what the folder was begun with, or what there is.
 
     Raises:
-        ConfigError: If a GPU is asked for, and the cluster has none.
+        ConfigError: If that is a GPU, and there is none.
     """
     coming = None if address is None else workers_to_come()
-    has_any = address is not None and (has_gpus() or bool(coming and coming.GPU))
-    found = folder.find_format()
-    wanted = encoding.device or (None if found is None else str(found.options.get("device", "cpu")))
+    if address is None:
+        has_any = default_device().type == "cuda"
+    else:
+        has_any = has_gpus() or bool(coming and usable_gpus(coming.GPU))
+    found, chosen = folder.find_format(), chosen_device()
+    wanted = chosen or (None if found is None else str(found.options.get("device", "cpu")))
     if wanted == "cuda" and not has_any:
-        asked = "device cuda: " if encoding.device else f"output {folder.name}: was begun on GPUs; "
-        raise ConfigError(f"{asked}the cluster has no GPU; name another folder or other machines")
+        asked = "device cuda: " if chosen else f"output {folder.name}: was begun on GPUs; "
+        where = "this machine" if address is None else "the cluster"
+        raise ConfigError(f"{asked}{where} has no GPU; name another folder or other machines")
     return wanted or ("cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu")
 
 

@@ -1,4 +1,4 @@
-"""Devices: the default device, asynchronous copies, the precision of float32 products, and threads after a fork.
+"""Devices: which one computes, asynchronous copies, the precision of float32 products, and threads after a fork.
 
 A GPU computes asynchronously, so that the next batch is prepared in the meantime. Some operations synchronize: a copy
 from pageable memory, `item`, `nonzero`, and every operation whose output shape depends on values.
@@ -7,6 +7,8 @@ from pageable memory, `item`, `nonzero`, and every operation whose output shape 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,16 +16,68 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysent.errors import ConfigError
 from raysent.kernels.compiled import cpu_info
+
+DEVICES = ("cpu", "cuda")
+# What this process was asked to compute on; None for a GPU where there is one.
+_chosen: str | None = None
 
 if hasattr(os, "register_at_fork"):
     # The threads of OpenMP do not survive a fork, and a child that uses them would never return.
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
+def use_device(name: str | None) -> str | None:
+    """Compute on the CPU or on GPUs from now on, in this process and in what it reserves of a Ray cluster.
+
+    Args:
+        name: `cpu` or `cuda`; None is a GPU where there is one, else the CPU.
+
+    Returns:
+        The name that held before.
+
+    Raises:
+        ConfigError: If it is another name.
+    """
+    global _chosen
+    if name not in (None, *DEVICES):
+        raise ConfigError(f"device {name}: must be {' or '.join(DEVICES)}")
+    before, _chosen = _chosen, name
+    return before
+
+
+@contextmanager
+def on_device(name: str | None) -> Iterator[None]:
+    """Compute inside the block on the CPU or on GPUs; see `use_device`."""
+    before = use_device(name)
+    try:
+        yield
+    finally:
+        use_device(before)
+
+
+def chosen_device() -> str | None:
+    """Return what `use_device` was called with last."""
+    return _chosen
+
+
+def usable_gpus(count: float) -> float:
+    """Return how many of so many GPUs may be used: all, or none where the CPU is chosen."""
+    return 0.0 if _chosen == "cpu" else count
+
+
 def default_device() -> torch.device:
-    """Return the current GPU, or the CPU if there is none."""
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    """Return the current GPU, or the CPU where there is none or it is chosen.
+
+    Raises:
+        ConfigError: If GPUs are chosen, and there is none.
+    """
+    if usable_gpus(1) and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if _chosen == "cuda":
+        raise ConfigError("device cuda: must be a device of this machine, on which PyTorch finds no GPU; choose cpu")
+    return torch.device("cpu")
 
 
 def to_device(values: npt.NDArray[Any], device: torch.device | None) -> Tensor:
@@ -45,7 +99,8 @@ def set_matmul_precision() -> str:
     Returns:
         The precision, for the record of the run: `medium` (oneDNN, float32 accuracy) or `highest`.
     """
-    precision = "medium" if _is_exact_with_onednn() and not torch.cuda.is_available() else "highest"
+    has_gpu = usable_gpus(1) and torch.cuda.is_available()
+    precision = "medium" if _is_exact_with_onednn() and not has_gpu else "highest"
     torch.set_float32_matmul_precision(precision)
     return precision
 

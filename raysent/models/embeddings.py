@@ -107,6 +107,9 @@ class _Rows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
         (words,), weight = ctx.saved_tensors, ctx.weight
+        if weight.grad is not None and not weight.grad.is_sparse:  # of a penalty on all words
+            weight.grad.index_add_(0, words, gradient)
+            return None, None
         rows = torch.sparse_coo_tensor(words[None], gradient, weight.shape, is_coalesced=True, check_invariants=False)
         weight.grad = rows if weight.grad is None else weight.grad + rows
         return None, None

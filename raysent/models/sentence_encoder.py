@@ -491,11 +491,13 @@ def encode_blocks(
     """Yield the vectors of blocks of sentences in order; at most a few blocks are encoded ahead.
 
     Args:
-        encoder: Any encoder on a CPU; every process gets a copy.
+        encoder: Any encoder; every process gets a copy, on the CPU.
         blocks: Sentences; blocks of a few thousand are encoded fastest.
         num_processes: Processes to use, one thread each; 1 encodes in this process, with torch's threads.
         options: Keyword arguments of `encode`.
     """
+    if num_processes > 1:
+        options["device"] = "cpu"
     return map_in_processes(_EncodeBlock(encoder, options), blocks, num_processes=num_processes)
 
 

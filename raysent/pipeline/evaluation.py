@@ -37,7 +37,7 @@ from raysent.evaluation.records import AnyScore
 from raysent.evaluation.task import VALIDATED, AnyData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
-from raysent.kernels.devices import set_matmul_precision
+from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, use_device
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -47,6 +47,7 @@ from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
+from raysent.sweeps.machines import MAX_TRIALS, gpu_share
 from raysent.training.ray_session import has_cores, map_on_ray
 
 # Where scores of models without a folder of their own are kept.
@@ -350,7 +351,8 @@ class LocalMap:
         """Yield the place of each job and its result, in order."""
         cores = num_processes_for(bytes_each=_PROCESS_BYTES)
         is_small = sum(len(job.data) for job in jobs) < _LEAST_ROWS or any(job.member.encoder for job in jobs)
-        wanted = self.processes or (1 if is_small else cores)
+        most = min(cores, MAX_TRIALS) if default_device().type == "cuda" else cores
+        wanted = self.processes or (1 if is_small else most)
         used = max(1, min(wanted, len(jobs)))
         if used == 1:
             return run_in_turn(jobs)
@@ -362,18 +364,19 @@ class _RunJob:
     """Runs jobs in a process of its own, with so many threads; a model is loaded once for consecutive jobs."""
 
     def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
+        self._num_threads, self._device = num_threads, chosen_device()
         self._load = lru_cache(maxsize=1)(load_model)
 
     def __call__(self, job: Any) -> Any:
         return job.run(load=self._load)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make_run_job, (self._num_threads,)
+        return _make_run_job, (self._num_threads, self._device)
 
 
-def _make_run_job(num_threads: int) -> _RunJob:
+def _make_run_job(num_threads: int, device: str | None) -> _RunJob:
     """Set up a process that runs jobs."""
+    use_device(device)
     torch.set_num_threads(num_threads)
     set_matmul_precision()
     return _RunJob(num_threads)
@@ -437,7 +440,7 @@ def _map_on_ray(
     # The rows of a task are sent apart, once to each node.
     sent = [replace(job, member=_sent_member(job.member), data=None) for job in jobs]
     rows = [job.data for job in jobs]
-    yield from map_on_ray(_run_sent_job, sent, shared=rows, address=address, on_wait=on_wait)
+    yield from map_on_ray(_run_sent_job, sent, shared=rows, gpus_each=gpu_share, address=address, on_wait=on_wait)
 
 
 def _sent_member(member: Member) -> Member:

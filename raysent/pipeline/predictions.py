@@ -32,6 +32,7 @@ from raysent.evaluation.task_files.columns import text_columns
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.progress import ProgressLines, messages
 from raysent.storage import is_remote, whole_file
+from raysent.sweeps.machines import gpu_share
 from raysent.training.ray_session import map_on_ray, num_jobs_at_once, ray_session
 
 # Rows that are read, predicted and written at a time.
@@ -238,8 +239,9 @@ def _predicted(
             yield block
 
     with ray_session(address):
-        num_at_once = _AHEAD * num_jobs_at_once()
-        results = map_on_ray(_predict_block, sent(), common=answerer, address=address, max_running=num_at_once)
+        share = gpu_share()
+        options: dict[str, Any] = {"gpus_each": share, "max_running": _AHEAD * num_jobs_at_once(share)}
+        results = map_on_ray(_predict_block, sent(), common=answerer, address=address, **options)
         with closing(results):
             for index, logs in results:
                 done[index] = logs

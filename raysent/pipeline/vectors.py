@@ -101,7 +101,6 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     bfloat16: bool = False,
     workers: int | None = None,
     address: str | None = None,
-    device: str | None = None,
     time: str | None = None,
     prompt_name: str | None = None,
     progress: bool = True,
@@ -127,9 +126,9 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         bfloat16: Whether products are computed in bfloat16; only for trained models.
         workers: Processes of this machine, by default as many as pay; or tasks at the same time on a cluster, by
             default one per core or GPU.
-        address: A running Ray cluster. A task encodes a file, and is run again if its machine or process is lost.
-        device: ``cpu``, or ``cuda`` for tasks of one GPU each on a cluster; by default what the folder was begun with,
-            else ``cuda`` for a trained model on a cluster with GPUs. Vectors of a GPU have other last bits.
+        address: A running Ray cluster. A task encodes a file, and is run again if its machine or process is lost. It
+            has a GPU where `on_device` says so, where the folder was begun with GPUs, or of a trained model where the
+            cluster has some. Vectors of a GPU have other last bits.
         time: Wall-clock limit of this call, such as ``30m``, or an ISO time.
         prompt_name: The model's prompt that is put before each text.
         progress: Whether to show progress on standard error.
@@ -151,7 +150,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             column=column,
             splits_sentences=splits_sentences,
             keeps_text=keeps_text,
-            encoding=Encoding(precision, normalize, batch_size, bfloat16, device, prompt_name),
+            encoding=Encoding(precision, normalize, batch_size, bfloat16, prompt_name=prompt_name),
             workers=workers,
             address=address,
             deadline=time,

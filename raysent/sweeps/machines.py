@@ -24,6 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices
 from raysent.errors import ConfigError, RaysentError
+from raysent.kernels.devices import usable_gpus
 from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
@@ -126,7 +127,7 @@ class Layout:
 
 def this_machine() -> Machines:
     """Return the cores and GPUs of this machine."""
-    return Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
+    return Machines(os.cpu_count() or 1, usable_gpus(float(torch.cuda.device_count())))
 
 
 def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
@@ -211,6 +212,17 @@ def trial_bytes(config: RunConfig) -> int:
     return _CONTEXT_BYTES + estimate_bytes(config)
 
 
+def gpu_share() -> float:
+    """Return the part of a GPU that one evaluation reserves on the cluster: that of the smallest trial.
+
+    It is 0 unless every machine with cores has GPUs that may be used.
+    """
+    come = workers_to_come()
+    nodes = [node["Resources"] for node in _alive()] if come is None else []
+    gpus = [float(one.get("GPU", 0.0)) for one in nodes if one.get("CPU")] if come is None else [come.GPU]
+    return 1 / MAX_TRIALS if usable_gpus(min(gpus, default=0.0)) else 0.0
+
+
 @dataclass(frozen=True)
 class Workers:
     """The workers that a cluster may grow to.
@@ -229,7 +241,8 @@ class Workers:
 
     def machines(self, *, per_gpu: int = 1) -> Machines:
         """Return these workers as machines for trials, of which so many share a GPU."""
-        return Machines(self.num * self.CPU, self.num * self.GPU, self.CPU, per_gpu, num_nodes=self.num)
+        gpus = usable_gpus(self.num * self.GPU)
+        return Machines(self.num * self.CPU, gpus, self.CPU, per_gpu, num_nodes=self.num)
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes these workers to a sweep."""
@@ -337,8 +350,9 @@ def machines_at(address: str | None) -> Machines:
 
 def _machines_of(alive: Sequence[Mapping[str, Any]], have: Mapping[str, float], *, per_gpu: int = 1) -> Machines:
     """Return the machines of a cluster that does not grow."""
-    shapes = tuple((int(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0.0))) for node in alive)
-    cpus, gpus = int(have.get("CPU", 0)), float(have.get("GPU", 0))
+    of_nodes = [node["Resources"] for node in alive]
+    shapes = tuple((int(one.get("CPU", 0)), usable_gpus(float(one.get("GPU", 0.0)))) for one in of_nodes)
+    cpus, gpus = int(have.get("CPU", 0)), usable_gpus(float(have.get("GPU", 0)))
     return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
 
 

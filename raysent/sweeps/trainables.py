@@ -29,7 +29,7 @@ from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
 from raysent.training.memory import resident_bytes
 from raysent.training.outcome import Outcome, Report
-from raysent.training.ray_session import node_name
+from raysent.training.ray_session import node_name, use_reserved_device
 from raysent.training.ray_train import make_trainer, training_outcome
 from raysent.training.run import RunConfig
 
@@ -94,6 +94,7 @@ class ReusedActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Start training the trial that `config` names; its folder may hold a checkpoint."""
         torch.set_num_threads(config["num_threads"])
+        use_reserved_device()
         self._should_continue = True
         self._waits_for_decision = False
         self._error: BaseException | None = None

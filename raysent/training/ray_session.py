@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
+from raysent.kernels.devices import usable_gpus, use_device
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
@@ -213,8 +214,16 @@ def cpus_of_largest_node() -> int:
 
 
 def has_gpus() -> bool:
-    """Return whether a node of the cluster has a GPU."""
-    return any(resources.get("GPU", 0) >= 1 for resources in _of_nodes())
+    """Return whether a node of the cluster has a GPU that may be used."""
+    return any(usable_gpus(resources.get("GPU", 0)) >= 1 for resources in _of_nodes())
+
+
+def use_reserved_device() -> None:
+    """Let this process of Ray compute on what is reserved for it; Ray does not hide the GPUs of a job without any."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    if ray.is_initialized():
+        use_device(None if ray.get_gpu_ids() else "cpu")
 
 
 def _of_nodes() -> list[dict[str, float]]:
@@ -239,7 +248,7 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
     import ray  # noqa: PLC0415 - late, as above
 
     have: dict[str, float] = ray.cluster_resources()
-    num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
+    num_cpus, num_gpus = int(have.get("CPU", 0)), usable_gpus(have.get("GPU", 0.0))
     if num_workers > num_cpus:
         raise ConfigError(f"workers {num_workers}: must be at most {num_cpus}, the cluster's CPUs")
     gpus = gpus_per_worker if gpus_per_worker is not None else float(num_gpus >= num_workers)
@@ -257,7 +266,7 @@ def map_on_ray(
     *,
     shared: Sequence[object] | None = None,
     common: object | None = None,
-    gpus_each: float = 0.0,
+    gpus_each: float | Callable[[], float] = 0.0,
     address: str | None = None,
     max_running: int | None = None,
     on_wait: Callable[[], object] = lambda: None,
@@ -273,7 +282,7 @@ def map_on_ray(
         shared: One value per job, such as rows that many jobs read: the second argument of the function. An object that
             several jobs have is sent to each node once.
         common: One value for all jobs, such as a model, in place of `shared`.
-        gpus_each: GPUs of each job, beside its core.
+        gpus_each: GPUs of each job, beside its core; or a function that returns them once there is a cluster.
         address: A cluster, instead of this machine.
         max_running: Jobs at the same time; by default as many as there are cores.
         on_wait: Called at least every second while jobs run; what it raises ends all of them.
@@ -289,7 +298,8 @@ def map_on_ray(
     import ray  # noqa: PLC0415 - late, as above
 
     with ray_session(address):
-        remote = ray.remote(num_cpus=1, num_gpus=gpus_each, max_retries=_MAX_RETRIES)(_run_job)
+        num_gpus = gpus_each() if callable(gpus_each) else gpus_each
+        remote = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
         sent = {id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()}
         for_all = () if common is None else (ray.put(common),)
@@ -333,4 +343,5 @@ def _run_job(function: Callable[..., Any], folder: Path, job: Any, *shared: Any)
     """Run a job in the caller's folder, so that relative paths mean the same."""
     if folder.is_dir():
         os.chdir(folder)
+    use_reserved_device()
     return function(job, *shared)
