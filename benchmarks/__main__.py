@@ -26,7 +26,6 @@ BENCHMARKS: dict[str, list[str]] = {
     "decisions": ["--trials", "300", "--gpus", "32", "--last", "50", "--json"],
     "decoding_step": ["--sizes", "S", "--steps", "1", "--json"],
     "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
-    "growth": ["--steps", "1", "--json"],
     "kills": ["--ray", "0", "--others", "0", "--damages", "5", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
     "selection": ["--draws", "2", "--rows", "60", "--trials", "6", "--curves", "1"],

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysent.cost import MACHINES
+from raysent.models.objectives import CONTEXT_METRICS
 from raysent.progress import format_duration, format_value, natural_width
 from raysent.storage.layout import TRIALS_FOLDER
 from raysent.sweeps import Event
@@ -84,42 +85,15 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     ]
 
 
-def ranking_lines(space: SearchSpace) -> list[str]:
-    """Return what trials are ranked by, and how far that was seen to rank them for tasks."""
-    trust = trust_line(space.metric)
-    return [f"trials are ranked by {space.metric}", *([trust] if trust else [])]
-
-
-# Rank correlation, at the end of training, of a metric with test accuracy on five tasks: on novels, on documentation.
-# Over trials of seconds of twelve families; `benchmarks/results/search.md` has the table and its intervals.
-CORRELATIONS = {
-    "context_accuracy": (-0.03, -0.02),
-    "document_accuracy": (0.81, 0.77),
-    "downstream": (0.90, 0.87),
-    "pearson": (0.50, 0.72),
-}
-
-
-def trust_line(metric: str) -> str:
-    """Return how well a metric was seen to rank trials for tasks; empty for one that was not measured."""
-    if metric not in CORRELATIONS:
-        return ""
-    line = (
-        f"how far {metric} can be trusted: between kinds of encoders trained for seconds it correlates with test "
-        f"accuracy by {_correlations(metric)}"
-    )
-    if metric in ("downstream", "document_accuracy"):
+def ranking_line(space: SearchSpace) -> str:
+    """Return what trials are ranked by, and what ranks them better for tasks, where it is known that something does."""
+    line = f"trials are ranked by {space.metric}"
+    if space.metric not in CONTEXT_METRICS:
         return line
     return (
-        f"{line}, probes on labelled rows by {_correlations('downstream')}: --metric NAME or FILE; without labels: "
-        "--metric document_accuracy"
+        f"{line}, which orders kinds of encoders as chance does for tasks; rank by one's own labels, --metric NAME or "
+        "FILE, or without labels by --metric document_accuracy"
     )
-
-
-def _correlations(metric: str) -> str:
-    """Return a metric's correlations in one digit, equal ones once."""
-    texts = [f"{value:.1f}".replace("-0.0", "0.0") for value in sorted(CORRELATIONS[metric])]
-    return " to ".join(dict.fromkeys(texts))
 
 
 def fitted_lines(space: SearchSpace) -> list[str]:

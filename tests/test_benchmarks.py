@@ -36,7 +36,7 @@ def test_benchmark_takes_its_smallest_sizes(name: str, monkeypatch: pytest.Monke
         importlib.import_module(f"benchmarks.{name}").main()
 
 
-@pytest.mark.parametrize("name", ["decisions", "row_adam", pytest.param("growth", marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("name", ["decisions", "row_adam"])
 def test_benchmark_measures_at_its_smallest_size(name: str) -> None:
     """The quickest ones in seconds; all of them are `make bench`."""
     found = runner.run(name, runner.BENCHMARKS[name])
@@ -53,7 +53,7 @@ def test_runner_names_modules_of_its_folder() -> None:
 def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch, capsys) -> None:
     """Whether it ends with an error, prints no JSON where it must, or JSON without a ratio; the exit code says so."""
     outcomes = {
-        "growth": SimpleNamespace(returncode=1, stdout=""),
+        "encoding": SimpleNamespace(returncode=1, stdout=""),
         "probes": SimpleNamespace(returncode=0, stdout="no JSON"),
         "selection": SimpleNamespace(returncode=0, stdout="lines for people"),
         "row_adam": SimpleNamespace(returncode=0, stdout='{"rows": {"ratio_over_dense": 2.0}, "seconds": 3}'),
@@ -62,7 +62,7 @@ def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch, capsys) -> 
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", ",".join(outcomes)])
     assert runner.main() == 1
     lines = capsys.readouterr().out.splitlines()[2:]
-    assert lines[0].startswith("| growth | failed: python -m benchmarks.growth --steps ")
+    assert lines[0].startswith("| encoding | failed: python -m benchmarks.encoding --sentences ")
     assert lines[1].startswith("| probes | failed: ")
     assert lines[2].startswith("| selection | figures that are not ratios: ")
     assert lines[3] == "| row_adam | rows, ratio over dense | 2.00 |"

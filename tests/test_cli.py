@@ -616,14 +616,14 @@ def test_plan_lines_say_what_will_run(place):
     assert live.plan_lines(TOY, run="runs/toy", address="auto", tasks=[])[0].startswith("toy: ")
 
 
-def test_trust_line_offers_probes_on_tasks():
-    """A metric that was not measured has no line."""
-    line = live.trust_line("context_accuracy")
-    assert line.startswith("how far context_accuracy can be trusted: ")
-    assert line.endswith(": --metric NAME or FILE; without labels: --metric document_accuracy")
-    assert "--metric" not in live.trust_line("downstream") + live.trust_line("document_accuracy")
-    assert live.trust_line("nll") == ""
-    assert live.ranking_lines(TOY) == ["trials are ranked by context_accuracy", line]
+def test_ranking_line_offers_probes_on_tasks():
+    """Only where the metric is known to say little of them."""
+    assert live.ranking_line(TOY).startswith(
+        "trials are ranked by context_accuracy, which orders kinds of encoders as "
+    )
+    assert live.ranking_line(TOY).endswith("--metric NAME or FILE, or without labels by --metric document_accuracy")
+    ranked = TOY.model_copy(update={"metric": "downstream"})
+    assert live.ranking_line(ranked) == "trials are ranked by downstream"
 
 
 def test_chance_line_compares_the_best_trial_with_chance():

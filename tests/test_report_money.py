@@ -12,8 +12,6 @@ from test_report import figures, prose
 from raysent.cost import Entry, Ledger, bill_of, on_demand_price, spot_price
 from raysent.report import write
 from raysent.report.blocks import dollars
-from raysent.report.run import read_run
-from raysent.report.sections.costs import pareto_front
 from raysent.storage.layout import LEDGER_FILE
 
 ON_DEMAND = on_demand_price(3600.0, source="list")
@@ -114,25 +112,12 @@ def test_spending_over_time_marks_interruptions(page):
     assert [note["text"] for note in figure["layout"]["annotations"]] == ["budget $800.00"]
 
 
-def test_pareto_front_leaves_out_the_most_expensive_and_worst_trial(paid):
-    """The last trial is both."""
-    run = read_run(paid)
-    assert [trial.name for trial in pareto_front(run, run.trials)] == ["0000", "0001", "0002", "0003", "0004"]
-
-
-def test_score_against_the_sweeps_dollars_never_gets_worse(page):
-    """The best score so far, at what all machines had cost by then."""
-    figure = next(one for one in figures(page) if "whole sweep" in str(one["layout"]["xaxis"]["title"].get("text")))
-    assert figure["data"][0]["y"] == sorted(figure["data"][0]["y"])
-    assert figure["data"][0]["x"][-1] == 300.0
-
-
 def test_a_sweep_that_cost_nothing_says_so_in_one_line(tmp_path):
     """No empty plots."""
     lines = [{**line, "usd": 0.0} for line in ledger_lines()]
     page = write(paid_sweep(tmp_path, lines=lines)).read_text()
     assert "This sweep cost nothing, because its machines have no price." in prose(page)
-    assert "Score against cost" not in page
+    assert "Dollars spent against" not in page
 
 
 def test_dollars_have_two_digits_below_a_dollar():

@@ -305,7 +305,7 @@ def _before(trained: TrainedRun, name: str) -> str:
 
 
 def _print_plan(plan: SweepPlan) -> None:
-    from raysent.live import fitted_lines, trust_line
+    from raysent.live import fitted_lines, ranking_line
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
@@ -314,8 +314,8 @@ def _print_plan(plan: SweepPlan) -> None:
     limit = f", at most {space.limits.time}" if space.limits.time else ""
     chance = values["chance_accuracy"]
     for line in (
-        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {values['run']}",
-        trust_line(space.metric),
+        f"{space.name}: {space.limits.trials} trials{limit}, into {values['run']}",
+        ranking_line(space),
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
         "" if chance is None else f"{space.metric} of chance: {chance:.3g}",

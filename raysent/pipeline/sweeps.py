@@ -28,7 +28,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
 from raysent.evaluation.tasks import load_divided, resolve_tasks
-from raysent.live import chance_line, fitted_lines, is_submitted, plan_lines, ranking_lines, size_line
+from raysent.live import chance_line, fitted_lines, is_submitted, plan_lines, ranking_line, size_line
 from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
@@ -223,7 +223,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             print_notes(checked.config(checked.first_params()))
             print_lines(
                 [
-                    *ranking_lines(checked),
+                    ranking_line(checked),
                     *fitted_lines(checked),
                     size_line(checked, facts),
                     chance_line(checked.metric, facts["pool"]),

@@ -35,7 +35,7 @@ from raysent.training.memory import GIB, estimate_bytes
 from raysent.training.ray_session import cpus_of_largest_node, node_name, output_to_stderr, ray_session
 from raysent.training.run import RunConfig
 
-# Memory that a trial with workers of its own takes on the head: `python -m benchmarks.head_memory`, and a margin.
+# Memory that a trial with workers of its own takes on the head, see `benchmarks/results/memory.md`, and a margin.
 DRIVER_BYTES = 800 << 20
 # Ray's name of a GPU -> its memory; the smallest where models of several sizes share a name.
 GPU_BYTES = {

@@ -33,7 +33,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.members,
     trials.values_against_metric,
     costs.spending,
-    costs.score_against_cost,
     summary.failures,
     summary.reproduction,
 )

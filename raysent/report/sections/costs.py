@@ -1,10 +1,8 @@
-"""What a sweep cost over time, and what the dollars bought."""
+"""What a sweep cost over time."""
 
 from __future__ import annotations
 
-import bisect
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -19,12 +17,9 @@ from raysent.report.blocks import (
     counted,
     dollars,
     duration,
-    label,
-    significant,
 )
-from raysent.report.figures import ACCENT, BAD, BEST, FAINT, figure, level_line, level_text
+from raysent.report.figures import ACCENT, BAD, BEST, figure, level_line, level_text
 from raysent.report.run import Run
-from raysent.sweeps import Trial
 
 # More points of a line than these cannot be distinguished, and make the page large.
 MAX_POINTS = 1000
@@ -147,116 +142,4 @@ def _crosses(points: Sequence[tuple[float, float]]) -> Any:
         mode="markers",
         marker={"symbol": "x", "size": 9, "color": BAD},
         hovertemplate="interruption after %{x:.3g}<extra></extra>",
-    )
-
-
-def score_against_cost(run: Run) -> Section | None:
-    """Return each trial's metric against its cost, and the best so far against spending; None if nothing was spent."""
-    trials = [trial for trial in run.trials if run.is_comparable(trial) and trial.usd > 0]
-    if run.bill is None or not trials:
-        return None
-    front = pareto_front(run, trials)
-    lead = (
-        f"A trial is on the Pareto front if no other trial is both cheaper and better in {run.metric}: {len(front)} of "
-        f"{len(trials)} trials."
-    )
-    best_so_far = _best_so_far(run, run.bill)
-    figures = [_front(run, trials, front)] + ([_so_far(run, best_so_far)] if len(best_so_far) > 1 else [])
-    return Section("score-cost", "Score against cost", lead, figures)
-
-
-def pareto_front(run: Run, trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials for which no other one is as good for less dollars, cheapest first."""
-    sign = 1.0 if run.mode == "max" else -1.0
-
-    def order(trial: Trial) -> tuple[float, float]:
-        return trial.usd, -sign * (run.value(trial) or 0.0)
-
-    front: list[Trial] = []
-    for trial in sorted(trials, key=order):
-        if not front or order(trial)[1] < order(front[-1])[1]:
-            front.append(trial)
-    return front
-
-
-def _front(run: Run, trials: Sequence[Trial], front: Sequence[Trial]) -> Figure:
-    finished = [trial for trial in trials if trial.status == "finished"]
-    others = [trial for trial in trials if trial.status != "finished"]
-    line = _points(run, front, name="Pareto front", mode="lines+markers", marker={"size": 10, "color": BEST})
-    line.update(line={"color": BEST, "width": 1.6, "shape": "hv"})
-    powers = _powers_of_ten([trial.usd for trial in trials])
-    return figure(
-        [
-            _points(run, others, name="stopped early", mode="markers", marker={"size": 7, "color": FAINT}),
-            _points(run, finished, name="finished", mode="markers", marker={"size": 8, "color": ACCENT}),
-            line,
-        ],
-        height=380,
-        label=f"{run.metric} of {len(trials)} trials against their dollars; {len(front)} on the Pareto front.",
-        title="trials and the Pareto front",
-        caption="Each trial's own dollars, as far as it was trained.",
-        is_narrow=True,
-        **_axes(run, "US dollars of the trial, log scale"),
-        xaxis_type="log",
-        xaxis_tickvals=powers,
-        xaxis_ticktext=[dollars(power) for power in powers],
-        showlegend=True,
-    )
-
-
-def _powers_of_ten(values: Sequence[float]) -> list[float]:
-    return [10.0**power for power in range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)]
-
-
-def _axes(run: Run, x: str) -> dict[str, Any]:
-    return {"xaxis_title_text": x, "xaxis_tickprefix": "$", "yaxis_title_text": label(run.metric)}
-
-
-def _points(run: Run, trials: Sequence[Trial], **look: Any) -> Any:
-    return go.Scatter(
-        x=[trial.usd for trial in trials],
-        y=[run.value(trial) for trial in trials],
-        customdata=[label(run.title(trial.name)) for trial in trials],
-        hovertemplate="%{customdata}: %{y:.4g} for $%{x:.4g}<extra></extra>",
-        **look,
-    )
-
-
-def _best_so_far(run: Run, bill: Bill) -> list[tuple[float, float]]:
-    times = [point.time for point in bill.history]
-    reports = sorted(
-        (report.time, value)
-        for trial in run.trials
-        for report in trial.reports
-        if report.time is not None and (value := run.value(report)) is not None
-    )
-    better = max if run.mode == "max" else min
-    found: list[tuple[float, float]] = []
-    for time, value in reports:
-        at = bisect.bisect_right(times, time) - 1
-        best = better(value, found[-1][1]) if found else value
-        if at >= 0 and (not found or best != found[-1][1]):
-            found.append((bill.history[at].spent_usd, best))
-    if found:
-        found.append((bill.usd, found[-1][1]))
-    return found[: MAX_POINTS - 1] + found[-1:] if len(found) > MAX_POINTS else found
-
-
-def _so_far(run: Run, points: Sequence[tuple[float, float]]) -> Figure:
-    line = go.Scatter(
-        x=[usd for usd, _ in points],
-        y=[best for _, best in points],
-        mode="lines",
-        line={"color": ACCENT, "width": 2.5, "shape": "hv"},
-        hovertemplate="%{y:.4g} when $%{x:.4g} were spent<extra></extra>",
-    )
-    return figure(
-        [line],
-        height=380,
-        label=f"Best {run.metric} against the dollars of the sweep, {significant(points[-1][1])} at the end.",
-        title="best value so far",
-        caption="Dollars of all machines. If the line is flat at the end, a smaller budget would have been enough.",
-        is_narrow=True,
-        **_axes(run, "US dollars of the whole sweep"),
-        xaxis_rangemode="tozero",
     )
