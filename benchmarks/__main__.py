@@ -31,7 +31,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "selection": ["--draws", "2", "--rows", "60", "--trials", "6", "--curves", "1"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
     "row_adam": ["--steps", "2", "--json"],
-    "sweep_overhead": ["--no-ray", "--history", "200", "--json"],
+    "sweep_overhead": ["--history", "200", "--json"],
     "training_step": ["--sizes", "XS", "--steps", "1", "--json"],
 }
 READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "training_step"}
