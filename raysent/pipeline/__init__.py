@@ -5,12 +5,11 @@
 Each function takes names, paths and plain values, checks them before anything starts, and returns one object. A wrong
 value raises a `RaysentError` with one line. Progress goes to standard error; `progress=False` turns it off.
 
-results.py      what the functions return: a plan, a trained run, a sweep with its trials, models, scores and report
+results.py      what the functions return: plan, trained run, sweep with its trials, models, scores and report; `track`
 arguments.py    what the functions are given, read and checked: a space, overrides, tasks, a folder
 loading.py      `load`: what a folder holds. It imports nothing that only training or searching needs
 sweeps.py       sweeps: planned, run and resumed
 health.py       `doctor` and `components`: files checked, and what is installed
-tracking.py     `track`: the trials and scores of a sweep to trackers
 training.py     training of one run: of a space, or of a finished trial again
 distillation.py `distill`: one model learns what another, or an ensemble, returns
 derived.py      models expanded, averaged, composed and whitened, and vectors turned into codes, without training

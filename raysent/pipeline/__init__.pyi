@@ -42,12 +42,12 @@ from .results import SweepPlan as SweepPlan
 from .results import TrainedRun as TrainedRun
 from .results import bill as bill
 from .results import scores_frame as scores_frame
+from .results import track as track
 from .results import write_report as write_report
 from .sweeps import origin_of as origin_of
 from .sweeps import plan as plan
 from .sweeps import resume as resume
 from .sweeps import sweep as sweep
-from .tracking import track as track
 from .training import retrain as retrain
 from .training import train as train
 from .training import train_space as train_space

@@ -48,8 +48,7 @@ from raysent.pipeline.arguments import (
     with_labels_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
-from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, write_report
-from raysent.pipeline.tracking import read_scores
+from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, evaluated_scores, write_report
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, remove_folder
 from raysent.storage.layout import (
@@ -389,7 +388,7 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     prices = _spot_prices(record.space)
     with evaluation_machines(record, folder, spot=prices, make_fleet=_make_fleet) as machines:
         evaluation = _evaluate_best(ended, machines, progress=progress)
-    scores = None if evaluation.result is None else read_scores(folder)
+    scores = None if evaluation.result is None else evaluated_scores(folder)
     if scores is not None:
         tracking(scores)
     return Sweep(folder, evaluation=evaluation)
