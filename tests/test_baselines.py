@@ -17,7 +17,13 @@ from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes import lexical
-from raysent.evaluation.probes.lexical import fit_classifier, fit_lexical, lexical_features, lexical_similarities
+from raysent.evaluation.probes.lexical import (
+    fit_classifier,
+    fit_lexical,
+    lexical_features,
+    lexical_similarities,
+    predict_lexical,
+)
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.protocols.fast import STRENGTHS
 from raysent.evaluation.records import Score
@@ -237,6 +243,23 @@ def test_words_are_no_baseline_of_text_without_blanks(tmp_path):
     assert named == [["tfidf:chars"], ["tfidf", "tfidf:chars"]]
     result = combine(["hash:8"], output=tmp_path, tasks=[own], baselines=True)
     assert result.baselines == ("tfidf:chars",)
+
+
+def test_characters_of_text_without_blanks_are_fewer_parts():
+    """At most three characters that two training rows have; saved words predict as the fit does, English keeps four."""
+    data = OwnTask(chinese(), name="own", split={"validation": 0.0, "test": 0.3}).load()
+    model = LexicalModel("chars")
+    result, arrays = fit_lexical(model, data)
+    words = bytes(arrays["words"]).decode().split("\n")
+    train = [data.sentences[0][row] for row in data.train]
+    assert all(len(word) <= 3 and sum(word in f" {text} " for text in train) > 1 for word in words)
+    assert {"很喜欢", "不满意"} <= set(words)
+    tested = tuple([column[row] for row in data.test] for column in data.sentences)
+    predicted = predict_lexical(model, result.probe, arrays, tested, kind="sentence")
+    np.testing.assert_allclose(predicted, result.folds[0].test_log_probabilities, atol=1e-5)
+    _, english = fit_lexical(model, OwnTask(frame(), name="english", split={"validation": 0.0, "test": 0.3}).load())
+    assert set(english) == {"words", "idf"}
+    assert max(map(len, bytes(english["words"]).decode().split("\n"))) == 4
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Array
         DataError: If no training text has a word.
     """
     trainable = np.arange(len(data)) if data.split == "nested" else data.train
-    vectorizer = model.vectorizer()
+    vectorizer = model.of(data.sentences[0]).vectorizer()
     try:
         vectorizer.fit([column[row] for column in data.sentences for row in trainable])
     except ValueError:
@@ -90,6 +90,8 @@ def lexical_features(
 def _unit_vectors(vectorizer: TfidfVectorizer, texts: list[str], is_new: np.ndarray) -> sparse.csr_matrix:
     """Return TF-IDF vectors [rows, words], whose length is 1 with the words that are in no row of the vocabulary."""
     vectors, lengths = vectorizer.transform(texts), np.ones(len(texts))
+    if vectorizer.min_df > 1:  # parts of a single row count for no row's length
+        return vectors
     analyze, vocabulary, idf = vectorizer.build_analyzer(), vectorizer.vocabulary_, vectorizer.idf_
     rarest = idf.max()
     for row in np.flatnonzero(is_new):
@@ -117,6 +119,7 @@ def _arrays(vectorizer: TfidfVectorizer) -> Arrays:
     return {
         "words": np.frombuffer("\n".join(words).encode(), dtype=np.uint8),
         "idf": vectorizer.idf_.astype(np.float32),
+        **({"is_unspaced": np.ones(1, dtype=np.bool_)} if vectorizer.min_df > 1 else {}),
     }
 
 
