@@ -17,7 +17,7 @@ from tiny_run import check_resumed, check_weights, tiny_run
 import raysent
 from raysent.config import Document
 from raysent.data.vocabulary import SubwordVocabulary
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
 from raysent.models import SentenceModel, load
@@ -300,6 +300,74 @@ def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
         build(folder)
     with pytest.raises(ConfigError, match=r"encoder\.lora\.targets: "):
         build(bert, lora={"targets": ["nothing"]})
+
+
+_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+_OWN_CODE = {"config.json": {"auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}, "model_type": "own"}}
+
+
+class _Opens:
+    """Writes a file where a pickle of it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"model.safetensors": _POINTER}, "model.safetensors is a pointer of Git LFS, not the file; get the file by"),
+        ({"tokenizer.json": _POINTER, "vocab.txt": _POINTER}, "tokenizer.json is a pointer of Git LFS, not the file"),
+        ({"config.json": _POINTER}, "config.json: truncated or not JSON"),
+        ({"config.json": "{"}, "config.json: truncated or not JSON"),
+        ({"config.json": None}, "config.json: no such file"),
+        ({"model.safetensors": 5000}, "incomplete metadata, file not fully covered"),
+        ({"model.safetensors": None}, "no file named model.safetensors, or pytorch_model.bin"),
+        ({"model.safetensors": None, "model.safetensors.index.json": "shards"}, "No such file .*-00001-of-00002.safe"),
+        (_OWN_CODE, "must be an architecture of transformers; given own; as a member, name it st:"),
+        ({"model.safetensors": None, "pytorch_model.bin": "pickle"}, "a damaged pickle, or one with more than tensors"),
+    ],
+)
+def test_damaged_folder_is_refused_in_one_line(files, message, bert, tmp_path, monkeypatch):
+    """Pointers of Git LFS, half a download, code of its own, pickles; none of its code runs, and nothing is asked."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    folder, ran = _copy(bert, tmp_path / "copy"), tmp_path / "ran"
+    (folder / "own.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    for name, change in files.items():
+        path = folder / name
+        if change is None:
+            path.unlink()
+        elif isinstance(change, int):
+            path.write_bytes(path.read_bytes()[:change])
+        elif change == "pickle":
+            torch.save({"embeddings.word_embeddings.weight": _Opens(ran)}, path)
+        elif change == "shards":
+            shards = {"embeddings.word_embeddings.weight": "model-00001-of-00002.safetensors"}
+            path.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+        else:
+            known = json.loads(path.read_text()) if isinstance(change, dict) else None
+            path.write_text(change if known is None else json.dumps({**known, **change}))
+    with pytest.raises((RaysentError, ValueError), match=message) as error:
+        build(folder)
+    said = error.value.errors()[0]["msg"] if hasattr(error.value, "errors") else str(error.value)
+    assert "\n" not in said
+    assert not ran.exists()
+
+
+def test_folder_with_pickled_tensors_or_unused_code_is_read(bert, tmp_path, monkeypatch):
+    """Pickles of tensors alone; a known architecture beside code of its own, which does not run."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    folder, ran = _copy(bert, tmp_path / "copy"), tmp_path / "ran"
+    torch.save(load_tensors(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    (folder / "own.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    about = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**about, "auto_map": {"AutoModel": "own.Own"}}))
+    np.testing.assert_array_equal(build(folder).encode(TEXT), build(bert).encode(TEXT))
+    assert not ran.exists()
 
 
 def _copy(folder: Path, other: Path) -> Path:

@@ -38,6 +38,8 @@ _OLDER_MODES: dict[str, PoolingMode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# Files of the folder alone; its code is not run, and transformers does not ask whether to.
+_ITS_FILES: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _CONFIG_FILE, _TOKENIZER_FILE = "config.json", "tokenizer_config.json"
 # Lists of words, which `tokenizer.json` has too, and templates of conversations.
 _UNUSED_OF_TOKENIZER = ("added_tokens_decoder", "chat_template", "tokenizer_file", "name_or_path")
@@ -229,13 +231,7 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
         ConfigError: If transformers does not know the architecture.
         ArtifactError: If it cannot read the folder, or weights are missing or not finite.
     """
-    name = backbone.path or "encoder"
-    given = library("transformers", where=name)
-    if backbone.config["model_type"] not in given.CONFIG_MAPPING:
-        kind = backbone.config["model_type"]
-        raise ConfigError(
-            f"{name}: must be an architecture of transformers; given {kind}; as a member, name it st:{name}"
-        )
+    name, given = backbone.path or "encoder", _transformers(backbone)
     config = given.CONFIG_MAPPING[backbone.config["model_type"]].from_dict(
         {**backbone.config, **({} if dropout is None else _with_dropout(backbone.config, dropout))}
     )
@@ -248,11 +244,22 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
     root = folder if (folder / _CONFIG_FILE).is_file() else folder / "0_Transformer"
     with reading(name, folder, library="transformers"):
         model, report = auto.from_pretrained(
-            str(root), config=config, dtype=torch.float32, output_loading_info=True, local_files_only=True
+            str(root), config=config, dtype=torch.float32, output_loading_info=True, **_ITS_FILES
         )
     first_missing(name, report["missing_keys"])
     check_weights(name, model)
     return model
+
+
+def _transformers(backbone: Backbone) -> Any:
+    """Return the library; an architecture that only code of the folder knows is refused before any of it is read."""
+    name, kind = backbone.path or "encoder", backbone.config["model_type"]
+    given = library("transformers", where=name)
+    if kind not in given.CONFIG_MAPPING:
+        raise ConfigError(
+            f"{name}: must be an architecture of transformers; given {kind}; as a member, name it st:{name}"
+        )
+    return given
 
 
 def missing_weights(folder: Path, module: Any, **options: Any) -> list[str]:
@@ -312,9 +319,9 @@ def read_tokenizer(backbone: Backbone) -> str:
     """
     name, folder = str(backbone.path), backbone.folder()
     root = folder if (folder / _CONFIG_FILE).is_file() else folder / "0_Transformer"
-    given = library("transformers", where=name)
+    given = _transformers(backbone)
     with reading(name, folder, library="transformers"):
-        tokenizer = given.AutoTokenizer.from_pretrained(str(root), local_files_only=True)
+        tokenizer = given.AutoTokenizer.from_pretrained(str(root), **_ITS_FILES)
         check_tokenizer(name, root, tokenizer)
         if not tokenizer.is_fast:
             raise ArtifactError(
