@@ -115,6 +115,34 @@ def test_installed_example_adds_an_encoder(installed):
     assert "first_word" in installed("schema", PYTHONPATH=str(target))
 
 
+def test_installed_without_extras_trains_a_bag_and_names_the_extra(installed):
+    """A pretrained encoder is refused in one line, before Ray starts."""
+    (installed.folder / "text.txt").write_text("".join(f"w{row % 7} w{row % 5} w{row % 3}\n" for row in range(200)))
+    (installed.folder / "bert").mkdir()
+    (installed.folder / "bert" / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
+    space = {
+        "base": {
+            "corpus": {"path": "text.txt", "format": "sentences", "cache_dir": "cache", "validation_fraction": 0.2},
+            "encoder": {"type": "bag", "embedding": {"dim": 8}},
+            "objective": {"type": "context_prediction"},
+            "training": {"batch_size": 20, "max_steps": 3, "num_reports": 1},
+            "validation": {"num_candidates": 20, "num_sentences": 20},
+        }
+    }
+    code = f"""
+from pathlib import Path
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig
+print(fit(RunConfig.model_validate({space["base"]}), Path("run")).status)
+"""
+    assert installed.python(code) == "finished\n"
+    space["base"]["encoder"] = {"type": "pretrained", "path": "bert"}
+    (installed.folder / "own.yaml").write_text(json.dumps(space))
+    ended = installed.run("raysent", "train", "own.yaml", code=2)
+    [line] = ended.stderr.strip().splitlines()
+    assert line.endswith("needs transformers; install raysent[pretrained]")
+
+
 @pytest.mark.cluster
 def test_installed_sweep_makes_a_report(installed):
     """A sweep of `quickstart` with almost nothing to train: trials, evaluation, few labels, ensemble and report."""
