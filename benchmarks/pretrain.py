@@ -21,10 +21,10 @@ import torch
 
 from benchmarks.common import parsed, show
 from raysent.exports import export
+from raysent.pipeline.distillation import within_time
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
-from raysent.training.students import within_time
 
 SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 NUM_WORDS, MAX_TOKENS = 16_000, 128

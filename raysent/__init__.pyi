@@ -16,8 +16,10 @@ from .kernels.devices import on_device as on_device
 from .models import SentenceModel as SentenceModel
 from .models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from .models.vector_codes import VectorCode as VectorCode
+from .pipeline import Adapted as Adapted
 from .pipeline import Sweep as Sweep
 from .pipeline import SweepPlan as SweepPlan
+from .pipeline import adapt as adapt
 from .pipeline import attach as attach
 from .pipeline import average as average
 from .pipeline import bill as bill

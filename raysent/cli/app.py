@@ -40,7 +40,8 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         evaluate.evaluate, evaluate.ensemble, vectors.predict, evaluate.report, evaluate.doctor,
     ),
     "Models": (
-        sweep.retrain, models.distill, models.whiten, models.expand, models.binarize, models.export, models.serve,
+        sweep.retrain, models.distill, models.adapt, models.whiten, models.expand, models.binarize, models.export,
+        models.serve,
     ),
     "Text and vectors": (
         vectors.encode, vectors.encode_corpus, vectors.index, vectors.search, evaluate.label,

@@ -1,4 +1,4 @@
-"""CLI of models made from models: `distill`, `whiten`, `expand`, `binarize`, `export` and `serve`."""
+"""CLI of models made from models: `distill`, `adapt`, `whiten`, `expand`, `binarize`, `export` and `serve`."""
 
 from __future__ import annotations
 
@@ -82,6 +82,53 @@ def distill(
         **arguments_of(raysent.distill, overrides),
     )
     _print_distilled(made, as_json=as_json)
+
+
+def adapt(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Folder of a training, a trial or a pretrained transformer, also in s3://.",
+            parser=opened_name,
+        ),
+    ],
+    corpus: Annotated[str, typer.Option("--corpus", metavar="PATH", help="Text to train on, as of 'raysent sweep'.")],
+    tasks: TasksOption = None,
+    time: Annotated[
+        str, typer.Option("--time", metavar="30m", help="Time of all trainings together on this machine.")
+    ] = "10m",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to create.  [default: runs/adapt-DATE]"),
+    ] = None,
+    seed: SeedOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask whether training on a text helps a model, and by which objective.
+
+    Second readings of a sentence, its neighbours and hidden words are learned for equal times. Validation rows of
+    --tasks choose one, and their test rows judge it against the given model; without tasks, sentences of held-out
+    documents do. The adapted model is written only if the interval says that it helps. The same command with the same
+    --output goes on where it was stopped. --set takes names of a run and data=DIR.
+    """
+    options = arguments_of(raysent.adapt, overrides)
+    named: dict[str, Any] = {
+        "corpus": corpus,
+        "tasks": split_names(tasks),
+        "time": time,
+        "output": output,
+        "seed": seed or 0,
+    }
+    found = raysent.adapt(model, **named, progress=not as_json, **options)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    for name, reason in found.left_out.items():
+        messages.print(f"{name} left out: {reason}", soft_wrap=True)
+    print_table(["training", "validation"], [(name, f"{score:.2f}") for name, score in found.validation.items()])
+    results.print(found.sentence, soft_wrap=True)
 
 
 def _print_distilled(made: Distilled, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ loading.py      `load`: what a folder holds. It imports nothing that only traini
 sweeps.py       sweeps: planned, run and resumed
 health.py       `doctor` and `components`: files checked, and what is installed
 training.py     training of one run: of a space, or of a finished trial again
+adapting.py     `adapt`: whether training on a text helps a model
 distillation.py `distill`: one model learns what another, or an ensemble, returns
 derived.py      models expanded, averaged, composed and whitened, and vectors turned into codes, without training
 clusters.py     clusters on AWS, and sweeps submitted to them

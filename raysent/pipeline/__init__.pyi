@@ -1,3 +1,5 @@
+from .adapting import Adapted as Adapted
+from .adapting import adapt as adapt
 from .arguments import Space as Space
 from .arguments import SpaceScale as SpaceScale
 from .arguments import default_run_folder as default_run_folder

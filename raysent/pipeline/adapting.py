@@ -1,0 +1,235 @@
+"""`adapt`: whether training on a text helps a model, and by which objective, judged on rows that chose nothing."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raysent import config as configuration
+from raysent.config import Document, StrictModel
+from raysent.cost.config import parse_duration
+from raysent.data.corpus import sentence_texts
+from raysent.ensembles.task_ensemble import score_model
+from raysent.errors import ConfigError, DataError
+from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand, model_folder
+from raysent.evaluation.task import PROBED, Task
+from raysent.evaluation.tasks import resolve_tasks
+from raysent.live import TrainingView
+from raysent.models import SentenceModel
+from raysent.models.files import read_record
+from raysent.models.schemes import missing_model
+from raysent.pipeline.arguments import overrides_of, run_folder_of
+from raysent.pipeline.distillation import within_time
+from raysent.pipeline.evaluation import map_jobs
+from raysent.progress import ProgressLines, messages
+from raysent.storage import address_of, open_folder, remove_folder, write_json
+from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
+from raysent.training.data import open_training_data
+from raysent.training.loop import fit
+from raysent.training.outcome import Report
+from raysent.training.plan import check_run
+from raysent.training.run import RunConfig
+
+RESULT_FILE, ADAPTED_FOLDER = "adapted.json", "adapted"
+# Name -> an objective; what is compared at equal time.
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "readings": {"type": "contrast", "positives": "self"},
+    "neighbours": {"type": "contrast", "positives": "context"},
+    "words": {"type": "masked_words"},
+}
+# Each objective is tried at both; a transformer's are lower.
+_RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
+_TRANSFORMERS = ("pretrained", "transformer")
+_DROPOUT = 0.1
+# Without tasks: sentences of held-out documents, half of which train a probe, a quarter chooses and a quarter judges.
+_HELD_OUT, _MOST_DOCUMENTS, _MOST_SENTENCES, _FEWEST_SENTENCES = 0.2, 20, 400, 60
+_BY_DOCUMENTS = (
+    "judged by which held-out document a sentence is from: among kinds of encoders this orders scores of tasks (rank "
+    "correlation 0.8), among trainings of one encoder less is known; name your tasks to be sure"
+)
+
+
+class Adapted(StrictModel):
+    """What training on a text does for a model.
+
+    Attributes:
+        folder: Where the trainings and their scores are.
+        helps: Whether the interval of `difference` is above zero.
+        objective: The training that the validation rows chose: an objective and a learning rate.
+        difference: Its test score minus that of the given model, in points, the mean over tasks; paired.
+        model: The adapted model's folder if it helps, else the given model.
+        validation: Training, and the given model -> mean validation score in percent.
+        left_out: Objective -> why it cannot train the model.
+        sentence: All of it in words.
+    """
+
+    folder: str
+    helps: bool
+    objective: str
+    difference: BootstrapEstimate
+    model: str
+    validation: dict[str, float]
+    left_out: dict[str, str]
+    sentence: str
+
+
+def adapt(  # noqa: PLR0913 - the options of the command
+    model: str | Path,
+    *,
+    corpus: str | Path,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    time: str = "10m",
+    set: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Adapted:
+    """Train a model further on a text by several objectives in equal time, and say whether it helps.
+
+    Validation rows choose the objective; test rows, which chose nothing, judge it against the given model by a paired
+    interval. The same call with the same folder goes on where it was stopped.
+
+    Args:
+        model: Folder of a training, a trial, or a transformer as transformers or sentence-transformers writes it.
+        corpus: Text to train on.
+        tasks: Tasks that judge: names, own tables and task files, or `raysent.Task`; by default it is judged by which
+            held-out document of the text a sentence is from.
+        data: Folder of task files in SentEval's layout.
+        time: Time of all trainings together on this machine.
+        set: Dotted name -> value of the runs, such as ``training.batch_size``.
+        output: The folder; ``runs/adapt-DATE`` by default.
+        seed: Seed of everything random.
+        progress: Whether to show progress on standard error.
+
+    Raises:
+        ConfigError: If a value is wrong, no objective can train the model, or there is nothing to judge by.
+        RaysentError: If the model, the text or a task cannot be used.
+    """
+    try:
+        seconds = parse_duration(time)
+    except ConfigError as error:
+        raise ConfigError(f"time: {error}") from None
+    data_dir, folder = None if data is None else Path(data), run_folder_of(output, "adapt")
+    chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
+    runs, left_out = _runs(open_folder(model), str(corpus), seed, set, has_tasks=bool(chosen))
+    places = {name: folder / TRIALS_FOLDER / name for name in runs}
+    with ProgressLines(is_quiet=not progress) as bar:
+        for config in runs.values():
+            check_run(config, open_training_data(config, progress=bar))
+    judge = chosen or [_documents(next(iter(runs.values())), folder)]
+    for name, config in runs.items():
+        timed = within_time(config, open_training_data(config), seconds / len(runs), folder=places[name])
+        if progress:
+            messages.print(f"{name}: {timed.training.max_steps:,} steps, into {address_of(places[name])}")
+        with TrainingView(messages, places[name], is_quiet=not progress) as view:
+            fit(timed, places[name], report=partial(_shown, view))
+    given = model_folder(open_folder(model)) or f"start:{next(iter(places.values()))}"
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        options: dict[str, Any] = {"progress": bar, "map_jobs": map_jobs(), "divides": True}
+        evaluator = Evaluator(folder / EVALUATION_FOLDER, data_dir, **options)
+        records = list(evaluator.records(expand([given, *places.values()]), judge).values())
+    means = [float(np.mean([record.validation for record in of_model])) for of_model in records]
+    best = 1 + int(np.argmax(means[1:]))
+    pairs = zip(records[best], records[0], strict=True)
+    difference = mean_estimate([score_model(one).tested.minus(score_model(other).tested) for one, other in pairs])
+    name, adapted, helps = list(runs)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] > 0
+    remove_folder(adapted)
+    if helps:
+        SentenceModel.load(places[name]).save(adapted)
+    take = address_of(adapted) if helps else str(model)
+    by = ", ".join(task.name for task in chosen) or "documents"
+    result = Adapted(
+        folder=address_of(folder),
+        helps=helps,
+        objective=name,
+        difference=difference,
+        model=take,
+        validation=dict(zip(["given", *runs], means, strict=True)),
+        left_out=left_out,
+        sentence=_sentence(name, difference, by, take) + ("" if chosen else f"; {_BY_DOCUMENTS}"),
+    )
+    write_json(folder / RESULT_FILE, result.model_dump(mode="json"))
+    return result
+
+
+def _shown(view: TrainingView, report: Report) -> bool:
+    view.on_report(report)
+    return True
+
+
+def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) -> str:
+    low, high = difference.interval
+    found = (
+        f"{name}, which validation rows chose, is {difference.value:+.1f} [{low:+.1f}, {high:+.1f}] points from the "
+    )
+    found += f"given model on test rows of {tasks}, "
+    return found + (f"so it helps: take {model}" if low > 0 else f"so it is not shown to help: take {model} as it is")
+
+
+def _runs(
+    place: Path, corpus: str, seed: int, values: Mapping[str, Any] | None, *, has_tasks: bool
+) -> tuple[dict[str, RunConfig], dict[str, str]]:
+    """Return the runs by name, and why objectives are left out.
+
+    Raises:
+        ConfigError: If none is left, or a value is wrong.
+        ArtifactError: If the folder holds no model that can be trained further.
+    """
+    trained, kind = model_folder(place), "pretrained"
+    start: dict[str, Any] = {"encoder": {"type": kind, "path": str(place), "dropout": _DROPOUT}}
+    if trained is not None:
+        kind = read_record(trained).config.encoder.type
+        start = {"initial": str(trained), "encoder": {} if kind == "concat" else {"dropout": _DROPOUT}}
+    elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
+        raise missing_model(place, "no folder of a training or of a transformer")
+    text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
+    training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
+    runs, left_out = dict[str, RunConfig](), dict[str, str]()
+    for name, objective in OBJECTIVES.items():
+        for rate in _RATES_OF_TRANSFORMERS if kind in _TRANSFORMERS else _RATES:
+            parts = {"corpus": text, "objective": objective, "training": {**training, "learning_rate": rate}}
+            document = Document({**start, **parts, "seed": seed}).with_overrides(overrides_of({}, values))
+            try:
+                runs[f"{name}-{rate:g}"] = configuration.validate(RunConfig, document)
+            except ConfigError as error:
+                left_out[name] = str(error)
+    if not runs:
+        raise ConfigError(f"model: must be one that an objective can train; {next(iter(left_out.values()))}")
+    return runs, left_out
+
+
+def _documents(config: RunConfig, folder: Path) -> Task:
+    """Write sentences of held-out documents as a table, and return the task: from which document each is.
+
+    Raises:
+        DataError: If there are too few such documents.
+    """
+    corpus = open_training_data(config).corpus
+    assert corpus is not None
+    starts = corpus.document_starts[corpus.document_starts >= corpus.validation.first]
+    sizes = np.diff(starts)
+    kept = [one for one in np.argsort(-sizes, kind="stable")[:_MOST_DOCUMENTS] if sizes[one] >= _FEWEST_SENTENCES]
+    if len(kept) < 2:
+        raise DataError(
+            f"corpus: must have two held-out documents of {_FEWEST_SENTENCES} sentences, by which the model is judged; "
+            f"given {len(kept)}; name tasks"
+        )
+    texts, generator = sentence_texts(config.corpus), np.random.default_rng(0)
+    path = folder / "documents.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("text", "label", "split"))
+        for number, one in enumerate(kept):
+            places = starts[one] + generator.permutation(sizes[one])[:_MOST_SENTENCES]
+            parts = [("train", "validation", "train", "test")[place % 4] for place in range(len(places))]
+            rows.writerows(zip(texts.texts(places), [f"document{number}"] * len(parts), parts, strict=True))
+    return resolve_tasks([str(path)])[0]
