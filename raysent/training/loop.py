@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
@@ -17,6 +18,7 @@ from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
+from raysent.training.averaging import MovingAverage
 from raysent.training.checkpoint import (
     Heartbeat,
     LiveProgress,
@@ -168,6 +170,8 @@ class _Training:
         self._optimizer = Optimizer(
             self._model, config.training, num_steps=self._num_steps, steps_per_epoch=self._stream.num_batches
         )
+        ema = config.training.ema
+        self._average = None if ema is None else MovingAverage(self._optimizer.parameters, decay=ema)
         self._loss = SharedLoss(
             config, self._model, self._optimizer, stream=self._stream, workers=workers, device=device
         )
@@ -318,6 +322,8 @@ class _Training:
         loss = self._loss.gradients(step, generator=generator, bfloat16=self._use_bfloat16)
         self._optimizer.step(step)
         self._model.after_step()
+        if self._average is not None:
+            self._average.update(step + 1)
         self._loss_sum += loss
         self._num_losses += 1
         num_sentences = self._progress.sentences + self._stream.size(step)
@@ -392,9 +398,9 @@ class _Training:
         self._model.eval()
         if not self._has_finite_weights():
             return {**dict.fromkeys(self._config.metrics, math.nan), "loss": math.nan}
-        if self._sample is not None:
-            self._model.fit_postprocessing(self._sample)
-        with torch.no_grad():
+        with self._averaged(), torch.no_grad():
+            if self._sample is not None:
+                self._model.fit_postprocessing(self._sample)
             scores = self._validator.metrics_of(self._model)
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
 
@@ -416,11 +422,18 @@ class _Training:
 
     def _checkpoint_tensors(self) -> dict[str, Tensor]:
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
+        if self._average is not None:
+            tensors |= {f"average.{name}": tensor for name, tensor in self._average.tensors().items()}
         return tensors | {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
 
     def _save_model(self, folder: Path) -> None:
         if self._workers.is_first:
-            self._model.save(folder)
+            with self._averaged():
+                self._model.save(folder)
+
+    def _averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Give the model the average's weights inside the block, where the run has one."""
+        return contextlib.nullcontext() if self._average is None else self._average.in_use()
 
     # -- start and end ------------------------------------------------------------------------------------------
 
@@ -433,6 +446,8 @@ class _Training:
         self._progress = replace(progress, steps_lost=steps_lost(folder, progress))
         self._model.load_tensors(strip_prefix(tensors, "model."), source=folder / CHECKPOINT_FOLDER)
         self._optimizer.load_tensors(strip_prefix(tensors, "optimizer."))
+        if self._average is not None:
+            self._average.load_tensors(strip_prefix(tensors, "average."))
         self._loss_sum.fill_(progress.loss_sum)
         self._num_losses = progress.num_losses
         self._count_drops()

@@ -77,7 +77,8 @@ def estimate_bytes(config: RunConfig) -> int:
     trained, fixed = count_parameters(configs, shape.num_words)
     num_tokens = (config.objective.encoded_at_once or at_once * config.num_encoded) * shape.max_length
     states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
-    numbers = _COPIES * trained + fixed + states + config.objective.num_step_values(shape)
+    copies = _COPIES + (config.training.ema is not None)
+    numbers = copies * trained + fixed + states + config.objective.num_step_values(shape)
     return _FLOAT_BYTES * numbers
 
 

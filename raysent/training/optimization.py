@@ -48,7 +48,12 @@ class Optimizer:
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch or num_steps
         self.num_drops = 0
-        has_rows = config.optimizer != "sgd" and not config.decay and not model.config.objective.reads_tokens
+        has_rows = (
+            config.optimizer != "sgd"
+            and not config.decay
+            and not config.ema
+            and not model.config.objective.reads_tokens
+        )
         by_rows = config.row_exact_adam and has_rows
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]

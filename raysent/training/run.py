@@ -33,7 +33,7 @@ from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
-    "training": ("optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once", "accumulate"),
+    "training": ("optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once", "accumulate", "ema"),
     "corpus": ("document_field", "language"),
     "vocabulary": ("type",),
     "postprocessing": ("whitening",),
@@ -54,6 +54,8 @@ class TrainingConfig(StrictModel):
         optimizer: `sgd` is plain gradient descent, as InferSent is trained. `adamw` is Adam with `weight_decay`.
         weight_decay: Part of the learning rate by which `adamw` shrinks weights at each step, but not biases, norms and
             other vectors; None is 0.01.
+        ema: Decay of a moving average of the weights, such as 0.999, which is validated and saved in their place; word
+            vectors are then updated by dense Adam. None for the last weights.
         learning_rate: Learning rate, constant unless the following settings say otherwise.
         epoch_decay: Factor of the learning rate after every epoch.
         drop_decay: Factor of the learning rate after every report whose first metric is not above the best before it,
@@ -78,6 +80,7 @@ class TrainingConfig(StrictModel):
     accumulate: int = pydantic.Field(default=1, ge=1)
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     weight_decay: float | None = pydantic.Field(default=None, ge=0, lt=1)
+    ema: float | None = pydantic.Field(default=None, gt=0, lt=1)
     learning_rate: float = pydantic.Field(default=5e-4, gt=0)
     epoch_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
     drop_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
