@@ -153,6 +153,30 @@ def test_subwords_are_those_of_the_library_on_the_text_itself(lowercase) -> None
     assert len(found.words) > 330
 
 
+def misspelt(sentence: str, draw: np.random.Generator) -> str:
+    """Return a sentence in which one letter of a tenth of the words is swapped with the next, left out or repeated."""
+    words = sentence.split()
+    for place in np.flatnonzero(draw.uniform(size=len(words)) < 0.1):
+        word, at = words[place], int(draw.integers(max(1, len(words[place]) - 1)))
+        swapped = word[:at] + word[at + 1 : at + 2] + word[at : at + 1] + word[at + 2 :]
+        words[place] = (swapped, word[:at] + word[at + 1 :], word[:at] + word[at:][:1] + word[at:])[draw.integers(3)]
+    return " ".join(words)
+
+
+def test_misspelt_words_are_unknown_to_words_and_not_to_subwords(tmp_path) -> None:
+    """Of English of this test; a misspelt word keeps a part of its own."""
+    texts = [f"The little cat slept on the wooden chair and dog {place} was barking loudly." for place in range(40)]
+    config = write(tmp_path, [f"{text} {text}" for text in texts])
+    draw = np.random.default_rng(0)
+    wrong = [misspelt(text, draw) for text in texts]
+    assert 20 < sum(text != right for text, right in zip(wrong, texts, strict=True)) < 40
+    words = prepare(config, VocabularyConfig()).vocabulary
+    subwords = prepare(config, VocabularyConfig(type="subwords", size=700)).vocabulary
+    assert np.mean(words.ids(wrong, max_length=50).ids == UNK_ID) > 0.05
+    assert (subwords.ids(wrong, max_length=50).ids > UNK_ID).all()
+    assert "bar" in subwords.tokenize(["barkking"])[0]
+
+
 def test_corpus_holds_subwords_of_its_sentences(tmp_path) -> None:
     """Each sentence's ids are those that the vocabulary gives it; auto is the same corpus, and says why."""
     texts = chinese(60)
