@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -51,6 +58,39 @@ def until(user: User) -> Callable[[Callable[[], object], subprocess.Popen[str]],
             time.sleep(0.02)
 
     return wait
+
+
+def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Return what the server of a port answers, and nothing before it listens."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read()) from error
+    except urllib.error.URLError:
+        return None
+
+
+@pytest.fixture
+def serving(user: User, until: Callable[..., None]) -> Callable[[str], AbstractContextManager[Callable[..., Any]]]:
+    """Return a context in which a folder is served: a function of a path and a body to what the server answers."""
+
+    @contextmanager
+    def serve(folder: str) -> Iterator[Callable[..., Any]]:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        served = user.start("serve", folder, "--port", str(port))
+        try:
+            until(lambda: answers(port, "health"), served)
+            yield lambda path, body: answers(port, path, body)
+        finally:
+            os.killpg(served.pid, signal.SIGTERM)
+            served.wait()
+
+    return serve
 
 
 @pytest.fixture

@@ -6,6 +6,15 @@ import csv
 import random
 from pathlib import Path
 
+# Settings of a sweep of seconds.
+SMALL = [
+    "--set=encoder.hidden_size=16",
+    "--set=encoder.embedding.dim=16",
+    "--set=training.batch_size=50",
+    "--set=training.epochs=2",
+    "--set=vocabulary.size=200",
+    "--set=validation={num_candidates: 20, num_sentences: 60}",
+]
 _SCENES = {
     "harbour": ["ship", "sail", "harbour", "captain", "anchor", "wave", "tide", "crew", "rope", "deck"],
     "kitchen": ["bread", "oven", "flour", "kettle", "cook", "table", "spoon", "soup", "butter", "salt"],
@@ -56,3 +65,19 @@ def write_sentences(path: Path, *, rows: int = 50) -> None:
     """Write one sentence a line."""
     draw = random.Random(3)
     path.write_text("".join(sentence(draw.choice(list(_SCENES.values())), draw) + "\n" for _ in range(rows)))
+
+
+def write_questions(folder: Path, table: Path, *, passages: int = 240, queries: int = 60) -> None:
+    """Write two files of passages, one a line, and a table of what asks for some of them in other words."""
+    draw = random.Random(4)
+    made = dict.fromkeys(sentence(draw.choice(list(_SCENES.values())), draw) for _ in range(passages))
+    lines = [f"{line}\n" for line in made]
+    folder.mkdir()
+    (folder / "one.txt").write_text("".join(lines[::2]))
+    (folder / "two.txt").write_text("".join(lines[1::2]))
+    with table.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["query", "passage"])
+        for line in list(made)[:queries]:
+            words = line.rstrip(".").split()
+            rows.writerow([f"{words[7]} with {words[4]} and {words[1]}", line])

@@ -4,42 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
-import socket
-import urllib.error
-import urllib.request
-from typing import Any
 
 import pytest
+from material import SMALL
 
 pytestmark = pytest.mark.cluster
 
-SMALL = [
-    "--set=encoder.hidden_size=16",
-    "--set=encoder.embedding.dim=16",
-    "--set=training.batch_size=50",
-    "--set=training.epochs=2",
-    "--set=vocabulary.size=200",
-    "--set=validation={num_candidates: 20, num_sentences: 60}",
-]
-
-
-def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
-    """Return what the server of a port answers, and nothing before it listens."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        raise AssertionError(error.read()) from error
-    except urllib.error.URLError:
-        return None
-
 
 @pytest.mark.journey
-def test_own_table_becomes_a_served_classifier(user, until):
+def test_own_table_becomes_a_served_classifier(user, serving):
     """Sweep, ensemble with a lexical member, load, predict, serve, export, distill: each in a process of its own."""
     sweep = ["sweep", "quick_thoughts", "--corpus", "books/", "--metric", "reviews.csv", "--run", "runs/first"]
     user(*sweep, "--trials=2", "--yes", "--set=evaluation.baselines=false", *SMALL)
@@ -62,18 +35,10 @@ def test_own_table_becomes_a_served_classifier(user, until):
     for model in ("raysent.Sweep('runs/first').best", "raysent.load('runs/first/trials/0000')"):
         assert user.python(f"import raysent; print(len({model}.encode(['One text.'])))").split() == ["1"]
 
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    served = user.start("serve", "runs/both", "--port", str(port))
-    try:
-        until(lambda: answers(port, "health"), served)
-        assert answers(port, "v1/predict/reviews", {"input": texts})["labels"] == ["positive", "negative"]
-        served_rows = answers(port, "v1/predict/reviews", {"input": texts})["probabilities"]
-        assert served_rows == [pytest.approx(row, abs=1e-9) for row in probabilities]
-    finally:
-        os.killpg(served.pid, signal.SIGTERM)
-        served.wait()
+    with serving("runs/both") as ask:
+        found = ask("v1/predict/reviews", {"input": texts})
+    assert found["labels"] == ["positive", "negative"]
+    assert found["probabilities"] == [pytest.approx(row, abs=1e-9) for row in probabilities]
 
     user("export", "runs/first", "-o", "exported")
     exported = (
