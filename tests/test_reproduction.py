@@ -173,6 +173,27 @@ def test_a_claim_may_compare_the_speed_of_a_search(folder: Path):
     assert "| queries in a millisecond, of 20,000 rows |" in page
 
 
+def test_a_claim_may_rank_images(folder: Path):
+    """Features that are a map of the captions' own words are found by a model of words; without them it is not run."""
+    asked = {"better": "bag", "worse": "gru", "images": "coco"}
+    assert _toy_claim(folder, **asked).reason == f"needs features of images ({folder / 'coco/images.npy'})"
+    (folder / "coco").mkdir()
+    generator = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(30)]
+    turn = generator.standard_normal((30, 16))
+    lines, features = ["image\tsplit\tcaption"], []
+    for image, split in enumerate(["train"] * 40 + ["dev"] * 20 + ["test"] * 20):
+        chosen = generator.choice(30, 3, replace=False)
+        lines += [f"{image}\t{split}\t{' '.join(words[word] for word in chosen)}"] * 2
+        features.append(turn[chosen].sum(0))
+    np.save(folder / "coco/images.npy", np.stack(features).astype(np.float32))
+    (folder / "coco/captions.tsv").write_text("\n".join(lines) + "\n")
+    found = _toy_claim(folder, **asked)
+    assert found.verdict != "not run"
+    assert all(0 < recall <= 100 for recall in found.better + found.worse)
+    assert "| recalls of images and captions |" in claims_page([(str(folder / "own.yaml"), folder / "out")])
+
+
 def test_a_search_of_codes_is_that_of_packed_bits(monkeypatch: pytest.MonkeyPatch):
     """Eight bits are a byte; vectors are float32."""
     seen = []
@@ -335,14 +356,16 @@ def test_parameters_are_those_of_the_paper(model: str, millions: float):
     assert found.reported == pytest.approx(found.parameters / 1e6, abs=0.05)
 
 
-def test_estimate_multiplies_steps_tokens_and_parameters(folder: Path):
-    """120 sentences, 4 steps of 24, six operations for each parameter that is no word vector."""
+def test_estimate_adds_operations_bytes_and_launches(folder: Path):
+    """4 steps of 24 sentences of 12 words: six operations a parameter and token, Adam of the words read, launches."""
     paper = read_paper(str(folder / "toy.yaml"))
     (found,) = estimate(paper, ["gru"], scale="small", data=folder)
     gru = 2 * 2 * 3 * (4 * 6 + 4 * 4 + 4 + 4)
     assert found.steps == 4
     assert found.parameters == gru + 2 * 50_000 * 6
-    assert found.hours == pytest.approx(6 * gru * 4 * 24 * 12 / 1e9 / 3600)
+    tables, tokens = 2 * 50_000 * 6, 24 * 12
+    of_step = 6 * gru * tokens / 1e9 + 32 * (gru + tables * tokens / 50_000) / 8e9 + (300 + 2 * 12 * 12) * 1e-5
+    assert found.hours == pytest.approx(4 * of_step / 3600)
     assert found.usd == pytest.approx(found.hours)
 
 
@@ -427,6 +450,16 @@ def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: 
     values["scales"]["small"]["data"]["pairs"] = {"path": "pairs.gz", "without": ["STS15"]}
     with pytest.raises(ConfigError, match="without: needs derive"):
         validate(PaperFile, Document(values))
+
+
+def test_estimate_of_penalized_words_reads_the_whole_table():
+    """CSE, 100,000 words of 300 numbers: 64 bytes each at every step; a bag of trained words reads those of its batch."""
+    paper = read_paper("cse")
+    (found,) = estimate(paper, ["phrase"], scale="paper", data=Path("/nowhere"))
+    assert found.hours * 3600 / found.steps > 64 * 100_000 * 300 / paper.scales["paper"].machine.bandwidth
+    assert 0.2 < found.hours < 2
+    bag = estimate(read_paper("quick_thoughts"), ["bow"], scale="paper", data=Path("/nowhere"))[0]
+    assert 0.01 < bag.hours < 2
 
 
 def test_estimate_of_a_code_leaves_out_its_frozen_source():

@@ -77,6 +77,11 @@ class L2Penalty(nn.Module):
         for number, parameter in enumerate(self._penalized if self._is_initial else ()):
             self.register_buffer(f"initial_{number}", parameter.detach().clone(), persistent=False)
 
+    @property
+    def num_read(self) -> int:
+        """Numbers that a step reads."""
+        return sum(parameter.numel() for parameter in self._penalized) if self._weight else 0
+
     def forward(self) -> Tensor:
         """Return the penalty, a scalar."""
         if not self._weight or not self._penalized:

@@ -62,10 +62,14 @@ class Machine(StrictModel):
 
     Attributes:
         flops: Floating-point operations a second that training reaches.
+        bandwidth: Bytes a second that updates of weights read and write.
+        launch_s: Seconds that the start of one operation of torch takes, whatever its size.
         usd_per_hour: Price of the machine.
     """
 
     flops: float = pydantic.Field(gt=0)
+    bandwidth: float = pydantic.Field(default=8e9, gt=0)
+    launch_s: float = pydantic.Field(default=1e-5, ge=0)
     usd_per_hour: float = pydantic.Field(ge=0)
 
 
@@ -207,6 +211,8 @@ class ClaimEntry(StrictModel):
         tasks: Tasks whose mean score decides.
         metric: A metric of the runs themselves, at their last report, that decides in place of tasks.
         searched: Rows that are searched exactly, in which case the queries answered in a millisecond decide.
+        images: Folder below the data with `images.npy` and `captions.tsv` of papers/image_ranking.py, in which case the
+            mean of the recalls among 1, 5 and 10 of both searches decides.
         protocols: Protocols of both arms, where the evaluation is what differs.
         is_in_time: Whether `better` must not have trained longer than `worse`, by the clock.
         margin: Points by which the claim says `better` is ahead, or may be behind where negative.
@@ -222,6 +228,7 @@ class ClaimEntry(StrictModel):
     tasks: list[str] = pydantic.Field(default_factory=list)
     metric: str = ""
     searched: int | None = pydantic.Field(default=None, ge=1)
+    images: str = ""
     protocols: list[str] | None = pydantic.Field(default=None, min_length=2, max_length=2)
     is_in_time: bool = False
     margin: float = 0.0
@@ -235,7 +242,7 @@ class ClaimEntry(StrictModel):
         """What decides: the names of tasks, a metric, or the speed of a search."""
         if self.searched is not None:
             return f"queries in a millisecond, of {self.searched:,} rows"
-        return self.metric or ", ".join(self.tasks)
+        return "recalls of images and captions" if self.images else self.metric or ", ".join(self.tasks)
 
 
 class PaperFile(StrictModel):

@@ -3,8 +3,9 @@
 Models, records and scores are kept in the output folder. The same call continues after an interruption.
 
 `plan_reproduction` says what the graph costs before it runs: parameters, steps, hours and dollars of every training. A
-step's operations are six for each parameter that is not a word vector and each token read: two forward, four backward.
-The scale's file says how many operations a second its machine reaches and what it costs.
+step takes the time of its operations, six for each parameter that is no word vector and each token read (two forward,
+four backward), of the bytes that Adam and penalties read and write, for all weights but the word vectors that no token
+reads, and of the launches of torch's operations. The scale's file says what its machine reaches and what it costs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from raysent.config import Document, validate
@@ -22,6 +24,7 @@ from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.models import SentenceModel
 from raysent.models.embeddings import EmptyTables
+from raysent.models.layers import L2Penalty
 from raysent.models.objectives import OBJECTIVES, PairBatches
 from raysent.progress import messages
 from raysent.reproduction.files import Dataset, PaperFile, Scale, read_paper
@@ -35,6 +38,11 @@ RESULTS_FILE = "results.json"
 # Arms were chosen on seeds 0 to 4, and on 10 to 14 of some.
 VERDICT_SEEDS = tuple(range(20, 25))
 _FLOPS_PER_PARAMETER = 6
+# Bytes a number: Adam reads a weight, its gradient and two moments and writes all of them; a penalty also reads the
+# initial value, and writes and reads the distance, its square and its gradient.
+_ADAM_BYTES, _PENALTY_BYTES = 32, 32
+# Operations of torch in a step, forward and backward, and further ones for each word of a recurrent tower.
+_LAUNCHES, _LAUNCHES_PER_WORD = 300, 12
 # The settings of averaged word vectors, for a run that starts with them; the size of the vectors is that of most files.
 _AVERAGE = RunConfig.model_validate(
     {
@@ -188,8 +196,10 @@ def estimate(
         if entry.train is not None:
             configs[name] = planned_run(paper, name, configs, scale=scale, data=data)
             if counts is None or name in counts:
-                parameters, steps, flops = training_cost(configs[name], _dataset_of(paper, name, scale=scale))
-                hours = flops / paper.scales[scale].machine.flops / 3600
+                cost = training_cost(configs[name], _dataset_of(paper, name, scale=scale))
+                machine, (parameters, steps) = paper.scales[scale].machine, cost[:2]
+                of_step = cost.flops / machine.flops + cost.moved / machine.bandwidth + cost.launches * machine.launch_s
+                hours = steps * of_step / 3600
         elif entry.represent is not None and entry.represent in configs:
             configs[name] = configs[entry.represent]
         usd = hours * paper.scales[scale].machine.usd_per_hour
@@ -214,17 +224,27 @@ def planned_run(paper: PaperFile, name: str, configs: dict[str, RunConfig], *, s
     return validate(RunConfig, Document(values, source=f"models.{name}"))
 
 
-def training_cost(config: RunConfig, dataset: Dataset | None) -> tuple[int, int, float]:
-    """Return a run's trained parameters, its steps, and the operations of its training.
+class TrainingCost(NamedTuple):
+    """A run's trained parameters, its steps, and of one step: operations, bytes read and written, and launches."""
+
+    parameters: int
+    steps: int
+    flops: float
+    moved: float
+    launches: float
+
+
+def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
+    """Return what a run's training takes.
 
     Args:
         config: The run.
         dataset: What it reads; None or one without a size leaves only `max_steps` to say how many steps there are.
     """
     words = config.vocabulary.size
-    (few, few_in_tables), (more, more_in_tables) = (_count(config, rows) for rows in (2, 3))
-    parameters = few + (more - few) * (words - 2)
-    computed = parameters - few_in_tables - (more_in_tables - few_in_tables) * (words - 2)
+    few, more = (_count(config, rows) for rows in (2, 3))
+    parameters, in_tables, penalized = few + (more - few) * (words - 2)
+    computed = parameters - in_tables
     batch = config.training.batch_size
     sentences = dataset.sentences if dataset is not None else None
     if sentences is not None:
@@ -232,18 +252,29 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> tuple[int, int,
     else:
         steps = config.training.max_steps or 0
     columns = 2 if isinstance(config.objective.batches, PairBatches) else 1
-    tokens = steps * batch * columns * (dataset.words if dataset is not None else 12.0)
-    return parameters, steps, _FLOPS_PER_PARAMETER * computed * tokens
+    length = dataset.words if dataset is not None else 12.0
+    tokens = batch * columns * length
+    # A penalty has a gradient in every row; else only the rows of words that are read have one.
+    read = min(1.0, 1.0 if penalized else tokens / words) * in_tables
+    moved = _ADAM_BYTES * (computed + read) + _PENALTY_BYTES * penalized
+    recurrent = sum(tower.type in {"gru", "lstm"} for tower in config.model.towers)
+    launches = _LAUNCHES + _LAUNCHES_PER_WORD * recurrent * length
+    return TrainingCost(int(parameters), steps, _FLOPS_PER_PARAMETER * float(computed) * tokens, float(moved), launches)
 
 
-def _count(config: RunConfig, words: int) -> tuple[int, int]:
-    """Return the trained parameters of a run with a vocabulary of that many words, and those of its word tables."""
+def _count(config: RunConfig, words: int) -> np.ndarray:
+    """Return numbers of a run with a vocabulary of that many words, int64 [3].
+
+    Its trained parameters, those of them in word tables, and those that penalties read.
+    """
     vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(words - 2))])
     tables = EmptyTables(vocabulary, generator=torch.Generator(device="cpu"))
     model = SentenceModel(config.model, vocabulary, tables=tables, num_classes=3)
     model._add_objectives(tables.generator, lambda: torch.ones(words))
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return trained, sum(table.weight.numel() for table in model.tables)
+    in_tables = sum(table.weight.numel() for table in model.tables if table.weight.requires_grad)
+    penalties = [module for module in model.modules() if isinstance(module, L2Penalty)]
+    return np.array([trained, in_tables, sum(penalty.num_read for penalty in penalties)])
 
 
 def _dataset_of(paper: PaperFile, name: str, *, scale: Scale) -> Dataset | None:
@@ -311,7 +342,10 @@ class _Runner:
         if entry.needs or entry.better is None or entry.worse is None:
             return ClaimResult(name, entry.claim, "not run", reason=entry.needs)
         tasks = self._scores.present(entry.tasks)
-        if not (tasks or entry.metric or entry.searched):
+        images = self.graph.data / entry.images / "images.npy"
+        if entry.images and not images.is_file():
+            return ClaimResult(name, entry.claim, "not run", reason=f"needs features of images ({images})")
+        if not (tasks or entry.metric or entry.searched or entry.images):
             return ClaimResult(name, entry.claim, "not run", reason=f"needs the files of {', '.join(entry.tasks)}")
         usual = self._paper.scales[self.graph.scale].protocol or "fast"
         sides = list(zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from raysent.config import shipped_path
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
@@ -112,7 +116,8 @@ class Scores:
         """Return the score of a claim's arm, as the claim says.
 
         Returns:
-            The mean over tasks or the claim's metric at the last report, in percent; or queries in a millisecond.
+            The mean over tasks, the claim's metric at the last report or the mean recall of images, in percent; or
+            queries in a millisecond.
 
         Raises:
             RaysentError: As `of_model`, or if the run has no such metric.
@@ -120,6 +125,8 @@ class Scores:
         if claim.searched is not None:
             member = self._graph.member(name, seed)
             return search_speed(member.encoder or load(member.path), claim.searched, seed=seed)
+        if claim.images:
+            return image_recall(self._graph.folder(name, seed), self._graph.data / claim.images, seed=seed)
         if not claim.metric:
             return float(np.mean(list(self.of_model(name, seed, tasks=tasks, protocol=protocol).values())))
         metrics = load_reports(self._graph.folder(name, seed))[-1].metrics
@@ -159,6 +166,21 @@ def search_speed(encoder: SentenceEncoder, num_rows: int, *, seed: int) -> float
         search(rows, rows[:_NUM_QUERIES], k=10)
         seconds.append(time.perf_counter() - begun)
     return _NUM_QUERIES / (1000 * min(seconds))
+
+
+def image_recall(model: Path, folder: Path, *, seed: int) -> float:
+    """Return the mean of a model's recalls at 1, 5 and 10 of captions and of images, in percent; protocol `kiros`.
+
+    Raises:
+        DataError: If `images.npy` or `captions.tsv` of the folder is missing or wrong.
+    """
+    spec = spec_from_file_location("image_ranking", shipped_path("papers") / "image_ranking.py")
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - a file of the package
+    script = sys.modules["image_ranking"] = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    splits = script.read_splits(folder / "images.npy", folder / "captions.tsv")
+    recalls = script.rank(str(model), splits, script.PROTOCOLS["kiros"], seed=seed, fold_size=1000)
+    return float(recalls[:, :3].mean())
 
 
 def _test(result: object) -> float:
