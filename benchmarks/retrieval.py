@@ -7,7 +7,10 @@ reading the same bytes once in the same rounds. FAISS and usearch are included i
 raysent[bench]`). raysent searches codes by its compiled kernel, if there is a compiler, else by FAISS as vectors. The
 corpora use 2.3 GB of the temporary folder, and FAISS' copies as much memory.
 
-    python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--json]
+With `--queries` the whole path is timed as well: `SearchIndex` from a folder to ranked places, encoding of the queries
+included, for vectors of float32 and of int8, against FAISS' flat index of the same vectors, its search alone.
+
+    python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--queries 0] [--json]
 """
 
 from __future__ import annotations
@@ -25,8 +28,14 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import parsed, seconds_of, show
+from raysent.evaluation.members import model_key
 from raysent.evaluation.nearest import nearest_codes, nearest_vectors
+from raysent.exports.corpus import Encoding
+from raysent.exports.search import SearchIndex
 from raysent.kernels.devices import set_matmul_precision
+from raysent.models import load
+from raysent.models.sentence_encoder import normalize_rows
+from raysent.models.vector_folder import VectorFolder, VectorFormat
 
 K = 10
 MANY = 64
@@ -191,9 +200,29 @@ def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, ro
     return {"mib": round(rows.nbytes / 2**20), "read_gb_per_s": round(rows.nbytes / read_s / 1e9, 1), "methods": found}
 
 
+def whole_path(folder: Path, vectors: np.ndarray, *, num_queries: int) -> dict[str, object]:
+    """Return the seconds of a search of a folder, from opening it to ranked places, and of FAISS' search alone."""
+    name = f"hash:{vectors.shape[1]}"
+    texts = [f"query {number} of {number * 7919 % 10007}" for number in range(num_queries)]
+    found: dict[str, object] = {"queries": num_queries}
+    for precision in ("float32", "int8"):
+        format = VectorFormat(name, model_key(name), "cosine", precision, vectors.shape[1], has_text=False)
+        place = VectorFolder(folder / precision)
+        place.use(format)
+        with place.writing("all", format, version="1") as writer:
+            for first in range(0, len(vectors), _BLOCK_ROWS):
+                writer.write(Encoding(precision).rows(vectors[first : first + _BLOCK_ROWS]), [])
+        opened = partial(SearchIndex, folder / precision)
+        found[f"{precision}_s"] = round(seconds_of(lambda opened=opened: opened().search(texts, k=K)), 1)
+    if optional("faiss") is not None:
+        search, queries = faiss_vectors(vectors), normalize_rows(load(name).encode(texts))
+        found["faiss_s"] = round(seconds_of(partial(search, queries)), 1)
+    return found
+
+
 def main() -> None:
     """Run the comparison and print it."""
-    options = parsed(__doc__, rows=1_000_000, bits=2048, dim=512, rounds=5)
+    options = parsed(__doc__, rows=1_000_000, bits=2048, dim=512, rounds=5, queries=0)
     torch.set_num_threads(1)
     set_matmul_precision()
     faiss = optional("faiss")
@@ -209,6 +238,8 @@ def main() -> None:
         queries = generator.standard_normal((MANY, options.dim)).astype(np.float32)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         found["vectors"] = compared(VECTORS, vectors, queries, rounds=options.rounds)
+        if options.queries:
+            found["whole_path"] = whole_path(Path(folder), vectors, num_queries=options.queries)
     codes_best = next(iter(found["codes"]["methods"].values()))
     vectors_ours = found["vectors"]["methods"]["raysent"]
     found["ratio_single"] = round(vectors_ours["ms_single"] / codes_best["ms_single"], 1)
