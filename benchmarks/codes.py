@@ -3,8 +3,9 @@
 A model encodes sentences of a text and the pairs of STS12 to STS14. Each method is learned from most of the sentences.
 `recall` is how many of the ten nearest sentences by the vectors' cosine are among the ten nearest by the code, for 500
 sentences that no method has learned from, in percent; `spearman` is the mean over the sets of pairs. `whitened` methods
-read vectors whose variance is evened out as `whiten` of a random projection does. `rabitq` is FAISS's, whose queries
-keep their numbers, and which returns no codes.
+read vectors whose variance is evened out as `whiten` of a random projection does. `rabitq` and `product quantization`
+are FAISS's, whose queries keep their numbers, and which return no codes of bits: the second has as many bytes a vector
+as a code of a bit a number, or the most below that of which each stands for equally many numbers.
 
     python -m benchmarks.codes --model FOLDER --text FILE --data DIR [--sentences 120000] [--json]
 """
@@ -89,10 +90,13 @@ def main() -> None:
 
         found = nearest(signs(queries).astype(np.float32), signs(rows).astype(np.float32))
         table[name] = {"recall": recall(found), "spearman": agreement(signs)}
-    index = faiss.index_factory(vectors.shape[1], "RaBitQ", faiss.METRIC_L2)
-    index.train(rows)
-    index.add(rows)
-    table["rabitq"] = {"recall": recall(index.search(queries, NEAREST)[1])}
+    dim = vectors.shape[1]
+    num_bytes = max(number for number in range(1, max(2, dim // 8 + 1)) if dim % number == 0)
+    for name, factory in (("rabitq", "RaBitQ"), (f"product quantization, {num_bytes} bytes", f"PQ{num_bytes}x8")):
+        index = faiss.index_factory(dim, factory, faiss.METRIC_L2)
+        index.train(rows)
+        index.add(rows)
+        table[name] = {"recall": recall(index.search(queries, NEAREST)[1])}
     show(table, options)
 
 
