@@ -1,0 +1,153 @@
+"""A transformer's training step and `encode` against sentence-transformers', on text of mixed lengths.
+
+A BERT of six layers with random weights, mean pooling, pairs with in-batch negatives, AdamW. The peer has the work of
+its trainer without the trainer's own time: its loss and pooling on padded batches, in random order (its default) and
+grouped by length over all pairs (`group_by_length`). The pairs are the same and every way trains a model of its own;
+the ways alternate, batch by batch, and processor time is measured on one thread. Lengths are log-normal with a median
+of 20 words.
+
+    python -m benchmarks.padding [--layers 6] [--hidden 256] [--batches 6] [--rounds 3] [--json]
+
+Needs sentence-transformers: `pip install raysent[bench]`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from importlib import import_module
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import parsed, seconds_of, show
+from benchmarks.training_step import step_of
+from raysent.data.pairs import Pairs
+from raysent.data.vocabulary import Sentences, SubwordVocabulary
+from raysent.kernels.devices import set_matmul_precision
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.backbone import read_tokenizer
+from raysent.models.encoders.pretrained import _similar
+from raysent.training.run import TrainingConfig
+
+NUM_WORDS, LONGEST, BATCH, RATE = 5000, 126, 32, 5e-5
+
+
+def write_model(folder: str, *, layers: int, hidden: int) -> None:
+    """Write a BERT with random weights, and a tokenizer of whole words."""
+    library, tokens = import_module("transformers"), import_module("tokenizers")
+    words = {
+        word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map("w{}".format, range(NUM_WORDS))])
+    }
+    own = tokens.Tokenizer(tokens.models.WordLevel(words, unk_token="[UNK]"))
+    own.pre_tokenizer = tokens.pre_tokenizers.WhitespaceSplit()
+    ends = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
+    own.post_processor = tokens.processors.TemplateProcessing(**ends)
+    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    made = library.PreTrainedTokenizerFast(tokenizer_object=own, model_max_length=LONGEST + 2, **names)
+    made.save_pretrained(folder)
+    sizes = {"hidden_size": hidden, "num_attention_heads": hidden // 64, "intermediate_size": 4 * hidden}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = library.BertConfig(
+        vocab_size=len(words), num_hidden_layers=layers, max_position_embeddings=160, **sizes, **dropout
+    )
+    library.BertModel(config).save_pretrained(folder)
+
+
+def padded(sentences: Sentences) -> dict[str, torch.Tensor]:
+    """Return what a collator of sentence-transformers makes of ids."""
+    rows = [torch.as_tensor(one.ids).long() for one in sentences.split(1)]
+    mask = torch.arange(int(sentences.lengths.max())) < torch.as_tensor(sentences.lengths)[:, None]
+    return {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "attention_mask": mask.long()}
+
+
+def peer_step(model: Any, *, bfloat16: bool) -> Any:
+    """Return a function that trains sentence-transformers' model on one batch."""
+    losses = import_module("sentence_transformers.sentence_transformer.losses")
+    loss, adam = losses.MultipleNegativesRankingLoss(model), torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+
+    def step(batch: Pairs) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+            value = loss([padded(part) for part in batch.parts], None)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        adam.zero_grad()
+
+    return step
+
+
+def padding(lengths: np.ndarray, *, is_grouped: bool) -> tuple[int, int]:
+    """Return the places that a batch takes, and its tokens."""
+    ordered = -np.sort(-lengths)
+    groups = list(_similar(ordered)) if is_grouped else [(0, len(ordered))]
+    return sum(int(ordered[first]) * (end - first) for first, end in groups), int(lengths.sum())
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parsed(__doc__, layers=6, hidden=256, batches=6, rounds=3)
+    library = import_module("sentence_transformers")
+    torch.set_num_threads(1)
+    random, found = np.random.default_rng(0), dict[str, Any]()
+    sizes = np.clip(random.lognormal(3.0, 0.8, 2 * BATCH * options.batches), 3, LONGEST).astype(int)
+    text = [" ".join(f"w{word}" for word in random.integers(0, NUM_WORDS, size)) for size in sizes]
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(folder, layers=options.layers, hidden=options.hidden)
+        objective = {"type": "contrast", "positives": "pairs"}
+        encoder = {"type": "pretrained", "path": folder}
+        config = ModelConfig.model_validate({"encoder": encoder, "objective": objective})
+        words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))  # type: ignore[arg-type]
+        model = SentenceModel.build(config, words, seed=0, max_length=LONGEST + 2)
+        peers = [library.SentenceTransformer(folder, device="cpu") for _ in range(2)]
+        sides = [words.ids(text[side::2], max_length=LONGEST + 2) for side in (0, 1)]
+        pairs, both = Pairs(*sides), np.maximum(*(side.lengths for side in sides))
+        orders = {
+            name: np.split(order, options.batches)
+            for name, order in (("random", np.arange(len(both))), ("grouped", np.argsort(both)))
+        }
+        encode: dict[str, Any] = {"raysent": model.eval().encode, "peer": peers[0].encode}
+        times: dict[str, list[float]] = {name: [] for name in encode}
+        for _ in range(options.rounds):
+            for name, function in encode.items():
+                times[name].append(seconds_of(lambda function=function: function(text)))
+        found["encode_ratio"] = round(median(times["peer"]) / median(times["raysent"]), 2)
+        found["largest_difference"] = float(np.abs(model.encode(text) - peers[0].encode(text)).max())
+        training = TrainingConfig(batch_size=BATCH, optimizer="adamw", learning_rate=RATE, clip=1.0, clip_per="global")
+        for bfloat16 in (False, True):
+            ways = {"raysent": (step_of(model.train(), training, bfloat16=bfloat16), "random")}
+            ways |= {
+                name: (peer_step(one.train(), bfloat16=bfloat16), name)
+                for one, name in zip(peers, ("random", "grouped"), strict=True)
+            }
+            for step, order in ways.values():
+                step(pairs.select(orders[order][0]))  # what later steps reuse
+            rounds: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(options.rounds):
+                spent = dict.fromkeys(ways, 0.0)
+                for number in range(options.batches):
+                    for name, (step, order) in ways.items():
+                        batch = pairs.select(orders[order][number])
+                        spent[name] += seconds_of(lambda step=step, batch=batch: step(batch))
+                for name, value in spent.items():
+                    rounds[name].append(value)
+            seconds = {name: median(values) for name, values in rounds.items()}
+            found["bfloat16" if bfloat16 else "float32"] = {
+                "ratio_over_default": round(seconds["random"] / seconds["raysent"], 2),
+                "ratio_over_group_by_length": round(seconds["grouped"] / seconds["raysent"], 2),
+                "raysent_tokens_per_s": round(sum(int(side.lengths.sum()) for side in sides) / seconds["raysent"]),
+            }
+        for name, is_grouped, order in (
+            ("raysent", True, "random"),
+            ("default", False, "random"),
+            ("group_by_length", False, "grouped"),
+        ):
+            taken = [padding(side.lengths[rows], is_grouped=is_grouped) for rows in orders[order] for side in sides]
+            places, tokens = (sum(column) for column in zip(*taken, strict=True))
+            found[f"padding_{name}"] = round(1 - tokens / places, 3)
+    show({"matmul": set_matmul_precision(), **found}, options)
+
+
+if __name__ == "__main__":
+    main()
