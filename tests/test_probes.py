@@ -213,6 +213,24 @@ def test_train_test_chooses_within_train():
     np.testing.assert_array_equal(changed.folds[0].test_log_probabilities, fold.test_log_probabilities)
 
 
+@pytest.mark.parametrize("dim", [30, 400])
+def test_a_class_of_one_row_leaves_the_fit_of_all_rows_at_its_optimum(dim):
+    """The fit without that row has driven the class far away, and is where the fit of all rows begins."""
+    features, labels = random_task(200, dim, 3)
+    kept = np.flatnonzero(labels > 0)
+    kept = np.concatenate([np.flatnonzero(labels == 0)[:1], kept])
+    features, labels = np.ascontiguousarray(features[kept]), labels[kept]
+    train = np.arange(70)
+    result = fit_probe(features, task_data(labels, "train-test", train=train, test=np.arange(70, len(labels))))
+    (fold,) = result.folds
+    scaled = ScaledFeatures(torch.from_numpy(features), torch.from_numpy(train))
+    seen = ((features - scaled.mean.numpy()) / scaled.scale).astype(np.float64)
+    oracle = LogisticRegression(C=fold.strength, tol=1e-8, max_iter=20_000).fit(seen[:70], labels[:70])
+    expected = oracle.predict_log_proba(seen[70:])
+    np.testing.assert_allclose(fold.test_log_probabilities, expected, atol=0.02)
+    assert result.num_unfinished == 0
+
+
 def test_given_splits_are_kept_and_the_probe_predicts_the_same():
     """The probe gives the test rows' log-probabilities from features that are not scaled."""
     features, labels = random_task(300, 10, 2)

@@ -50,6 +50,8 @@ CHUNK = 128
 TOLERANCE = 1e-7
 PATH_TOLERANCE = 5e-5
 MAX_STEPS = 300
+# The farthest that the preconditioner moves an intercept, in nats.
+MAX_MOVE = 100.0
 HISTORY = 8
 
 # A solve holds about ten arrays of [rows, outputs, problems]; this bounds each of them.
@@ -299,6 +301,9 @@ class Problems:
         across = (point.weights * direction.weights).sum((0, 1))
         along = direction.weights.square().sum((0, 1))
         length = torch.ones_like(across)
+        # The slope rises along the line: the best length lies between the longest where it falls and the shortest where
+        # it does not. Newton's method alone swings between far ends where all rows are certain.
+        low, high = torch.zeros_like(length), torch.full_like(length, torch.inf)
         for _ in range(8):
             chances = probabilities(margins + length * change)
             weighted = chances * change
@@ -308,7 +313,9 @@ class Problems:
             slope = across + length * along + (self.costs * slopes).sum(0)
             bend = along + (self.costs * bends).sum(0)
             newton = -slope / bend.clamp(min=1e-30)
-            length = (length + newton.clamp(-1, 2)).clamp(min=1e-4)
+            low, high = torch.where(slope < 0, length, low), torch.where(slope > 0, length, high)
+            ahead = (length + newton.clamp(-1, 2)).clamp(min=1e-4)
+            length = torch.where((ahead < low) | (ahead > high), (low + high) / 2, ahead)
             if bool((newton.abs() < 0.05 * length).all()):
                 break
         return length
@@ -395,7 +402,9 @@ def _direction(problems: Problems, gradient: Point, curvature: Tensor, history: 
         ahead = ahead.plus(step.turned, -factor)
         factors.append(factor)
     weights = problems.scaled.precondition(problems.spectrum, ahead.weights, curvature)
-    ahead = Point(weights, ahead.intercepts / curvature.clamp(min=1e-12))
+    # A start whose fit had no row of a class gives its first row no curvature: the step is bounded by the gradient.
+    lowest = (gradient.intercepts.abs() / MAX_MOVE).clamp(min=1e-12)
+    ahead = Point(weights, ahead.intercepts / torch.maximum(curvature, lowest))
     for step, factor in zip(history, reversed(factors), strict=True):
         ahead = ahead.plus(step.moved, factor - step.inverse * step.turned.dot(ahead))
     return Point(-ahead.weights, -ahead.intercepts)

@@ -61,7 +61,7 @@ class Fast:
         """Return what scores depend on."""
         return {
             **({"division": DIVISION_VERSION} if self.divides else {}),
-            "version": 6,
+            "version": 7,
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
             "fold_seed": FOLD_SEED,
