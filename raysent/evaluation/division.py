@@ -7,6 +7,9 @@ Whatever ranks, stops, chooses or fits reads the other rows, and cross-validates
 Rows are drawn in the order of a hash of their text. So every command, process and machine finds the same test rows, in
 whatever order a file has them; a table with other rows is divided again.
 
+A sweep writes the rows that rank its trials into a file of their own, so that its search never opens a table with test
+rows: the division and the last evaluation do.
+
 Source: Broder, 1997 (min-wise hashing, by which near-copies are found).
 """
 
@@ -16,7 +19,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,7 @@ _CHUNK = 2**21
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 Int64 = npt.NDArray[np.int64]
+_ROWS, _TUPLES = ("labels", "train", "validation", "test", "folds"), ("label_names", "sentences", "scale")
 
 
 def divided(data: TaskData) -> TaskData:
@@ -209,6 +213,35 @@ def save_divisions(folder: Path, tasks: Sequence[TaskData], *, ranking: Collecti
     for data in tasks:
         values = {"row_hash": data.row_hash, "num_rows": len(data), "ranks": data.task in ranking}
         write_json(folder / DIVISIONS_FOLDER / f"{data.task}.json", {**values, "test": data.test.tolist()})
+
+
+def save_search_rows(path: Path, tasks: Sequence[TaskData]) -> None:
+    """Write the rows that a search may read; none of them tests.
+
+    Raises:
+        ArtifactError: If the file cannot be written.
+    """
+    rows = [{one.name: getattr(data, one.name) for one in fields(data)} for data in tasks]
+    plain = [{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in row.items()} for row in rows]
+    write_json(path, plain)
+
+
+def read_search_rows(path: Path) -> list[TaskData]:
+    """Read what `save_search_rows` wrote; the tasks have the same `row_hash`.
+
+    Raises:
+        ArtifactError: If it is damaged.
+    """
+    found = list[TaskData]()
+    try:
+        for row in read_json(path):
+            values: dict[str, Any] = dict(row)
+            values |= {name: tuple(row[name]) for name in _TUPLES if row[name] is not None}
+            values |= {name: np.array(row[name], dtype=np.int64) for name in _ROWS}
+            found.append(TaskData(**{**values, "scores": np.array(row["scores"], dtype=np.float64)}))
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise ArtifactError(f"{address_of(path)}: not the rows of a search; begin another run") from None
+    return found
 
 
 def check_divisions(folder: Path, tasks: Sequence[TaskData]) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raysent.config import Override
 from raysent.ensembles import (
     DEFAULT_SIZES,
     EnsembleResult,
@@ -22,7 +23,7 @@ from raysent.ensembles import (
 from raysent.ensembles.combining import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
-from raysent.evaluation.division import check_divisions, save_divisions
+from raysent.evaluation.division import check_divisions, save_divisions, save_search_rows
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
@@ -56,6 +57,7 @@ from raysent.storage.layout import (
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
+    SEARCH_ROWS_FILE,
     SWEEP_FILE,
     TRIALS_FOLDER,
 )
@@ -68,9 +70,10 @@ from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.machines import machines_at
 from raysent.sweeps.ranking import select_members
-from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
+from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trial import ENDED
+from raysent.training.validation.metrics import Downstream
 
 if TYPE_CHECKING:
     from raysent.cost.prices import SpotUsd
@@ -209,7 +212,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     checked = take_along(checked, folder)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)
+        checked = _with_search_rows(fit_to_machine(checked, tasks=named, address=address, progress=bar), folder)
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
@@ -240,6 +243,19 @@ def sweep(  # noqa: PLR0913 - the options of the command
             around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet)
             start_sweep(record, folder, around, on_prepared=on_prepared)
         return _evaluated(folder, progress=progress, tracking=tracking)
+
+
+def _with_search_rows(space: SearchSpace, folder: Path) -> SearchSpace:
+    """Write the rows that rank trials, none of which tests, into a run's folder; returns the space that reads them."""
+    config = space.config(space.first_params()).validation.downstream
+    if space.metric != "downstream" or config is None:
+        return space
+    found, path = Downstream(config.model_copy(update={"rows": None})).tasks, (folder / SEARCH_ROWS_FILE).resolve()
+    tasks = [data for data in found if isinstance(data, TaskData)]
+    if len(tasks) < len(found):  # queries, of which those of test are others
+        return space
+    save_search_rows(path, tasks)
+    return with_overrides(space, [Override("base.validation.downstream.rows", str(path), "tasks")])
 
 
 def _save_divisions(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: str | Path | None) -> None:

@@ -57,6 +57,7 @@ STOP_FILE = "stop.json"
 EVALUATION_FOLDER = "evaluation"
 # The test rows of each task of a sweep, none of which ranked, stopped or chose anything.
 DIVISIONS_FOLDER = "divisions"
+SEARCH_ROWS_FILE = "divisions/search_rows.json"
 ENSEMBLE_FILE = "ensemble.json"
 # In a sweep's folder: the ensemble to take, with several tasks one below for each; and the best model with vectors.
 BEST_FOLDER = "best"

@@ -260,6 +260,7 @@ class RunConfig(StrictModel):
                     del pairs[name]
         if values["labels"] is None:
             del values["labels"]
+        (values["validation"]["downstream"] or {}).pop("rows", None)
         objective = values["objective"]
         if objective["type"] == "relatedness":
             objective["num_marks"] = objective.pop("num_levels")

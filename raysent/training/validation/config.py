@@ -23,11 +23,13 @@ class DownstreamConfig(StrictModel):
         data: Folder in SentEval's layout.
         max_rows: Rows of a task that train a probe, and rows that validate it, at most; or queries of dev, ranked among
             ten times as many passages.
+        rows: File of these rows, which a sweep writes at its division; while it is there, no task's own file is opened.
     """
 
     tasks: list[str] | None = pydantic.Field(default=None, min_length=1)
     data: str | None = None
     max_rows: int = pydantic.Field(default=2000, ge=100)
+    rows: str | None = None
 
 
 class ValidationConfig(StrictModel):

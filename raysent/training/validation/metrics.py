@@ -31,7 +31,7 @@ from raysent.data.corpus import Corpus, CorpusSplit
 from raysent.data.pairs import Pairs, PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
-from raysent.evaluation.division import divided
+from raysent.evaluation.division import divided, read_search_rows
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.retrieval import some_passages, validation_score
@@ -291,11 +291,13 @@ class Downstream:
             ConfigError: If a task is unknown.
             DataError: If its files are missing or malformed.
         """
-        folder = None if config.data is None else Path(config.data)
-        tasks = resolve_tasks(
-            config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option="validation.downstream.tasks: "
-        )
-        self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
+        folder, option = None if config.data is None else Path(config.data), "validation.downstream.tasks: "
+        self.tasks: list[TaskData | RetrievalData]
+        if config.rows is not None and Path(config.rows).is_file():
+            self.tasks = [*read_search_rows(Path(config.rows))]
+        else:
+            tasks = resolve_tasks(config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option=option)
+            self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([task.row_hash for task in self.tasks])
 
     def downstream_metrics(self, model: SentenceEncoder) -> dict[str, float]:
