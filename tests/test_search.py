@@ -93,7 +93,7 @@ def test_int8_orders_what_is_near_by_signs(passages, tmp_path, monkeypatch) -> N
     assert {hit.row + (100 if hit.file == "b.txt" else 0) for hit in hits} == near
     shutil.rmtree(tmp_path / "index" / ".search")
     assert SearchIndex("index").search(queries[0], k=7) == [hits]
-    raysent.encode_file("hash:32", "texts/a.txt", output=Path("a.npy"), precision="int8", progress=False)
+    raysent.encode_file("hash:32", "texts/a.txt", output="a.npy", precision="int8", progress=False)
     np.testing.assert_array_equal(np.load("a.npy"), index.int8[:100])
 
 

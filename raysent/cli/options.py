@@ -229,7 +229,7 @@ TasksOption = Annotated[
         "--task",
         metavar="A,B|FILE",
         help="Tasks: names, own tables (reviews.csv, .tsv, .jsonl, .parquet, a folder of datasets) or task files "
-        "(.yaml). Repeatable.  [default: all whose files are there]",
+        "(.yaml). Repeatable.  [default: all whose files are there, or as described above]",
     ),
 ]
 AddressOption = Annotated[

@@ -29,7 +29,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     model: str | Path,
     file: str | Path | None,
     *,
-    output: Path,
+    output: str | Path,
     column: str | None = None,
     header: bool = True,
     batch_size: int = 512,
@@ -63,7 +63,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
     """
-    model = encoder_name(model, says=progress)
+    model, output = encoder_name(model, says=progress), Path(output)
     encoder = load_model(model)
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
     encoding.check(encoder, model)
