@@ -393,6 +393,12 @@ def test_hard_negatives_of_a_table_are_mined(tmp_path):
     assert done == len((tmp_path / "mined.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_block_computes_on_the_cpu():
+    """On a machine with GPUs too."""
+    with raysent.on_device("cpu"):
+        assert raysent.load("hash:8").encode(["one"]).shape == (1, 8)
+
+
 def test_public_names_have_docstrings_and_types():
     """Every public function documents and annotates each argument."""
     for name in raysent.__all__:

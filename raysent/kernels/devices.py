@@ -49,7 +49,14 @@ def use_device(name: str | None) -> str | None:
 
 @contextmanager
 def on_device(name: str | None) -> Iterator[None]:
-    """Compute inside the block on the CPU or on GPUs; see `use_device`."""
+    """Compute inside the block on the CPU or on GPUs.
+
+    Args:
+        name: ``cpu`` or ``cuda``; None for GPUs where there are some.
+
+    Raises:
+        ConfigError: If it is another name.
+    """
     before = use_device(name)
     try:
         yield

@@ -39,6 +39,7 @@ PAGES = [
     "docs/cluster.md",
     "docs/storage.md",
     "docs/reproduce.md",
+    "docs/papers.md",
     "docs/examples.md",
     "docs/install.md",
     "docs/interruptions.md",
@@ -58,7 +59,7 @@ CANNOT_RUN = {
     r"--mteb|^import mteb": "needs raysent[mteb] and its data; test_mteb.py has a task of its own",
     r"mlflow|wandb": "needs another tracker's package; test_trackers.py has them",
     r"^raysent serve|^serve run|^curl": "serves until it is stopped; test_own_labels.py serves",
-    r"STS/STS12|sts-dev.csv|--data data": "needs files of a published data set",
+    r"STS/STS12|sts-dev.csv|--data data|coco_": "needs files of a published data set",
     r"--time 30m": "takes the time that it names",
     r"sweep (everything|adapt|labels) |RUN|NAME-DATE|SPACE|benchmarks": "is the form of a command, or takes many minutes",
 }
