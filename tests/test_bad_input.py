@@ -26,6 +26,7 @@ from tiny_run import tiny_run, write_corpus
 import raysent
 from raysent.cost import CostConfig
 from raysent.errors import ArtifactError, ConfigError
+from raysent.progress import ProgressLines
 from raysent.sweeps.cost_tracker import metered, spent_usd
 from raysent.training.loop import fit
 
@@ -85,7 +86,8 @@ def place(tmp_path, monkeypatch, cache) -> Path:
 
 @pytest.fixture
 def type_(monkeypatch, capsys) -> CommandLine:
-    """Types a command line in this process."""
+    """Types a command line in this process, whose lines of progress do not come however slow the machine is."""
+    monkeypatch.setattr(ProgressLines, "INTERVAL_S", float("inf"))
     return CommandLine(monkeypatch, capsys)
 
 
