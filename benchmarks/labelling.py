@@ -26,6 +26,7 @@ from sklearn.model_selection import GridSearchCV
 from benchmarks.common import parsed, show
 from raysent.data.vocabulary import read_word_vectors
 from raysent.ensembles import pool
+from raysent.ensembles.labelling import next_rows, out_of_fold, suspicion
 from raysent.evaluation.baselines import LEXICAL
 from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator
@@ -35,7 +36,6 @@ from raysent.evaluation.tasks import resolve_tasks
 from raysent.models import average_of_words
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.pipeline.labels import next_rows, out_of_fold, suspicion
 
 SIZES = (50, 100, 150, 200, 250, 300)
 NUM_ROWS, NUM_TEST = 3000, 2000

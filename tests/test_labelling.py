@@ -17,10 +17,10 @@ from tables import write_table
 
 from raysent import label
 from raysent.ensembles import combine
+from raysent.ensembles.labelling import density, indecision, next_rows, suspicion
 from raysent.errors import RaysentError
 from raysent.evaluation.task_files import OwnTask
 from raysent.models.schemes.tfidf import LexicalModel
-from raysent.pipeline.labels import density, indecision, next_rows, suspicion
 
 TOPICS = ("the film was {}", "a train to {} leaves late", "we cooked {} with rice", "their {} won the match")
 TEXTS = (

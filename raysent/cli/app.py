@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+import raysent
 from raysent import __version__
 from raysent.cli import evaluate, machines, models, papers, sweep, vectors
 from raysent.cli.options import as_typed
@@ -151,9 +152,7 @@ def _root(
 
         context.with_resource(trust_remote_code())
     if device is not None:
-        from raysent.kernels.devices import on_device
-
-        context.with_resource(on_device(device))
+        context.with_resource(raysent.on_device(device))
     if verbose:
         handler = logging.StreamHandler()
         handler.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))

@@ -1,0 +1,131 @@
+"""Which rows to label next, and which labels are suspected to be wrong.
+
+The next rows are of the highest indecision x density, and unlike each other. Indecision is one minus the margin between
+the two most probable classes by the mean of the members' probabilities: members that disagree have a small margin, and
+so have members that are unsure alike. The density of a text is its mean cosine with all texts, by TF-IDF of words: a
+text that is like no other teaches little about them. The candidates of the highest products, ten for each row that is
+wanted, are divided into clusters by k-means, weighted by their products; of each cluster the best one is asked for.
+
+A label is suspected by the probability that it gets from models that were fitted without its row, against the mean
+probability that rows of the same label get. So a class that the models know badly is not suspected as a whole.
+
+Sources: Seung et al., 1992 (query by committee); Scheffer et al., 2001 (margins); McCallum and Nigam, 1998, and Settles
+and Craven, 2008 (density); Zhdanov, 2019 (clusters); Northcutt et al., 2021 (confident learning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from raysent.ensembles.cross_fitting import cross_fit
+from raysent.ensembles.methods import lexical_method
+from raysent.ensembles.predictions import PredictionsLike, as_predictions
+from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
+from raysent.evaluation.division import near_copies
+from raysent.evaluation.records import Record
+from raysent.evaluation.targets import Float64, Int64
+from raysent.models.schemes.tfidf import LexicalModel
+
+# Candidates for each row that is wanted, and dimensions in which they are clustered.
+_NUM_CANDIDATES, _NUM_DIMENSIONS = 10, 100
+
+
+def next_rows(
+    log_probabilities: PredictionsLike, texts: Sequence[str], num_rows: int, *, known: Sequence[str] = ()
+) -> Int64:
+    """Return the rows to label next, int64 [at most num_rows], the most useful first.
+
+    Of near-copies one is returned, and none of a text that is known.
+
+    Args:
+        log_probabilities: Of the members for rows without a label, [members, rows, classes].
+        texts: The rows' texts [rows].
+        num_rows: The number of rows that are wanted.
+        known: Texts that have a label.
+    """
+    scores = indecision(log_probabilities) * density(texts)
+    order, num_compared = np.argsort(-scores, kind="stable"), 0
+    while True:
+        num_compared = max(_NUM_CANDIDATES * num_rows, 2 * num_compared)
+        compared = order[:num_compared]
+        copies = near_copies([*known, *(texts[row] for row in compared)])
+        is_new = ~np.isin(copies[len(known) :], copies[: len(known)])
+        candidates = compared[is_new][np.sort(np.unique(copies[len(known) :][is_new], return_index=True)[1])]
+        if len(candidates) >= num_rows or num_compared >= len(order):
+            break
+    if len(candidates) <= num_rows:
+        return candidates
+    clusters = _clusters(
+        [texts[row] for row in candidates], num_rows, weights=scores[candidates] + np.finfo(np.float64).tiny
+    )
+    is_best = np.zeros(len(candidates), dtype=bool)
+    is_best[np.unique(clusters, return_index=True)[1]] = True  # candidates are in the order of their scores
+    best_first = np.argsort(~is_best, kind="stable")[:num_rows]
+    chosen: Int64 = candidates[np.sort(best_first)]
+    return chosen
+
+
+def _clusters(texts: Sequence[str], num_clusters: int, *, weights: Float64) -> Int64:
+    """Return the cluster of each text, int64 [texts], by its parts of words."""
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415 - as above
+    from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above
+
+    vectors = LexicalModel("chars").vectorizer().fit_transform(texts)
+    num_dimensions = min(_NUM_DIMENSIONS, *(size - 1 for size in vectors.shape))
+    reduced = normalize(TruncatedSVD(max(1, num_dimensions), random_state=0).fit_transform(vectors))
+    found = KMeans(num_clusters, n_init=1, random_state=0).fit_predict(reduced, sample_weight=weights)
+    return np.asarray(found, dtype=np.int64)
+
+
+def indecision(log_probabilities: PredictionsLike) -> Float64:
+    """Return one minus the margin of the mean of members' probabilities [members, rows, classes], float64 [rows]."""
+    predictions = as_predictions(log_probabilities)
+    mean = sum(np.exp(member) for member in predictions.members()) / predictions.shape[0]
+    second, first = np.sort(mean, axis=1)[:, -2:].T
+    return np.asarray(1 - (first - second), dtype=np.float64)
+
+
+def density(texts: Sequence[str]) -> Float64:
+    """Return the mean cosine of each text with all texts, float64 [rows], by TF-IDF of words."""
+    vectors = LexicalModel("words").vectorizer().fit_transform(texts)
+    cosines: Float64 = vectors @ np.asarray(vectors.mean(axis=0)).ravel()
+    return cosines
+
+
+def out_of_fold(records: Sequence[Record]) -> tuple[Int64, Float64]:
+    """Return rows that models and their combination were not fitted on, int64 [rows], and their log-probabilities.
+
+    They are the rows of a task with given train and test rows, each of which is in one of the two.
+
+    Args:
+        records: The members' records of the task.
+
+    Returns:
+        The rows, and float64 [rows, classes].
+    """
+    check_compatible(records)
+    predictions, targets = fold_predictions(records, 0)
+    fitted = cross_fit(predictions, targets, method=lexical_method(num_fitted(records)))
+    folds = [record.folds[0] for record in records]
+    tested = fitted.predict([fold.test_log_probabilities for fold in folds])
+    return (
+        np.concatenate([folds[0].validation_rows, folds[0].test_rows]),
+        np.concatenate([fitted.held_out, tested]),
+    )
+
+
+def suspicion(log_probabilities: Float64, labels: Int64) -> Float64:
+    """Return how much each label is suspected to be wrong, float64 [rows]: above 0 where it is less likely than usual.
+
+    Args:
+        log_probabilities: By models that were fitted without the row, [rows, classes].
+        labels: The labels, int64 [rows].
+    """
+    own = np.exp(log_probabilities[np.arange(len(labels)), labels])
+    counts = np.maximum(np.bincount(labels), 1)
+    usual = np.bincount(labels, weights=own) / counts
+    found: Float64 = usual[labels] - own
+    return found
