@@ -55,7 +55,7 @@ def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
     changes = {"objective": now, "pairs": pairs, "validation__similarity": pairs}
     config = tiny_run(tmp_path, **changes)
     added = {
-        "training": {"optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once"},
+        "training": {"optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once", "accumulate", "ema"},
         "corpus": {"cache_dir", "document_field", "language"},
         "vocabulary": {"type"},
         "postprocessing": {"whitening"},

@@ -222,7 +222,7 @@ def _misused(error: Any) -> int:
         known = [flag for one in error.ctx.command.params for flag in one.opts]
         near = did_you_mean(str(option), known)
         fix = "; other settings are --set NAME=VALUE" if "--set" in known else ""
-        text = f"{option}: no such option{near if 'did you mean' in near else fix}"
+        text = f"{option}: no such option{near if 'did you mean' in near else ''}{fix}"
     elif parameter is not None:
         name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
         what = error.message.removeprefix("Input should be ").partition(", unable to parse")[0]

@@ -75,7 +75,7 @@ _VECTORS = None
 # Passages of one request for each query, at most.
 _MOST_HITS = 1000
 # Each so many characters of a row count as one more row.
-_CHARACTERS = 256
+_ROW_CHARACTERS = 256
 
 Rows = Sequence[Sequence[str]]
 Results = npt.NDArray[Any]
@@ -490,7 +490,7 @@ class Batcher:
 
     def _parts(self, kind: Hashable, rows: Rows) -> Iterator[_Part]:
         """Yield rows in parts of at most a batch."""
-        sizes = [1 + sum(map(len, row)) // _CHARACTERS for row in rows]
+        sizes = [1 + sum(map(len, row)) // _ROW_CHARACTERS for row in rows]
         numbers = (np.cumsum(sizes) - 1) // self._max_batch
         for _, found in groupby(zip(numbers, sizes, rows, strict=True), key=lambda one: one[0]):
             part = list(found)
