@@ -140,12 +140,14 @@ def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, mon
     """`raysent stop` in another process: trials save, and `resume` trains the rest; every trial ends once."""
     monkeypatch.chdir(tmp_path)
     (second := tmp_path / "second").mkdir()
-    # Trials long enough that the request reaches the head before they end.
-    remote, space = tmp_path / "remote", read_space(toy_space(tmp_path, trials=2, epochs=400.0))
-    cluster = LocalTunnel(head.dashboard, head.token_file)
+    # Trials that have trained when the request comes, and are long enough that it reaches the head before they end.
+    remote, path = tmp_path / "remote", toy_space(tmp_path, trials=2, epochs=400.0)
+    text = path.read_text().replace("num_reports: 2", "num_reports: 100")
+    path.write_text(text.replace("{trials: 2}", "{trials: 2, scheduler: none}"))
+    space, cluster = read_space(path), LocalTunnel(head.dashboard, head.token_file)
 
     def on_event(event) -> None:
-        if event["event"] == "started":
+        if event["event"] == "report":
             ctrl_c()
 
     assert submit(cluster, SweepJob(new_submission(tmp_path, space=space), on_event), say=print).is_detached
