@@ -28,7 +28,6 @@ BENCHMARKS: dict[str, list[str]] = {
     "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
     "kills": ["--ray", "0", "--others", "0", "--damages", "5", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
-    "selection": ["--draws", "2", "--rows", "60", "--trials", "6", "--curves", "1"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
     "row_adam": ["--steps", "2", "--json"],
     "sweep_overhead": ["--history", "200", "--json"],
@@ -57,7 +56,7 @@ def run(name: str, arguments: list[str]) -> list[tuple[str, float]] | None:
     if done.returncode:
         return None
     try:
-        return list(ratios(json.loads(done.stdout))) if "--json" in arguments else []
+        return list(ratios(json.loads(done.stdout)))
     except ValueError:
         print(f"{name}: must print one JSON object; printed {done.stdout[:100]!r}", file=sys.stderr)
         return None

@@ -3,8 +3,7 @@
 The naive step is `benchmarks/textbook/skip_thoughts`: it pads, scores every word at every step, padding included, and
 keeps all scores for the backward pass. `plain` is raysent's step with the decoders' `implementation: torch`: without
 padding, by automatic differentiation. All use the same batches of the same corpus, alternately in one process, and are
-measured in processor time. `gradient_error` is the largest relative distance of raysent's float32 gradients from the
-naive ones over all parameters, with the same weights.
+measured in processor time.
 
     python -m benchmarks.decoding_step [--corpus PATH] [--sizes S,M] [--precision float32|bfloat16] [--steps 5] [--json]
 """
@@ -83,46 +82,6 @@ def useful_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:
     return total / len(batches)
 
 
-def gradient_error(size: Size, vocabulary: Vocabulary, batch: Triplets) -> float:
-    """Return the largest relative distance of raysent's float32 gradients from the naive ones, over the parameters."""
-    naive = skip_thoughts.SkipThoughts(len(vocabulary), size.word_dim, size.dim)
-    ours = our_model(size, vocabulary)
-    ours.use_sparse_gradients(False)
-    pairs = list(zip(_parameters_of(naive), _our_parameters(ours), strict=True))
-    with torch.no_grad():
-        for theirs, parts in pairs:
-            theirs.copy_(torch.cat(parts, dim=-1) if parts else torch.zeros_like(theirs))
-    naive(batch).backward()
-    ours.loss(batch).backward()
-    errors = [
-        (torch.cat([part.grad for part in parts], dim=-1) - theirs.grad).norm() / theirs.grad.norm()
-        for theirs, parts in pairs
-        if parts and all(part.requires_grad for part in parts)
-    ]
-    return max(float(error) for error in errors)
-
-
-def _parameters_of(naive: skip_thoughts.SkipThoughts) -> list[torch.nn.Parameter]:
-    """Return the naive parameters in the order of `_our_parameters`."""
-    grus = [naive.encoder.gru, *naive.decoders]
-    return [
-        naive.encoder.words.weight,
-        *itertools.chain(*(gru.parameters() for gru in grus)),
-        *naive.output.parameters(),
-    ]
-
-
-def _our_parameters(model: SentenceModel) -> list[list[torch.nn.Parameter]]:
-    """Return raysent's tensors that make up each naive parameter; None where raysent's value is always zero."""
-    encoder, [objective] = model.towers[0], model.objectives
-    decoders = [
-        [[decoder.weight_ih, decoder.weight_vh], [decoder.weight_hh], [decoder.bias], []]
-        for decoder in objective.decoders
-    ]
-    first = [[encoder.words.weight], *([parameter] for parameter in encoder.gru.parameters())]
-    return [*first, *itertools.chain(*decoders), *([parameter] for parameter in objective.outputs[0].parameters())]
-
-
 def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float | list[float]]:
     """Return the steps' sentences per second, their ratios, and what bounds them."""
     vocabulary, batches = open_batches(size, corpus_path, count=num_steps + WARM_UP)
@@ -142,7 +101,6 @@ def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> 
         "peak_gflops": round(peak / 1e9, 1),
         "useful_gflops": round(flops / 1e9, 1),
         **{f"{name}_share_of_peak": round(flops / seconds[name] / peak, 2) for name in WAYS},
-        "gradient_error": gradient_error(size, vocabulary, batches[0]),
     }
 
 

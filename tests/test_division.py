@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pandas as pd
 import pytest
 
 import raysent
-from benchmarks import selection
 from raysent.data.tables import Table
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.division import (
@@ -273,16 +271,3 @@ def test_a_saved_division_is_checked_and_other_rows_are_refused(tmp_path):
         DataError, match=r"^own: must have the 60 rows that .* divided into train and test; given 60 rows"
     ):
         check_divisions(tmp_path, [changed])
-
-
-# --- how often intervals of what is chosen hold chance -----------------------------------------------------------------
-
-
-def test_selection_benchmark_scores_every_way_of_choosing(monkeypatch, capsys):
-    """At its smallest size; the trials' reports are the validation scores of their records, as it asserts."""
-    arguments = ["selection", "--draws", "2", "--rows", "60", "--trials", "8", "--curves", "1", "--json"]
-    monkeypatch.setattr("sys.argv", arguments)
-    selection.main()
-    found = json.loads(capsys.readouterr().out)
-    assert {"best trial of the sweep", "--top 4"} < set(found)
-    assert all(0 <= one["mean"] <= 100 and one["draws"] >= 1 for one in found.values())
