@@ -22,11 +22,10 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.tasks import senteval
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
-from raysent.report.figures import Parameter, scale_of, short_names
+from raysent.report.figures import short_names
 from raysent.report.run import read_run
 from raysent.storage import write_json
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
-from raysent.sweeps.space import Choice, Interval
 from raysent.training.outcome import Outcome, save_outcome
 from raysent.training.run import save_run
 
@@ -218,7 +217,7 @@ def test_sections_without_files_name_the_command(poor_page: str, poor: Path) -> 
     text = prose(poor_page)
     assert f"raysent evaluate {poor}" in text
     assert f"raysent ensemble {poor}" in text
-    assert not any(f'id="{key}"' in poor_page for key in ("calibration", "slices"))
+    assert 'id="calibration"' not in poor_page
 
 
 def test_task_scores_highlight_the_best_of_each_task(rich: Path, rich_page: str) -> None:
@@ -416,38 +415,7 @@ def test_write_begins_with_what_to_take(combined: Path) -> None:
     assert {"the most frequent class", "tfidf", "tfidf:chars"} <= set(plot["data"][0]["y"])
 
 
-# -- parameters ---------------------------------------------------------------------------------------------------------
-
-
-def test_parameter_places_what_does_not_apply_below() -> None:
-    """A value that does not apply is below all others, under a dash."""
-    parameter = Parameter("encoder.hidden_size", "linear", (100, None, 300))
-    places = parameter.coordinates()
-    assert places[1] < places[0] < places[2]
-    assert parameter.ticks()[1][0] == "–"
-
-
-def test_parameter_orders_categories_of_numbers() -> None:
-    """A choice of numbers is sorted as numbers, not as text."""
-    parameter = Parameter("training.batch_size", "category", (1000, 200, 400))
-    assert parameter.categories == ["200", "400", "1000"]
-    assert parameter.coordinates().tolist() == [2.0, 0.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("values", "domain", "scale"),
-    [
-        ((1, 400), Choice({1: 1, 400: 400}), "category"),
-        ((0.1, 0.2), Interval(0.1, 0.2, is_log=True), "log"),
-        ((0.001, 0.2), Interval(0.001, 0.2), "linear"),
-        ((0.001, 0.2), None, "log"),
-        ((0.1, 0.2), None, "linear"),
-        (("uni", 2), None, "category"),
-    ],
-)
-def test_scale_of_values_is_that_of_their_domain(values, domain, scale) -> None:
-    """Without a domain, a wide range of numbers is on a logarithmic axis."""
-    assert scale_of(values, domain) == scale
+# -- names and numbers ------------------------------------------------------------------------------------------------
 
 
 def test_short_names_are_unique() -> None:

@@ -31,7 +31,6 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ensemble.method_scores,
     ensemble.calibration,
     ensemble.members,
-    trials.values_against_metric,
     costs.spending,
     summary.failures,
     summary.reproduction,

@@ -1,17 +1,15 @@
-"""The trials of a sweep: leaderboard, learning curves, and their searched values against the metric."""
+"""The trials of a sweep: leaderboard and learning curves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
 from raysent.report.blocks import (
     Cell,
     Column,
-    Figure,
     Note,
     Section,
     Table,
@@ -29,14 +27,11 @@ from raysent.report.blocks import (
 from raysent.report.figures import (
     ACCENT,
     BEST,
-    MIN_TRIALS,
     QUIET,
-    Parameter,
     figure,
     level_line,
     level_text,
     short_names,
-    varied_parameters,
 )
 from raysent.report.run import Run
 from raysent.sweeps import Trial
@@ -163,57 +158,3 @@ def _annotations(run: Run) -> list[dict[str, Any]]:
         place = {"x": best.index / run.num_reports, "y": value, "xanchor": "right", "yanchor": "bottom", "yshift": 6}
         notes.append({**place, "showarrow": False, "text": label(best.name), "font": {"color": BEST, "size": 13}})
     return notes
-
-
-def values_against_metric(run: Run) -> Section | None:
-    """Return a small plot per searched name: its values against the metric; None for few trials."""
-    if run.sweep is None:
-        return None
-    trials = [trial for trial in run.ranked if run.is_comparable(trial)]
-    parameters = varied_parameters(run, trials)
-    if len(trials) < MIN_TRIALS or not parameters:
-        return None
-    lead = f"{run.metric} against each searched name. Orange: the best trial. Filled: finished. Hollow: stopped early."
-    plots = [_slice(run, trials, parameter) for parameter in parameters]
-    return Section("slices", "Searched values against the metric", lead, plots)
-
-
-def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter) -> Figure:
-    ticks, texts = parameter.ticks()
-    places = parameter.coordinates()
-    pad = 0.08 * (np.ptp(places) or 1.0)
-    at = dict(zip((trial.name for trial in trials), places.round(6).tolist(), strict=True))
-    best = [trial for trial in trials if run.is_best(trial)]
-    others = [trial for trial in trials if not run.is_best(trial)]
-    finished = [trial for trial in others if trial.status == "finished"]
-    hollow = {"size": 8, "color": ACCENT, "symbol": "circle-open"}
-    return figure(
-        [
-            _points(run, [trial for trial in others if trial.status != "finished"], parameter, at, hollow),
-            _points(run, finished, parameter, at, {"size": 8, "color": ACCENT}),
-            _points(run, best, parameter, at, {"size": 11, "color": BEST}),
-        ],
-        height=260,
-        label=f"{run.metric} against {parameter.name} over {len(trials)} trials.",
-        is_narrow=True,
-        xaxis_title={"text": label(parameter.short), "font": {"size": 13}},
-        xaxis_tickvals=ticks,
-        xaxis_ticktext=[label(text) for text in texts],
-        xaxis_range=[places.min() - pad, places.max() + pad],
-        xaxis_tickfont={"size": 11, "color": QUIET},
-        yaxis_tickfont={"size": 11, "color": QUIET},
-    )
-
-
-def _points(
-    run: Run, trials: Sequence[Trial], parameter: Parameter, at: Mapping[str, float], marker: Mapping[str, Any]
-) -> Any:
-    """Return a point for each trial; `at` has its position on the axis."""
-    return go.Scatter(
-        x=[at[trial.name] for trial in trials],
-        y=[round(run.value(trial) or 0.0, 6) for trial in trials],
-        mode="markers",
-        marker={"opacity": 0.85, "line": {"width": 1.5 if "symbol" in marker else 0}, **marker},
-        text=[f"{label(trial.name)}, {label(trial.params.get(parameter.name))}" for trial in trials],
-        hovertemplate="%{text}: %{y:.4g}<extra></extra>",
-    )
