@@ -37,7 +37,7 @@ base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_pre
 search:
   encoder.hidden_size: {{choice: [150, 300, 600, 1200]}}
   training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
-limits: {{trials: {trials}, scheduler: {{type: asha}}, rung_unit: {unit}}}
+limits: {{trials: {trials}, scheduler: {{type: asha}}}}
 cost: {{usd_per_hour: 0.5}}
 """
 GPUS_PER_MACHINE, NUM_REPORTS, REPORT_S, POLL_S = 8, 9, 60.0, 15.0
@@ -75,9 +75,9 @@ class Timer:
         return found
 
 
-def simulate(*, num_trials: int, num_gpus: int, on_budget: str, unit: str, last: int) -> dict[str, dict[str, float]]:
+def simulate(*, num_trials: int, num_gpus: int, on_budget: str, last: int) -> dict[str, dict[str, float]]:
     """Run a sweep in plain values; return the times of its last trials' decisions, by kind."""
-    space = parse_space(parse_yaml(SPACE.format(trials=num_trials, unit=unit)), name="decisions")
+    space = parse_space(parse_yaml(SPACE.format(trials=num_trials)), name="decisions")
     budget = Budget(limit_usd=1e9, deadline_s=1e9, on_budget=on_budget)  # type: ignore[arg-type]
     sampler = RandomSampler(space, seed=1)
     controller = SweepController(space, seed=1, write=_forget, budget=budget, sampler=sampler)
@@ -147,14 +147,11 @@ def _forget(*_: Any, **__: Any) -> None:
 
 
 def main() -> None:
-    """Print the times of both ways to end a budget and of both units of a rung."""
+    """Print the times of both ways to end a budget."""
     options = parsed(__doc__, trials=10_000, gpus=512, last=1000)
     found = {
-        f"{on_budget}, rungs by {unit}": simulate(
-            num_trials=options.trials, num_gpus=options.gpus, on_budget=on_budget, unit=unit, last=options.last
-        )
+        on_budget: simulate(num_trials=options.trials, num_gpus=options.gpus, on_budget=on_budget, last=options.last)
         for on_budget in ("stop", "finish-rung")
-        for unit in ("report", "usd")
     }
     show(found, options)
 

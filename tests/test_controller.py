@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raysent.config import Document, parse_yaml
 from raysent.cost import Budget, Funds
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal, read_events
@@ -217,41 +217,6 @@ def test_controller_asks_anew_for_money_when_it_is_taken_up_again():
     assert controller.suggest(Funds(spent_usd=9.9)) is None
     again = SweepController(_space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0))
     assert again.suggest(Funds(spent_usd=9.9)) is not None
-
-
-def _dollar_sweep():
-    """Return a conductor whose rungs are shared out in dollars, and what tells it a report."""
-    text = """
-base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
-search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
-limits: {trials: 12, rung_unit: usd}
-cost: {usd_per_hour: 1.0, on_budget: finish-rung}
-"""
-    controller = SweepController(parse_space(parse_yaml(text), name="toy"), seed=1, write=lambda event, **values: None)
-
-    def tell(trial, index, score, usd):
-        told = {"num_reports": 20, "metrics": {"context_accuracy": score}, "seconds": 1.0, "usd": usd}
-        return controller.report(trial.name, index=index, **told)
-
-    return controller, tell
-
-
-def test_controller_shares_rungs_out_in_dollars():
-    """Of trials at one rung those go on that a third of its dollars was spent on: a dear one takes more of it."""
-    controller, tell = _dollar_sweep()
-    dear, cheap, other = (controller.suggest() for _ in range(3))
-    assert tell(dear, 1, 0.5, 4.0)
-    # Four dollars of five went to a better one; by place, nobody would be better than a third of three.
-    assert not tell(cheap, 1, 0.4, 1.0)
-    # Nothing better has come: the best of a rung always goes on.
-    assert tell(other, 1, 0.6, 1.0)
-
-
-def test_rungs_in_dollars_need_a_price():
-    """Nothing is compared by dollars that nobody knows."""
-    text = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\nlimits: {rung_unit: usd}\n"
-    with pytest.raises(ConfigError, match="limits.rung_unit: usd needs a price; set cost.usd_per_hour"):
-        parse_space(parse_yaml(text), name="toy")
 
 
 def test_controller_answers_a_repeated_report_as_before():

@@ -20,21 +20,21 @@ TEXT = """
 metric: %s
 base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
 search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
-limits: {scheduler: %s, rung_unit: %s}
+limits: {scheduler: %s}
 cost: {usd_per_hour: 1.0}
 """
 CHOICES = list(SCHEDULERS)
 NUM_REPORTS = 9
 
 
-def _space(scheduler: str, *, metric: str = "context_accuracy", unit: str = "report") -> SearchSpace:
-    return parse_space(parse_yaml(TEXT % (metric, scheduler, unit), source="s.yaml"), name="toy")
+def _space(scheduler: str, *, metric: str = "context_accuracy") -> SearchSpace:
+    return parse_space(parse_yaml(TEXT % (metric, scheduler), source="s.yaml"), name="toy")
 
 
-def _report(scheduler, trial: Trial, score: float, *, usd: float = 0.0) -> bool:
+def _report(scheduler, trial: Trial, score: float) -> bool:
     """Give a trial its next report; returns whether it continues."""
     trial.index, trial.num_reports, trial.status = trial.index + 1, NUM_REPORTS, "running"
-    trial.metrics, trial.seconds, trial.usd = {"context_accuracy": score, "context_nll": score}, 10.0 * trial.index, usd
+    trial.metrics, trial.seconds = {"context_accuracy": score, "context_nll": score}, 10.0 * trial.index
     return scheduler.on_report(trial, score=score).should_continue
 
 
@@ -187,71 +187,16 @@ def test_asha_minimises_the_metric_of_a_loss():
     assert [_report(asha, _trial(number), score) for number, score in enumerate([2.0, 3.0, 1.0])] == [True, False, True]
 
 
-def test_asha_in_dollars_divides_a_rung_by_what_it_cost():
-    """Of trials at one rung those continue that a third of its dollars was spent on."""
-    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
-    assert _report(asha, _trial(0), 0.5, usd=4.0)
-    worse = _trial(1)
-    # Four dollars of five were spent on a better one; by place, one in three of two would be this one's too.
-    assert not _report(asha, worse, 0.4, usd=1.0)
-    assert _report(asha, _trial(2), 0.6, usd=1.0)
-    worse.index = 1
-    reason = "5 of 6 usd up to report 1 were spent on better trials; one part in 3 continues"
-    assert asha.on_report(worse, score=0.4) == (False, reason)
-
-
-@pytest.mark.parametrize(
-    ("reports", "continues"),
-    [
-        # Better trials have used one dollar of three, which is the third.
-        ([(0.9, 1.0), (0.1, 2.0)], [True, False]),
-        # Of trials of less than a dollar: five cents of six were spent on better ones.
-        ([(0.5, 0.01), (0.6, 0.02), (0.5, 0.06), (0.4, 0.01)], [True, True, True, False]),
-        # Free trials are compared by their number: the first continues, and of three the best one.
-        ([(0.5, 0.0), (0.4, 0.0), (0.6, 0.0)], [True, False, True]),
-    ],
-)
-def test_asha_in_dollars_stops_a_trial_whose_part_begins_where_the_third_ends(reports, continues):
-    """Whatever the sums are."""
-    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
-    found = [_report(asha, _trial(number), score, usd=usd) for number, (score, usd) in enumerate(reports)]
-    assert found == continues
-
-
-def test_asha_in_dollars_decides_again_at_every_report():
-    """The first at a rung continues for want of others; later results count against it at its next report."""
-    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
-    first = _trial(0)
-    assert _report(asha, first, 0.1, usd=1.0)
-    assert _report(asha, _trial(1), 0.9, usd=1.0)
-    assert not _report(asha, first, 0.8, usd=2.0)
-
-
-def test_rung_keeps_scores_in_order_with_their_weights():
-    """Ties are not better; a score given again replaces the first, with its weight."""
+def test_rung_keeps_scores_in_order():
+    """Ties are not better; a score given again replaces the trial's own, not an equal one's."""
     rung = Rung()
-    for name, score, weight in (("a", 1.0, 1.0), ("b", 3.0, 2.0), ("c", 1.0, 4.0)):
-        rung.place(name, score, weight=weight)
-    assert [rung.better(name) for name in "abc"] == [1, 0, 1]
-    assert (len(rung), rung.weight(), rung.weight(1), rung.weight(0)) == (3, 7.0, 2.0, 0)
-    rung.place("c", 5.0, weight=8.0)
-    assert [rung.better(name) for name in "abc"] == [2, 1, 0]
-    assert (rung.weight(), rung.weight(1), "c" in rung, "d" in rung) == (11.0, 8.0, True, False)
-
-
-def test_rung_replaces_the_score_of_the_trial_itself():
-    """Not one that weighs as much, nor the one of an equal score; a weight is 1 unless given."""
-    rung = Rung()
-    for name, score in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+    for name, score in (("a", 1.0), ("b", 3.0), ("c", 1.0)):
         rung.place(name, score)
+    assert ([rung.better(name) for name in "abc"], len(rung)) == ([1, 0, 1], 3)
+    rung.place("c", 5.0)
+    assert ([rung.better(name) for name in "abc"], len(rung)) == ([2, 1, 0], 3)
     rung.place("b", 0.5)
     assert [rung.better(name) for name in "abc"] == [1, 2, 0]
-    assert rung.weight() == 3.0
-    rung.place("d", 2.0, weight=5.0)
-    rung.place("c", 4.0)
-    assert (rung.weight(1), rung.weight(2)) == (1.0, 6.0)
-    rung.place("d", 0.0, weight=5.0)
-    assert (rung.weight(3), rung.weight()) == (3.0, 8.0)
 
 
 @pytest.mark.parametrize(

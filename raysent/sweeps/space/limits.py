@@ -94,8 +94,6 @@ class Limits(StrictModel):
             one worker without a GPU.
         sampler: What proposes parameters: a name, or a mapping of `type` and its settings.
         scheduler: What stops trials early: a name, or a mapping of `type` and its settings.
-        rung_unit: How `asha` divides a rung: by `report`, the best third of its trials continue; by `usd`, the best
-            that a third of its dollars was spent on, decided again at every report.
         memory: Memory that the process of a trial may hold, such as `4GiB`: a space with a trial that needs more is
             refused before it starts, and a process that holds more after a trial is replaced before the next one. None
             for the memory of the machine, and no replacement.
@@ -110,7 +108,6 @@ class Limits(StrictModel):
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: SamplerChoice = SamplerChoice()
     scheduler: SchedulerChoice = SchedulerChoice()
-    rung_unit: Literal["report", "usd"] = "report"
     memory: Size | None = None
 
     @property

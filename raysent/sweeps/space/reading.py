@@ -57,8 +57,6 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
     if stratum is not None and stratum not in space.domains:
         message = f"must be a searched name; given {stratum!r}" + did_you_mean(stratum, space.domains)
         raise document.error(("evaluation", "stratify_by"), message)
-    if space.limits.rung_unit == "usd" and not space.cost.is_priced:
-        raise document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
     is_ranked = "metric" not in space.fit  # else this is checked when the metric is chosen
     if is_ranked and _WHITENING in space.domains and space.metric not in FINISHED_METRICS:
         raise document.error(
