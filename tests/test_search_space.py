@@ -79,6 +79,17 @@ def test_parse_space_mistake_in_base_has_its_own_line():
         parse_space(parse_yaml(text, source="s.yaml"), name="s")
 
 
+def test_parse_space_refuses_unknown_names_in_a_part_of_base_that_every_trial_replaces():
+    """A part that the search replaces as a whole shows no mistake of `base` at any edge."""
+    text = (
+        "base:\n  encoder:\n    type: gru\n    droput: 0.5\n  objective: {type: context_prediction}\n"
+        "search:\n  encoder: {choice: {small: {type: gru, hidden_size: 64}, words: {type: bag}}}\n"
+    )
+    with pytest.raises(ConfigError, match=r"^s.yaml:4: base.encoder.droput: unknown name; did you mean 'dropout'\?$"):
+        parse_space(parse_yaml(text, source="s.yaml"), name="s")
+    assert parse_space(parse_yaml(text.replace("    droput: 0.5\n", ""), source="s.yaml"), name="s")
+
+
 def test_conditions_leave_a_name_out_and_refuse_what_is_not_there():
     """A name under `when` is searched only with the values named."""
     search = (

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pydantic
+
 from raysent.config import (
     Document,
     Override,
+    explain,
     read_yaml,
     shipped_path,
 )
@@ -66,6 +69,7 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
         )
     _check_edges(space)
     if not is_recorded:
+        _check_base(space)
         check_components(space)
     return space
 
@@ -105,6 +109,17 @@ def _check_edges(space: SearchSpace) -> None:
     """Validate the run at every edge value, under every combination of the names that others depend on."""
     for params in space.edges():
         space.config(params)
+
+
+def _check_base(space: SearchSpace) -> None:
+    """Refuse unknown names in `base`, also inside a part that every trial replaces, where no edge shows them."""
+    values = space.document.values.get("base", {})
+    try:
+        RunConfig.model_validate(values)
+    except pydantic.ValidationError as error:
+        if any(one["type"] == "extra_forbidden" for one in error.errors(include_url=False)):
+            path, message = explain(error, values, RunConfig)
+            raise space.document.error(("base", *path), message) from None
 
 
 def schema() -> dict[str, Any]:
