@@ -147,16 +147,11 @@ def test_words_rank_as_the_formula_says() -> None:
 
 
 def test_words_of_scripts_without_blanks_are_pairs_of_characters() -> None:
-    """Beside words of other scripts, whatever their case."""
-    assert words("Dr. Müller 我喜欢你 iPhone手机壳") == [
-        "dr",
-        "müller",
-        "我喜",
-        "喜欢",
-        "欢你",
-        "iphone",
-        "手机",
-        "机壳",
+    """Beside words of other scripts, whatever their case and form of Unicode; Chinese characters are also alone."""
+    found = words("Dr. Mu\u0308ller 我喜欢 ｉＰｈｏｎｅ手机")
+    assert found == ["dr", "müller", "我喜", "喜欢", "我", "喜", "欢", "iphone", "手机", "手", "机"]
+    assert words("ที่ หิมะ हिन्दी カメ ﾈｺ 𠮷野") == [
+        *("ที", "ี่", "หิ", "ิม", "มะ", "हिन्दी", "カメ", "ネコ", "𠮷野", "𠮷", "野")
     ]
 
 

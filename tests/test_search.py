@@ -126,6 +126,23 @@ def test_bits_of_a_model_with_a_code_are_compared_by_hamming_distance(passages, 
         assert [-hit.score for hit in hits] == np.sort(distances)[:6].tolist()
 
 
+@pytest.mark.parametrize(
+    ("query", "passage"),
+    [("茶杯", "桌子上有一只红色的茶杯。"), ("猫", "院子里睡着三只猫和狗。"), ("หิมะตก", "เมื่อคืนหิมะตกที่ภูเขา")],
+)
+def test_words_of_text_without_blanks_are_found(passages, query, passage) -> None:
+    """In the middle of a clause, of one or more characters; an index of words of before is made again."""
+    others = ["今天天气很好，我们去公园。", "他昨天买了一本新书。", "วันนี้อากาศดีมาก", "เขาซื้อหนังสือเล่มใหม่"]
+    Path("texts/a.txt").write_text("\n".join([*others, passage]) + "\n")
+    (hits,) = indexed().search(query, by="words", k=3)
+    assert hits[0].text == passage
+    about = Path("index/.search/about.json")
+    about.write_text(json.dumps({key: value for key, value in json.loads(about.read_text()).items() if key != "words"}))
+    for file in Path("index/.search").glob("*.npy"):
+        file.unlink()
+    assert SearchIndex("index").search(query, by="words", k=3) == [hits]
+
+
 def test_index_adds_new_files_and_is_the_same_as_one_made_at_once(passages, tmp_path) -> None:
     """Byte by byte; words of a folder that grew by `encode_corpus` alone are made again at the search."""
     (tmp_path / "texts" / "b.txt").rename(tmp_path / "b.txt")

@@ -33,6 +33,7 @@ from raysent.evaluation.members import model_key
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
 from raysent.models import load
 from raysent.models.codes import pack_bits
+from raysent.models.schemes.bm25 import VERSION as WORDS_VERSION
 from raysent.models.schemes.bm25 import Bm25Index
 from raysent.models.sentence_encoder import SentenceEncoder, as_sentences, check_size, normalize_rows
 from raysent.models.vector_folder import VectorBatch, VectorFolder
@@ -200,7 +201,8 @@ class SearchIndex:
     @property
     def _about(self) -> dict[str, object]:
         files = [[file.name, file.num_rows, file.source] for file in self._files]
-        return {"version": _FORMAT_VERSION, "key": content_key(files), "num_passages": self.num_passages}
+        versions = {"version": _FORMAT_VERSION, "words": WORDS_VERSION}
+        return {**versions, "key": content_key(files), "num_passages": self.num_passages}
 
     def save_derived(self) -> None:
         """Write the index of words, and of int8 vectors what a search maps, of the files there; not into a bucket.

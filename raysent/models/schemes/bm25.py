@@ -1,8 +1,9 @@
 """`bm25`: passages ranked by the words that they share with a query, the baseline that any search should beat.
 
 It has no vectors: it ranks the passages of tasks with queries, alone or beside an encoder. Words are runs of letters
-and digits in lower case; where a script writes no blanks, pairs of characters. No word is left out and none is stemmed,
-so that every language is treated alike.
+and digits, with their marks, in lower case and in one form of Unicode (NFKC); where a script writes no blanks, pairs of
+characters, and single ones of Chinese, which are words too. No word is left out and none is stemmed, so that every
+language is treated alike. The script decides, not the language: a query is too short for its language to be found.
 
 Source: Robertson and Zaragoza, 2009 (BM25); Lù, 2024, "BM25S", whose default form, Lucene's with k1 = 1.5 and b = 0.75,
 is used.
@@ -11,6 +12,7 @@ is used.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,10 +29,14 @@ from raysent.storage import content_key
 FORM = "bm25"
 
 # Changes whenever rankings may change.
-_VERSION = 1
-_WORD = re.compile(r"\w+")
-# Thai, Lao, Khmer and Burmese; kana; Chinese characters.
-_UNSPACED = re.compile(r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)")
+VERSION = 2
+# Vowels and tones of Thai and Hindi are marks, which are no letters.
+_MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
+_WORD = re.compile(rf"\w[\w{_MARKS}]*")
+# Thai, Lao, Tibetan and Burmese; Khmer; kana; Chinese characters, the last of which are words of their own.
+_CHINESE = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_UNSPACED = re.compile(rf"([\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff{_CHINESE}]+)")
+_IS_CHINESE = re.compile(f"[{_CHINESE}]")
 
 
 def label(rest: str) -> str:
@@ -42,7 +48,7 @@ def label(rest: str) -> str:
 
 def key(rest: str) -> str:
     """Return a key of the name, which determines the ranking of passages."""
-    return content_key(_VERSION, label(rest))
+    return content_key(VERSION, label(rest))
 
 
 def load(rest: str) -> Bm25Model:
@@ -61,12 +67,14 @@ class Bm25Model(WithoutVectors):
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, in order; pairs of characters where a script writes no blanks between words."""
+    """Return the words of a text, in order; of a script without blanks pairs of characters, and Chinese ones alone."""
     found: list[str] = []
+    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
     for word in _WORD.findall(text.lower()):
         for place, part in enumerate(_UNSPACED.split(word)):
             if place % 2 and len(part) > 1:
                 found += [part[at : at + 2] for at in range(len(part) - 1)]
+                found += _IS_CHINESE.findall(part)
             elif part:
                 found.append(part)
     return found
