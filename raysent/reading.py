@@ -20,6 +20,9 @@ MAX_DEPTH = 100
 # More than any float has; larger integers fail where they are converted to one.
 MAX_DIGITS = 300
 
+# What `git clone` writes in place of a large file where Git LFS is not installed, and how errors say so.
+LFS_POINTER = "version https://git-lfs.github.com/spec/"
+LFS_REASON = "a pointer of Git LFS, not the file; get the file by 'git lfs pull'"
 # What escapes of surrogates begin with.
 _SURROGATES = ("\\ud", "\\uD")
 
@@ -117,9 +120,12 @@ def read_json(path: Path, *, name: str = "", fix: str = "restore it or run again
     Raises:
         ArtifactError: As `read_text`, or with the reason of `parse_json`.
     """
+    text = read_text(path, name=name)
     try:
-        return parse_json(read_text(path, name=name))
+        return parse_json(text)
     except ValueError as error:
+        if text.startswith(LFS_POINTER):
+            raise ArtifactError(f"{name or path}: {LFS_REASON}") from None
         raise ArtifactError(f"{name or path}: truncated or not JSON ({error}); {fix}") from None
 
 

@@ -321,7 +321,14 @@ class _Opens:
     [
         ({"model.safetensors": _POINTER}, "model.safetensors is a pointer of Git LFS, not the file; get the file by"),
         ({"tokenizer.json": _POINTER, "vocab.txt": _POINTER}, "tokenizer.json is a pointer of Git LFS, not the file"),
-        ({"config.json": _POINTER}, "config.json: truncated or not JSON"),
+        (
+            {"config.json": _POINTER},
+            r"config.json: a pointer of Git LFS, not the file; get the file by 'git lfs pull' ",
+        ),
+        (
+            {"tokenizer_config.json": _POINTER},
+            "tokenizer_config.json: a pointer of Git LFS, not the file; get the file",
+        ),
         ({"config.json": "{"}, "config.json: truncated or not JSON"),
         ({"config.json": None}, "config.json: no such file"),
         ({"model.safetensors": 5000}, "incomplete metadata, file not fully covered"),
@@ -427,6 +434,9 @@ def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
     for name in ("run", "scratch"):
         done = export(tmp_path / name, tmp_path / target / name, to=target)
         assert done.check.num_sentences == 200
+        card = (tmp_path / target / name / "README.md").read_text()
+        assert (str(tmp_path) in card, "Text: `text.txt`" in card) == (False, True)
+        assert ("pretrained(path bert," in card, "Started from `bert`" in card) == (name == "run", name == "run")
     if target == "sentence-transformers":
         again = load(f"st:{tmp_path / target / 'run'}")
         np.testing.assert_allclose(again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5)

@@ -6,6 +6,7 @@ every operation that needs a value fails.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib import import_module
@@ -17,15 +18,17 @@ import pytest
 import ray
 import torch
 import torch.distributed as dist
+from command import stand_in
 from every_part import run_of
 from small_bert import write_bert
 from tiny_run import tiny_run
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import raysent
 from raysent import platforms
 from raysent.cli.app import _options_first
 from raysent.errors import ConfigError
-from raysent.kernels.devices import default_device, on_device, set_matmul_precision, to_device
+from raysent.kernels.devices import chosen_device, default_device, on_device, set_matmul_precision, to_device
 from raysent.models.encoders import ENCODERS, EncoderConfig
 from raysent.models.objectives import OBJECTIVES
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
@@ -230,3 +233,28 @@ def test_unknown_and_missing_devices_are_refused(monkeypatch: pytest.MonkeyPatch
         default_device()
     assert _options_first(["encode", "m", "--device", "cpu", "-q", "--", "--device"])[:3] == ["--device", "cpu", "-q"]
     assert _options_first(["train", "--device=cuda", "s"]) == ["--device=cuda", "train", "s"]
+
+
+def test_resumed_sweep_computes_where_it_was_started(tmp_path, monkeypatch):
+    """And from then on where a later command says; an older record says nothing."""
+    seen: list[tuple[str | None, str | None]] = []
+
+    def swept(record: Any, *_: Any) -> None:
+        seen.append((record.device, chosen_device()))
+        raise KeyboardInterrupt
+
+    stand_in(tmp_path, monkeypatch)
+    monkeypatch.setattr("raysent.sweeps.driver._sweep", swept)
+    with on_device("cpu"), pytest.raises(KeyboardInterrupt):
+        raysent.sweep("space.yaml", run="run", tasks=[], progress=False)
+    for device in (None, "cuda", None):
+        with on_device(device), pytest.raises(KeyboardInterrupt):
+            raysent.resume("run", progress=False)
+    path = tmp_path / "run/sweep.json"
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "device"})
+    )
+    with pytest.raises(KeyboardInterrupt):
+        raysent.resume("run", progress=False)
+    assert seen == [("cpu", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cuda"), (None, None)]
+    assert chosen_device() is None

@@ -22,7 +22,7 @@ from raysent.models.encoders import encoders_in
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
-from raysent.training.run import describe, load_run
+from raysent.training.run import describe, load_run, shown_path
 
 # The form of the identifiers of the Hugging Face hub.
 _IDENTIFIER = re.compile(r"[a-z0-9.+-]+")
@@ -141,7 +141,7 @@ def _training(encoder: SentenceEncoder, models: Sequence[SentenceModel], folder:
 
 def _of_run(folder: Path) -> tuple[str, str]:
     run = load_run(folder)
-    return f"Text: `{run.corpus.path}`.", f"Settings: {describe(run)}; seed {run.seed}."
+    return f"Text: `{shown_path(run.corpus.path)}`.", f"Settings: {describe(run)}; seed {run.seed}."
 
 
 def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:

@@ -20,12 +20,11 @@ import torch
 from torch import nn
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.reading import LFS_POINTER, LFS_REASON
 from raysent.storage import content_key, file_sha256, open_folder
 
 TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
 
-# What `git clone` writes in place of a large file where Git LFS is not installed.
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _DESCRIPTIONS = ["*.json", "*.txt", "*.model", "README.md"]
 _OTHER_WEIGHTS = ["*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "onnx/*", "openvino/*"]
@@ -199,7 +198,7 @@ def reading(name: str, folder: Path, *, library: str) -> Iterator[None]:
     except Exception as error:
         pointer = next((path.name for path in _files(folder) if _is_pointer(path)), None)
         if pointer is not None:
-            reason = f"{pointer} is a pointer of Git LFS, not the file; get the file by 'git lfs pull'"
+            reason = f"{pointer} is {LFS_REASON}"
         elif isinstance(error, UnpicklingError):
             reason = "its weights are a damaged pickle, or one with more than tensors; save them as safetensors"
         else:
@@ -227,7 +226,7 @@ def quiet() -> Iterator[None]:
 
 def _is_pointer(path: Path) -> bool:
     with path.open("rb") as stream:
-        return stream.read(len(_LFS_POINTER)) == _LFS_POINTER
+        return stream.read(len(LFS_POINTER)) == LFS_POINTER.encode()
 
 
 def check_tokenizer(name: str, folder: Path, tokenizer: Any) -> None:

@@ -29,6 +29,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
 from raysent.evaluation.tasks import load_divided, resolve_tasks
+from raysent.kernels.devices import chosen_device, on_device
 from raysent.live import chance_line, fitted_lines, is_submitted, plan_lines, ranking_line, size_line
 from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
@@ -216,7 +217,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
-    record = SweepRecord(checked, seed, command, address, options)
+    record = SweepRecord(checked, seed, command, address, options, device=chosen_device())
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
         _save_divisions(checked, folder, chosen, data)
@@ -282,7 +283,8 @@ def resume(
 ) -> Sweep:
     """Resume an interrupted or killed sweep; then evaluate, combine and report as `sweep` does.
 
-    No finished trial is trained again; a trial that was running continues from its last checkpoint.
+    No finished trial is trained again; a trial that was running continues from its last checkpoint. It computes on the
+    device that the sweep was started with, unless `on_device` or `--device` says another one now.
 
     Args:
         run: The run folder.
@@ -302,12 +304,16 @@ def resume(
     _check_relative_paths(recorded)
     folder = recorded.folder
     limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
+    device = chosen_device() or recorded.record.device
     if progress and messages.is_terminal and not is_submitted():
         num_ended = sum(trial.status in ENDED for trial in recorded.trials)
         print_lines(
-            [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
+            [
+                f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"
+                + (f"; computes on {device}" if device else "")
+            ]
         )
-    with TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking:
+    with on_device(device), TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking:
         with (
             _stopped_at_once(folder),
             ProgressLines(is_quiet=not progress) as bar,

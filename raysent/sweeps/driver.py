@@ -20,6 +20,7 @@ from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import find_task
+from raysent.kernels.devices import chosen_device
 from raysent.parallel import Progress
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import (
@@ -137,6 +138,9 @@ def resume(
         if record.address is None:
             raise ConfigError(f"address {address}: must be given for a sweep on a cluster; this one ran on a machine")
         record = replace(record, address=address)
+        save_record(folder, record)
+    if chosen_device() not in (None, record.device):
+        record = replace(record, device=chosen_device())
         save_record(folder, record)
     _check_rows(record, _prepared(record, folder, around.progress), folder)
     _sweep(record, folder, around)

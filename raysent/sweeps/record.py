@@ -65,6 +65,7 @@ class SweepRecord:
         versions: Package -> version that started it.
         source: The search-space file; empty where the space's own document names it.
         origin: The folder that relative paths of the space start from; empty if it is unknown.
+        device: What was chosen to compute on; None for GPUs where there are some.
     """
 
     space: SearchSpace
@@ -77,6 +78,7 @@ class SweepRecord:
     versions: Mapping[str, str] = field(default_factory=_versions)
     source: str = ""
     origin: str = field(default_factory=lambda: str(Path.cwd()))
+    device: str | None = None
 
     @property
     def budget(self) -> Budget:
@@ -100,6 +102,7 @@ class SweepRecord:
             "started": self.started,
             "versions": dict(self.versions),
             "origin": self.origin,
+            "device": self.device,
             **self.facts,
         }
 
@@ -142,6 +145,7 @@ def load_record(folder: Path) -> SweepRecord:
             values["versions"],
             values["source"],
             values.get("origin", ""),
+            values.get("device"),
         )
     except ConfigError as error:  # such as a setting that this version does not have
         raise ArtifactError(f"{error}; if another version of raysent wrote it, make the sweep again: {again}") from None

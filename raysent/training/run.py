@@ -300,6 +300,7 @@ def describe(config: RunConfig) -> str:
     """Return one line of text: encoder, objective, batch size, learning rate, and other values than the defaults.
 
     For example ``gru(hidden_size 256), context_prediction(context_size 2), batch 400, learning rate 0.0005``.
+    Of absolute paths it has the last part.
     """
     training = config.training
     steps = f"{training.max_steps} steps" if training.max_steps is not None else f"{training.epochs:g} epochs"
@@ -307,6 +308,11 @@ def describe(config: RunConfig) -> str:
         f"{_describe_part(config.encoder)}, {_describe_part(config.objective)}, "
         f"batch {training.batch_size}, learning rate {training.learning_rate:g}, {steps}"
     )
+
+
+def shown_path(value: Any) -> Any:
+    """Return a value as it may be shown to others: of an absolute path the last part alone, anything else unchanged."""
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _describe_part(part: Any) -> str:
@@ -324,4 +330,4 @@ def _differences(part: pydantic.BaseModel) -> Iterator[str]:
         elif isinstance(value, pydantic.BaseModel):
             yield from (f"{name}.{text}" for text in _differences(value))
         else:
-            yield f"{name} {value}"
+            yield f"{name} {shown_path(value)}"
