@@ -24,16 +24,14 @@ BENCHMARKS: dict[str, list[str]] = {
     "corpus": ["--corpus", str(Path(__file__).parent.parent / "docs"), "--files", "8", "--rounds", "1", "--json"],
     "data_parallel": ["--sizes", "XS", "--rounds", "1", "--steps", "1", "--json"],
     "decisions": ["--trials", "300", "--gpus", "32", "--last", "50", "--json"],
-    "decoding_step": ["--sizes", "S", "--steps", "1", "--json"],
     "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
     "kills": ["--ray", "0", "--others", "0", "--damages", "5", "--json"],
     "probes": ["--rows", "500", "--dim", "100", "--json"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
     "row_adam": ["--steps", "2", "--json"],
-    "sweep_overhead": ["--history", "200", "--json"],
     "training_step": ["--sizes", "XS", "--steps", "1", "--json"],
 }
-READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "training_step"}
+READS_TEXT = {"corpus", "data_parallel", "encoding", "training_step"}
 # Peers that a benchmark requires.
 PEERS = {"encoding": ("sentence_transformers",)}
 # Prefixes of the names of ratios.

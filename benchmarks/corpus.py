@@ -10,8 +10,7 @@ every time.
 
 With several processes, the busiest one shows how fast the work is with one core for each: `ratio_of_processes` is the
 time of one process divided by that of the busiest of several, start-up included. The ratio of wall-clock times is shown
-beside it. `batch_share` is the time to assemble and pack a batch, divided by the time of a whole training step at size
-S on this text.
+beside it.
 """
 
 from __future__ import annotations
@@ -27,15 +26,11 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import torch
 
 from benchmarks.common import parsed, show
-from benchmarks.training_step import SIZES, encoders, our_step
-from raysent.data.batches import BatchStream
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.corpus.sources import find_sources
 from raysent.data.vocabulary import VocabularyConfig
-from raysent.kernels.packing import pack
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’]*\s+(?=[\"'“‘]*[A-Z])")
 TOKEN = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b|\w+(?:[-.'’]\w+)*|\.{2,}|--+|[^\s\w]")
@@ -94,25 +89,6 @@ def time_processes(files: list[Path], num_processes: int) -> dict[str, float]:
     }
 
 
-def batch_share(files: list[Path], num_steps: int = 6) -> float:
-    """Return the share of a training step that its batch takes, from memory-mapped text to packed tensors."""
-    size = SIZES["S"]
-    with tempfile.TemporaryDirectory() as folder:
-        config = CorpusConfig(path=[str(file) for file in files], cache_dir=folder, max_length=30)
-        corpus = prepare(config, VocabularyConfig(size=size.vocabulary))
-        stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
-        step = our_step(encoders("gru", size), size, corpus.vocabulary, bfloat16=False)
-        assembly, whole = [], []
-        for number in range(num_steps):
-            started = time.process_time()
-            batch = stream.batch(number)
-            pack(batch.sentences)
-            assembly.append(time.process_time() - started)
-            step(batch)  # packs once more
-            whole.append(time.process_time() - started - assembly[-1])
-    return statistics.median(assembly[1:]) / statistics.median(whole[1:])
-
-
 def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
     """Run the implementations alternately and return the medians."""
     ways = {"plain": prepare_plainly, "raysent": prepare_ours, "without compiler": prepare_without_compiler}
@@ -140,11 +116,9 @@ def main() -> None:
     """Measure and print."""
     options = parsed(__doc__, corpus="docs", files=40, rounds=3, processes=2)
     found = [Path(source.path) for source in find_sources(options.corpus)]
-    torch.set_num_threads(1)
     files = found[:: max(len(found) // options.files, 1)][: options.files]
     result = measure(files, options.rounds)
     result["processes"] = time_processes(files, options.processes)
-    result["batch_share"] = batch_share(files)
     show(result, options)
 
 

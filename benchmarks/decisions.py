@@ -1,17 +1,17 @@
-"""The processor time of one decision in a sweep of 10,000 trials on 512 GPUs, without Ray and without a sampler's own.
+"""The processor time of one decision in a sweep of 10,000 trials on 512 GPUs, without Ray.
 
 A sweep is simulated in plain values: the production controller (ASHA), its budget, its ledger and the admission of
-machines, with 64 machines of 8 GPUs and a random sampler. Events are discarded, and nothing is trained. Measured, by
-processor time, for the trials at the end, when everything that grows has grown:
+machines, with 64 machines of 8 GPUs and, but for `--samplers`, the cheapest sampler. Events are discarded, and nothing
+is trained. Measured, by processor time, for the trials at the end, when everything that grows has grown:
 
-    start      the controller draws a trial and asks the budget
+    start      the controller draws a trial and asks the budget; with `--samplers`, mostly the proposal of each
     report     a report is recorded; scheduler and budget decide
     end        a trial ends
     charge     at a poll, every machine is charged
     left       at a poll of a sweep with a deadline, the time that all training left takes
     machines   at a poll, launches are admitted
 
-    python -m benchmarks.decisions [--trials 10000] [--gpus 512] [--last 1000] [--json]
+    python -m benchmarks.decisions [--trials 10000] [--gpus 512] [--last 1000] [--samplers tpe,qmc] [--json]
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_pre
 search:
   encoder.hidden_size: {{choice: [150, 300, 600, 1200]}}
   training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
-limits: {{trials: {trials}, scheduler: {{type: asha}}}}
+limits: {{trials: {trials}, sampler: {sampler}, scheduler: {{type: asha}}}}
 cost: {{usd_per_hour: 0.5}}
 """
 GPUS_PER_MACHINE, NUM_REPORTS, REPORT_S, POLL_S = 8, 9, 60.0, 15.0
@@ -75,12 +75,14 @@ class Timer:
         return found
 
 
-def simulate(*, num_trials: int, num_gpus: int, on_budget: str, last: int) -> dict[str, dict[str, float]]:
+def simulate(
+    *, num_trials: int, num_gpus: int, last: int, on_budget: str = "stop", sampler: str = ""
+) -> dict[str, dict[str, float]]:
     """Run a sweep in plain values; return the times of its last trials' decisions, by kind."""
-    space = parse_space(parse_yaml(SPACE.format(trials=num_trials)), name="decisions")
+    space = parse_space(parse_yaml(SPACE.format(trials=num_trials, sampler=sampler or "random")), name="decisions")
     budget = Budget(limit_usd=1e9, deadline_s=1e9, on_budget=on_budget)  # type: ignore[arg-type]
-    sampler = RandomSampler(space, seed=1)
-    controller = SweepController(space, seed=1, write=_forget, budget=budget, sampler=sampler)
+    proposes = None if sampler else RandomSampler(space, seed=1)
+    controller = SweepController(space, seed=1, write=_forget, budget=budget, sampler=proposes)
     admission = Admission(TYPES, budget, boot_s=300.0)
     ledger, chance, timer = Ledger(_forget), random.Random(1), Timer()
     running: list[tuple[float, str]] = []
@@ -147,12 +149,12 @@ def _forget(*_: Any, **__: Any) -> None:
 
 
 def main() -> None:
-    """Print the times of both ways to end a budget."""
-    options = parsed(__doc__, trials=10_000, gpus=512, last=1000)
-    found = {
-        on_budget: simulate(num_trials=options.trials, num_gpus=options.gpus, on_budget=on_budget, last=options.last)
-        for on_budget in ("stop", "finish-rung")
-    }
+    """Print the times of both ways to end a budget, and of further samplers."""
+    options = parsed(__doc__, trials=10_000, gpus=512, last=1000, samplers="")
+    ways = [{"on_budget": "stop"}, {"on_budget": "finish-rung"}]
+    ways += [{"sampler": name} for name in filter(None, options.samplers.split(","))]
+    sizes = {"num_trials": options.trials, "num_gpus": options.gpus, "last": options.last}
+    found = {", ".join(way.values()): simulate(**sizes, **way) for way in ways}
     show(found, options)
 
 

@@ -4,27 +4,31 @@ The naive step is a textbook implementation (`benchmarks/textbook`). raysent's i
 the same batches of the same corpus, alternately in one process, and are measured in processor time, so that other work
 on the machine has little effect. In between, the speed of the core is measured with a product of two square matrices:
 `share_of_peak` is what raysent's step reaches of it, counting only the products that no reordering of the sums can
-avoid, and `ratio_bound` is the ratio of a step that reached all of it. For the GRU and the LSTM, a step without the
-compiled cell is measured too.
+avoid, and `ratio_bound` is the ratio of a step that reached all of it. For the GRU, the LSTM and Skip-Thoughts, a step
+without compiled cells is measured too. Skip-Thoughts has sizes of its own, and a naive step that pads, scores every
+word at every step, padding included, and keeps all scores for the backward pass.
 
-    python -m benchmarks.training_step [--corpus PATH] [--encoder gru|bigru|lstm|cnn|bag|views] [--sizes S,M,L]
-        [--precision float32|bfloat16] [--steps 7] [--json]
+    python -m benchmarks.training_step [--corpus PATH] [--encoder gru|bigru|lstm|cnn|bag|views|skip_thoughts]
+        [--sizes S,M,L] [--precision float32|bfloat16] [--steps 7] [--json]
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks import textbook
 from benchmarks.common import parsed, show
-from raysent.data.batches import AnyBatch, Batch, BatchStream
-from raysent.data.corpus import CorpusConfig, prepare
+from benchmarks.textbook import skip_thoughts
+from raysent.data.batches import AnyBatch, Batch, BatchStream, Triplets, TripletStream
+from raysent.data.corpus import Corpus, CorpusConfig, prepare
 from raysent.data.vocabulary import Vocabulary, VocabularyConfig
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import ModelConfig, SentenceModel
@@ -36,6 +40,7 @@ from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.linear import Config as Linear
 from raysent.models.encoders.lstm import Config as Lstm
 from raysent.models.objectives.context_prediction import Config as ContextPrediction
+from raysent.models.objectives.sentence_decoding import Config as SentenceDecoding
 from raysent.training.optimization import Optimizer
 from raysent.training.run import TrainingConfig
 
@@ -63,6 +68,12 @@ SIZES = {
     "S": Size(20_000, 128, 256, 256),
     "M": Size(50_000, 300, 600, 400),
     "L": Size(50_000, 620, 1200, 400),
+}
+SKIP_THOUGHTS = "skip_thoughts"
+DECODING_SIZES = {
+    "S": Size(20_000, 300, 300, 64),
+    "M": Size(20_000, 300, 300, 128),
+    "L": Size(20_000, 620, 600, 128),
 }
 
 
@@ -113,6 +124,24 @@ def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> 
     return step
 
 
+def our_decoding_step(size: Size, vocabulary: Vocabulary, *, implementation: str, bfloat16: bool) -> Step:
+    """Return a function that trains raysent's Skip-Thoughts on one batch."""
+    encoder = Gru(hidden_size=size.dim, embedding=EmbeddingConfig(dim=size.word_dim), initialization="orthogonal")
+    config = ModelConfig(encoder=encoder, objective=SentenceDecoding(implementation=implementation))
+    training = TrainingConfig(batch_size=size.batch_size, learning_rate=2e-4, clip=10.0, clip_per="global")
+    return step_of(SentenceModel.build(config, vocabulary, seed=0), training, bfloat16=bfloat16)
+
+
+def triplets(corpus: Corpus, size: Size, *, count: int) -> list[Triplets]:
+    """Return the first full batches of triplets."""
+    stream = TripletStream(corpus.train, batch_size=size.batch_size, max_length=30, seed=0)
+    drawn = map(stream.batch, range(stream.num_batches))
+    whole = list(itertools.islice((batch for batch in drawn if len(batch) == size.batch_size), count))
+    if len(whole) < count:
+        raise SystemExit(f"--corpus: must hold {count} batches of {size.batch_size} sentences of one length; add text")
+    return whole
+
+
 def _words(batch: AnyBatch) -> torch.Tensor:
     """Return the distinct words of all sentences of a batch."""
     return torch.from_numpy(np.unique(np.concatenate([part.ids for part in batch.parts]))).long()
@@ -129,7 +158,7 @@ def peak_step(*, bfloat16: bool) -> Step:
     return step
 
 
-def measure(steps: dict[str, Step], batches: list[Batch]) -> dict[str, list[float]]:
+def measure(steps: dict[str, Step], batches: Sequence[Any]) -> dict[str, list[float]]:
     """Return the times of each step in seconds; all use the same batches, alternately, without the first ones."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for batch in batches:
@@ -156,23 +185,53 @@ def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
     return total / len(batches)
 
 
+def decoding_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:
+    """Return the floating-point operations of the necessary products of Skip-Thoughts' step, averaged over batches.
+
+    Three products (forward, and two gradients) for: each step of a decoder with the output layer; each token except the
+    first of a sentence with a recurrent weight; each distinct word of a side with an input weight; each sentence vector
+    with each decoder's weight.
+    """
+    total = 0
+    for batch in batches:
+        rows, encoded = len(batch), int(batch.sentences.lengths.sum())
+        steps = sum(int(side.lengths.sum()) + rows for side in (batch.before, batch.after))
+        distinct = sum(len(np.unique(part.ids)) for part in batch.parts)
+        recurrent = (encoded - rows) + (steps - 2 * rows) + 2 * rows  # the last one for the sentence vector
+        total += 6 * steps * num_words * size.dim + 18 * size.dim * (recurrent * size.dim + distinct * size.word_dim)
+    return total / len(batches)
+
+
 def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float]:
     """Return the sentences per second of both steps, their ratio, and what bounds it."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
+    words, peak = corpus.vocabulary, peak_step(bfloat16=bfloat16)
+    if name == SKIP_THOUGHTS:
+        read = triplets(corpus, size, count=num_steps + WARM_UP)
+        ways = {"ours": "auto", "pure_torch": "torch"}
+        ours = {way: our_decoding_step(size, words, implementation=by, bfloat16=bfloat16) for way, by in ways.items()}
+        naive = skip_thoughts.Trainer(num_words=len(words), word_dim=size.word_dim, dim=size.dim)
+        times = measure({"naive": naive, **ours, "peak": peak}, read)
+        return _figures(times, size, decoding_flops(size, len(words), read[WARM_UP:]))
     stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
     # Spread over the corpus: its first sentences are by one author.
     count = num_steps + WARM_UP
     batches = [stream.batch(step * max(1, stream.num_batches // count)) for step in range(count)]
-    words, is_gru = corpus.vocabulary, name in {"gru", "bigru"}
+    is_gru = name in {"gru", "bigru"}
     steps: dict[str, Step] = {
         "naive": textbook.step(name, num_words=len(words), word_dim=size.word_dim, dim=size.dim),
         "ours": our_step(encoders(name, size), size, words, bfloat16=bfloat16),
-        "peak": peak_step(bfloat16=bfloat16),
+        "peak": peak,
     }
     if is_gru or name == "lstm":
         pure = encoders(name, size, implementation="packed")
         steps["pure_torch"] = our_step(pure, size, words, bfloat16=bfloat16)
-    times = measure(steps, batches)
+    flops = useful_flops(name, size, batches[WARM_UP:]) if is_gru else None
+    return _figures(measure(steps, batches), size, flops)
+
+
+def _figures(times: dict[str, list[float]], size: Size, flops: float | None) -> dict[str, float]:
+    """Return the ratios of measured times, and what bounds them where the necessary operations are known."""
     seconds = {step: median(values) for step, values in times.items()}
     ratios = sorted(naive / ours for naive, ours in zip(times["naive"], times["ours"], strict=True))
     result = {
@@ -183,8 +242,8 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
     }
     if "pure_torch" in seconds:
         result["pure_torch_ratio_over_naive"] = seconds["naive"] / seconds["pure_torch"]
-    if is_gru:
-        flops, peak = useful_flops(name, size, batches[WARM_UP:]), 2 * PEAK_SIZE**3 / seconds["peak"]
+    if flops is not None:
+        peak = 2 * PEAK_SIZE**3 / seconds["peak"]
         result |= {
             "peak_gflops": peak / 1e9,
             "useful_gflops": flops / 1e9,
@@ -204,8 +263,9 @@ def main() -> None:
     options = parsed(__doc__, corpus="docs", encoder="gru", sizes="S,M", precision="float32", steps=7)
     torch.set_num_threads(1)
     bfloat16 = options.precision == "bfloat16"
+    sizes = DECODING_SIZES if options.encoder == SKIP_THOUGHTS else SIZES
     results = {
-        name: compare(options.encoder, SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
+        name: compare(options.encoder, sizes[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
         for name in options.sizes.split(",")
     }
     said = {"encoder": options.encoder, "precision": options.precision, "matmul": set_matmul_precision()}
