@@ -62,10 +62,10 @@ class Workspace:
 
     Attributes:
         shape: Size and type.
-        gates: r, z and c after their activation functions, float32 [tokens, 3 * hidden].
+        gates: r, z and c after their activation functions, float32 [tokens, 3 * hidden]; if products are in another
+            type, these and `products` in 16 bits each, int32 [tokens, 2 * hidden].
         products: U_c h + b' of the candidate, float32 [tokens, hidden].
-        states: State before each token, float32 [tokens, hidden].
-        low_states: The same in the type of the products; `states` itself in float32.
+        states: State before each token, in the type of the products [tokens, hidden].
         d_products: Gradient of U h, in the type of the products [tokens, 3 * hidden]; `gates` itself in float32.
         recurrent: U h of one time step, in the type of the products [batch, 3 * hidden].
         d_recurrent: Gradient through U of one time step, in the type of the products [batch, hidden].
@@ -75,16 +75,15 @@ class Workspace:
         """Allocate the buffers; the operating system provides memory only for pages that are written."""
         self.shape = shape
         hidden, dtype = shape.hidden, shape.dtype
-        self.gates = self._rows(shape.tokens, 3 * hidden)
-        self.products = self._rows(shape.tokens, hidden)
-        self.states = self._rows(shape.tokens, hidden)
         is_low = dtype != torch.float32
-        self.low_states = self._rows(shape.tokens, hidden, dtype) if is_low else self.states
+        self.gates = self._rows(shape.tokens, (2 if is_low else 3) * hidden, torch.int32 if is_low else dtype)
+        self.products = self._rows(0 if is_low else shape.tokens, hidden, dtype)
+        self.states = self._rows(shape.tokens, hidden, dtype)
         self.d_products = self._rows(shape.tokens, 3 * hidden, dtype) if is_low else self.gates
         self.recurrent = self._rows(shape.batch, 3 * hidden, dtype)
         self.d_recurrent = self._rows(shape.batch, hidden, dtype)
 
-    def _rows(self, count: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    def _rows(self, count: int, size: int, dtype: torch.dtype) -> Tensor:
         # A later step may need gradients even if this one does not.
         with torch.inference_mode(False):
             return torch.zeros(count, size, dtype=dtype, device=self.shape.device)
@@ -125,9 +124,10 @@ class Inputs:
     """The inputs of one direction.
 
     Attributes:
-        projected: W x + b of each distinct word, float32 [distinct, 3 * hidden].
+        projected: W x + b of each distinct word, float32 or in the type of the products [distinct, 3 * hidden].
         bias: b' of the candidate, float32 [hidden].
         tokens: Word of each token, time-major [tokens].
+        num_before: Number of tokens before the first time step, which are not read.
         batch: Number of sentences.
         needs_backward: Whether a backward follows.
     """
@@ -135,6 +135,7 @@ class Inputs:
     projected: Tensor
     bias: Tensor
     tokens: Tensor
+    num_before: int
     batch: int
     needs_backward: bool
 
@@ -159,11 +160,12 @@ class _Direction(Arguments):
 
     _fields_ = (
         ("hidden", ctypes.c_int64),
+        ("is_low_projected", ctypes.c_int64),
         *(
             (name, ctypes.c_void_p)
             for name in (
-                *("tokens", "projected", "bias", "gates", "products", "states", "low_states", "recurrent", "last"),
-                *("d_state", "d_recurrent", "d_products", "d_projected", "d_bias"),
+                *("tokens", "projected", "bias", "gates", "products", "states", "recurrent", "last"),
+                *("d_state", "d_recurrent", "d_products", "sums", "left", "d_projected", "d_bias"),
             )
         ),
     )
@@ -187,11 +189,11 @@ class Cell:
         library, kind = load("gru"), str(workspace.shape.dtype).removeprefix("torch.")
         self._forward, self._backward = library[f"gru_forward_{kind}"], library[f"gru_backward_{kind}"]
         states = workspace.states[: inputs.batch]
-        self.last = torch.empty_like(states) if inputs.needs_backward else states
-        self._arguments = _Direction(hidden=workspace.shape.hidden)
+        is_state = states.dtype == torch.float32 and not inputs.needs_backward
+        self.last = states if is_state else torch.empty_like(states, dtype=torch.float32)
+        self._arguments = _Direction(workspace.shape.hidden, inputs.projected.dtype != torch.float32)
         self._arguments.set(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
-        low_states = None if workspace.shape.dtype == torch.float32 else workspace.low_states
-        self._arguments.set(states=workspace.states, recurrent=workspace.recurrent, low_states=low_states)
+        self._arguments.set(states=workspace.states, recurrent=workspace.recurrent)
         if inputs.needs_backward:
             self._arguments.set(gates=workspace.gates, products=workspace.products)
 
@@ -201,12 +203,20 @@ class Cell:
 
     def start_backward(self, d_last: Tensor) -> None:
         """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
-        self._d_state = d_last
-        self._d_projected, self._d_bias = torch.zeros_like(self._inputs.projected), torch.zeros_like(self._inputs.bias)
-        self._arguments.set(
-            d_state=d_last, d_recurrent=self._workspace.d_recurrent, d_products=self._workspace.d_products
-        )
-        self._arguments.set(d_projected=self._d_projected, d_bias=self._d_bias)
+        workspace, inputs = self._workspace, self._inputs
+        self._d_state, self._d_bias = d_last, torch.zeros_like(inputs.bias)
+        self._arguments.set(d_state=d_last, d_bias=self._d_bias)
+        self._arguments.set(d_recurrent=workspace.d_recurrent, d_products=workspace.d_products)
+        if inputs.projected.dtype == torch.float32:
+            self._d_projected = torch.zeros_like(inputs.projected)
+            self._arguments.set(sums=self._d_projected)
+            return
+        # The kernel writes the rows of words with tokens, once or, if there are several, after the sum of the others.
+        self._left = torch.bincount(inputs.tokens[inputs.num_before :], minlength=len(inputs.projected))
+        self._d_projected = torch.empty_like(inputs.projected)
+        self._d_projected[self._left == 0] = 0.0
+        self._sums = torch.empty_like(inputs.projected, dtype=torch.float32)
+        self._arguments.set(sums=self._sums, left=self._left, d_projected=self._d_projected)
 
     def backward(self, step: TimeStep) -> None:
         """Compute `d_products` from `d_recurrent` of the next time step."""

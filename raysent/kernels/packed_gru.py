@@ -11,7 +11,8 @@ one input per token and returns all states, as a decoder needs. The sums are tho
 - buffers are kept between training steps;
 - all operations between two products are one pass of a compiled kernel.
 
-Under autocast the products use its type; everything else is float32.
+Under autocast the products use its type, and the compiled kernel keeps what its backward reads in 16 bits; everything
+else is float32.
 
 NaN and infinity: in float32 they stay in their own sentence. In bfloat16 on a CPU with AMX they can reach other
 sentences of the batch unless the inner sizes of the products (word dimension, `hidden`, ``3 * hidden``) are multiples
@@ -300,19 +301,19 @@ class _Recurrence:
         workspace, cell = self._prepare(projected, bias, hidden=hidden, needs_backward=needs_backward)
         if initial is not None:
             start = order.batch if needs_backward else 0
-            for buffer in (workspace.states, workspace.low_states):
-                buffer[start : start + len(initial)] = initial
+            workspace.states[start : start + len(initial)] = initial
+            cell.last[: len(initial)] = initial
         num_tokens = len(order.tokens) - order.num_before if self.has_states else 0
         states = projected.new_empty(num_tokens, hidden, dtype=torch.float32)
         for step in self._forward_steps(workspace, cell, low_weight, needs_backward=needs_backward):
             if self.has_states:
                 self._copy_states(workspace, cell, step, states[self._rows(step)], needs_backward=needs_backward)
+        last = cell.last
         if needs_backward:
-            last = cell.last
             del cell.last  # autograd keeps this object with its result: a reference back would be a cycle
             self._kept = workspace, cell, low_weight
         else:
-            last = cell.last.clone()
+            last = last.clone() if self._dtype == torch.float32 else last
             self._workspaces.release(workspace)
         return states, last
 
@@ -343,9 +344,10 @@ class _Recurrence:
         tokens = len(order.tokens) if needs_backward else order.batch
         workspace = self._workspaces.acquire(Shape(hidden, self._dtype, projected.device, tokens, order.batch))
         inputs = Inputs(
-            projected=projected.detach().float().contiguous(),
+            projected=(projected if projected.dtype == self._dtype else projected.float()).detach().contiguous(),
             bias=bias.detach().float().contiguous(),
             tokens=order.tokens,
+            num_before=order.num_before,
             batch=order.batch,
             needs_backward=needs_backward,
         )
@@ -355,12 +357,12 @@ class _Recurrence:
         self, workspace: Workspace, cell: Cell, weight: Tensor, *, needs_backward: bool
     ) -> Iterator[TimeStep]:
         """Compute the time steps in order; yield each one after its computation."""
-        # float32 products of few rows are a third faster with a contiguous operand.
-        transposed = weight.T if weight.dtype != torch.float32 else weight.T.contiguous()
+        # Products are up to twice as fast with a contiguous operand.
+        transposed = weight.T.contiguous()
         for step in self._steps:
             if step.first:
                 first, num_rows = step.first if needs_backward else 0, rounded(step.batch, ROW_MULTIPLE)
-                states = workspace.low_states[first : first + num_rows]
+                states = workspace.states[first : first + num_rows]
                 torch.mm(states, transposed, out=workspace.recurrent[:num_rows])
             cell.forward(step)
             yield step
@@ -382,18 +384,21 @@ class _Recurrence:
         batch, tokens = self._order.batch, len(self._order.tokens)
         stop = batch + rounded(tokens - batch, TOKEN_MULTIPLE)
         workspace.d_products[tokens:stop].zero_()
-        workspace.low_states[tokens:stop].zero_()
-        d_products, states = workspace.d_products[batch:stop], workspace.low_states[batch:stop]
-        if states.shape[1] < _WIDE:
-            return torch.mm(d_products.T, states).float()
-        # The library reads the transposed one of two wide operands slowly: copy the narrower one.
-        return torch.mm(states.T.contiguous(), d_products).T.float().contiguous()
+        workspace.states[tokens:stop].zero_()
+        d_products, states = workspace.d_products[batch:stop], workspace.states[batch:stop]
+        if states.shape[1] < _WIDE and states.dtype == torch.float32:
+            return torch.mm(d_products.T, states)
+        # The library reads the transposed operand slowly if it is wide or in bfloat16: copy the narrower one.
+        return torch.mm(states.T.contiguous(), d_products).T.contiguous().float()
 
     def _copy_states(
         self, workspace: Workspace, cell: Cell, step: TimeStep, states: Tensor, *, needs_backward: bool
     ) -> None:
         """Copy the states after a time step, of sentences that continue and of those that end, to `states`."""
-        start = step.first + step.batch if needs_backward else 0
+        if not needs_backward or self._dtype != torch.float32:
+            states.copy_(cell.last[: step.batch])
+            return
+        start = step.first + step.batch
         states[: step.next_batch] = workspace.states[start : start + step.next_batch]
         states[step.next_batch :] = cell.last[step.next_batch : step.batch]
 
