@@ -178,6 +178,13 @@ def test_loaded_model_encodes_on_the_default_device(monkeypatch: pytest.MonkeyPa
     assert chosen.devices == [torch.device("cpu")] * 2
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
+def test_a_machine_without_a_gpu_refuses_one_that_is_chosen() -> None:
+    """A sweep asks for its machine before it reads the text; it read all of it, and trained on the CPU."""
+    with on_device("cuda"), pytest.raises(ConfigError, match="finds no GPU; choose cpu"):
+        this_machine()
+
+
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this machine, and each of two nodes of a cluster, have two GPUs."""

@@ -8,7 +8,7 @@ import pytest
 
 from raysent.config import Override, parse_yaml, shipped_path
 from raysent.errors import ConfigError, DataError
-from raysent.sweeps.space import Choice, Interval, find_space, parse_space, read_space, schema
+from raysent.sweeps.space import Choice, Interval, find_space, parse_space, read_space, schema, with_overrides
 
 SPACES = sorted((Path(__file__).parent.parent / "search_spaces").glob("*.yaml"))
 BASE = """
@@ -36,6 +36,8 @@ def test_find_space_takes_a_bare_name_and_suggests_the_nearest():
     assert find_space("quick_thoughts").stem == "quick_thoughts"
     with pytest.raises(ConfigError, match=r"^quick_thought: no such search space; did you mean 'quick_thoughts'\?$"):
         find_space("quick_thought")
+    with pytest.raises(ConfigError, match=r"given a table; name labelled rows with --task reviews.csv$"):
+        find_space("reviews.csv")
 
 
 def test_parse_domain_understands_every_form():
@@ -172,6 +174,11 @@ def test_overrides_are_named_by_their_mistakes(tmp_path):
         read_space(path, overrides=["seed=x"])
     with pytest.raises(ConfigError, match=r"^--trials 0: must be greater than or equal to 1; given 0$"):
         read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
+    space = with_overrides(read_space(path, overrides=["corpus.path=none.txt"]), ["seed=1"])
+    error = DataError("corpus.path: none.txt: must hold sentences")
+    assert (
+        str(space.located(error, space.first_params())) == "--set corpus.path=none.txt: none.txt: must hold sentences"
+    )
     both = ["encoder.hidden_size=5", "search.encoder={choice: {a: {type: bag}}}"]
     with pytest.raises(ConfigError, match=r"^--set encoder.hidden_size=5: 'encoder' is searched as a whole and would"):
         read_space(path, overrides=both)

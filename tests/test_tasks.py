@@ -70,6 +70,16 @@ def test_find_task_names_the_nearest_or_all(name, message):
         tasks.find_task(name)
 
 
+def test_find_task_says_of_a_file_that_is_there_which_files_are_read(tmp_path, monkeypatch):
+    """A spreadsheet or an empty folder is no misspelt task."""
+    (tmp_path / "reviews.xlsx").write_bytes(b"PK")
+    (tmp_path / "tables").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in ("reviews.xlsx", "tables"):
+        with pytest.raises(DataError, match=rf"^{name}: must be a .csv, .* file or a folder .*; save it as .csv, or"):
+            tasks.resolve_tasks([name])
+
+
 def test_find_task_rejects_a_task_scored_in_another_way():
     """An ensemble combines probes, so it cannot use a task without one; nor is such a task listed for it."""
     with pytest.raises(

@@ -527,7 +527,7 @@ def _open_splits(folder: Path) -> dict[str, TableBlocks]:
         raise DataError(f"{name}: no such file or folder")
     if not is_dataset_folder(folder):
         raise DataError(f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
-                        "save it with save_to_disk or to_parquet")  # fmt: skip
+                        "save it as .csv, or with save_to_disk")  # fmt: skip
     splits = split_names(str(folder)) if (folder / SPLITS_FILE).is_file() else [""]
     return {split: _open_dataset(str(folder / split), address_of(folder / split)) for split in splits}
 

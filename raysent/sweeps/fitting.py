@@ -237,8 +237,8 @@ def fit_to_machine(
         return space
     params = space.first_params()
     try:
+        machines = machines or machines_at(address)  # before the text is read: a GPU that is not there is refused
         size = text_size(space.config(params), progress=progress)
-        machines = machines or machines_at(address)
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
         situation = _situation(space, size, machines, plan, is_local=address is None)
         speed = _MeasuredSpeed(size, plan, progress, is_measured=_is_alike(machines, address))

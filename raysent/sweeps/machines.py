@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices
 from raysent.errors import ConfigError, RaysentError
-from raysent.kernels.devices import usable_gpus
+from raysent.kernels.devices import default_device, usable_gpus
 from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
@@ -127,6 +127,7 @@ class Layout:
 
 def this_machine() -> Machines:
     """Return the cores and GPUs of this machine."""
+    default_device()  # refuses a chosen GPU that is not there
     return Machines(os.cpu_count() or 1, usable_gpus(float(torch.cuda.device_count())))
 
 

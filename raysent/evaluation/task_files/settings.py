@@ -113,7 +113,7 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
     path = split_task_name(name)[1]
     if path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path:
         return True
-    return (Path(path).expanduser() / CORPUS_FILE).is_file()
+    return Path(path).expanduser().exists()
 
 
 def split_task_name(name: str) -> tuple[str | None, str, str]:

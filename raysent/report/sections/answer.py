@@ -25,7 +25,7 @@ def what_to_take(run: Run) -> Section | None:
     for folder, answer in run.answers:
         take, worth, *_ = answer_lines([(folder, answer)])
         use, serve = commands(folder, answer)
-        what = "To index passages:" if answer.ranks else "To label rows:"
+        what = "To index passages:" if answer.ranks else "To predict rows:"
         notes = [Note(f"{take}. {worth}."), Note(what, use)]
         blocks += [*notes, Note("To serve it:", serve), _plot(answer), _table(answer)]
     lead = " ".join(dict.fromkeys(answer.basis for _, answer in run.answers))
@@ -79,7 +79,9 @@ def _table(answer: Answer) -> Table:
         ),
         Column("ms / 1,000 texts", "number", "on the machine that evaluated it"),
     ]
-    return Table(columns, [_row(answer, one) for one in answer.candidates], "everything that was scored", is_tall=True)
+    # A combination that took one member alone is that member.
+    distinct = {(one.title, one.validation, one.test): one for one in (*answer.candidates, answer.answer)}
+    return Table(columns, [_row(answer, one) for one in distinct.values()], "everything that was scored", is_tall=True)
 
 
 def _row(answer: Answer, one: Candidate) -> list[Cell]:

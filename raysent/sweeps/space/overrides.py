@@ -23,6 +23,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     Raises:
         ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
     """
+    before = document.options
     document = replace(document, options={}).with_overrides([])  # what follows changes the copy
     for given in overrides:
         override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
@@ -40,7 +41,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
             _end_searches(document.values, name.removeprefix("base."), override.value)
         _end_fitting(document.values, name.removeprefix("base."))
     _check_not_lost(document.values.get("search"), document.options)
-    return document
+    return replace(document, options={**before, **document.options})
 
 
 def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:

@@ -22,6 +22,7 @@ from raysent.config import (
     shipped_path,
 )
 from raysent.config import validate as validate_document
+from raysent.data.tables import is_table
 from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.components import check_components
 from raysent.sweeps.space.limits import SpaceFile
@@ -148,6 +149,8 @@ def find_space(name: str) -> Path:
         ConfigError: If there is none.
     """
     path = Path(name)
+    if is_table(name):
+        raise ConfigError(f"{name}: must be a search-space file; given a table; name labelled rows with --task {name}")
     if path.is_file():
         return path
     folders = [Path(FOLDER), shipped_path(FOLDER)]
