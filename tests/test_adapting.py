@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command import CommandLine
+from small_bert import write_bert
 from test_contrast import write_task
-from tiny_run import tiny_run, write_corpus
+from tiny_run import check_weights, tiny_run, write_corpus
 
 import raysent
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.ensembles import soup
+from raysent.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.models import SentenceModel
 from raysent.pipeline import adapting, distillation
@@ -32,13 +37,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing depends on the time of a step."""
+    """Nothing depends on the time of a step; and there are soups only where a test makes them."""
     monkeypatch.setattr(distillation, "seconds_of_steps", lambda *_: (0.0625, 0.0))
+    monkeypatch.setattr(adapting, "save_soup", lambda *_, **__: None)
 
 
 def adapted(place: Path, folder: Path, **options):
     """The result for the small model."""
-    given = {"corpus": place / "text.txt", "set": {"corpus.format": "sentences"}, "progress": False, "time": "3.75s"}
+    given = {"corpus": place / "text.txt", "set": {"corpus.format": "sentences"}, "progress": False, "time": "5s"}
     return raysent.adapt(place / "model", output=folder, **{**given, **options})
 
 
@@ -49,11 +55,13 @@ def verdict(monkeypatch: pytest.MonkeyPatch, draws) -> None:
 
 
 def test_tasks_judge_and_all_objectives_have_equal_time(place, tmp_path, monkeypatch):
-    """Three objectives at two rates; the model is there only if it helps; a second call trains nothing."""
+    """Four objectives at two rates; the model is there only if it helps; a second call trains nothing."""
     task = str(place / "rows.yaml")
     verdict(monkeypatch, [0.5, 1.5])
     found = adapted(place, tmp_path / "out", tasks=[task])
-    names = [f"{name}-{rate}" for name in ("readings", "neighbours", "words") for rate in ("0.0001", "0.001")]
+    names = [
+        f"{name}-{rate}" for name in ("readings", "neighbours", "words", "contexts") for rate in ("0.0001", "0.001")
+    ]
     assert list(found.validation) == ["given", *names]
     assert {load_run(tmp_path / "out" / "trials" / name).training.max_steps for name in names} == {10}
     assert max(names, key=found.validation.__getitem__) == found.objective
@@ -69,6 +77,22 @@ def test_tasks_judge_and_all_objectives_have_equal_time(place, tmp_path, monkeyp
     assert again.model == str(place / "model")
     assert "so it is not shown to help" in again.sentence
     assert not (tmp_path / "out" / "adapted").exists()
+
+
+def test_soup_of_the_trainings_is_compared_with_them(place, tmp_path, monkeypatch):
+    """By its validation score, as any of them."""
+    monkeypatch.setattr(soup, "_validation", lambda records: len(records[0].model))
+    monkeypatch.setattr(adapting, "save_soup", soup.save_soup)
+    found = adapted(place, tmp_path / "out", tasks=[str(place / "rows.yaml")])
+    name = list(found.validation)[-1]
+    assert name.startswith("soup-")
+    assert name.count("-0.0") == 6  # of those that train one encoder
+    (kept,) = (tmp_path / "out" / "soup").glob("*/model.json")
+    scores = raysent.evaluate(
+        [kept.parent], tasks=[str(place / "rows.yaml")], baselines=False, output=tmp_path / "scores", progress=False
+    )
+    assert found.validation[name] == pytest.approx(scores.validation.iloc[0])
+    assert max(list(found.validation)[1:], key=found.validation.__getitem__) == found.objective
 
 
 def test_difference_is_that_of_the_test_rows(place, tmp_path):
@@ -100,8 +124,21 @@ def test_refusals_are_one_line(place, tmp_path):
         raysent.adapt(tmp_path, corpus=place / "text.txt", progress=False)
     with pytest.raises(DataError, match=r"^corpus: must have two held-out documents of 60 sentences.*name tasks"):
         adapted(place, tmp_path / "out", set={"corpus.format": "sentences", "corpus.validation_fraction": 0.05})
-    with pytest.raises(ConfigError, match=r"^model: must be one that an objective can train"):
-        adapted(place, tmp_path / "out", set={"second_encoder": {"type": "bag"}})
+    with pytest.raises(ConfigError, match=r"^set training.batchsize=3: unknown name; did you mean 'batch_size'\?$"):
+        adapted(place, tmp_path / "out", set={"training.batchsize": 3})
+    bits = {"code": {"type": "random_projection", "bits": 8}, "objective": {"type": "reconstruction"}}
+    start = {"initial": str(place / "model"), "encoder": {}, "second_encoder": None}
+    fit(tiny_run(place, **start, **bits, training__max_steps=1), tmp_path / "bits")
+    with pytest.raises(ConfigError, match=r"^model: must be one that an objective can train; code must be of type"):
+        raysent.adapt(tmp_path / "bits", corpus=place / "text.txt", output=tmp_path / "out", progress=False)
+    for text, reason in (("", "must hold sentences; given none"), ("w1 w2", "must hold at least 4 sentences")):
+        (tmp_path / "text.txt").write_text(text)
+        with pytest.raises(DataError, match=reason):
+            adapted(place, tmp_path / "out", corpus=tmp_path / "text.txt", tasks=[str(place / "rows.yaml")])
+    (tmp_path / "rows.csv").write_text("text,label\nw1,one\nw2,one\n")
+    with pytest.raises(DataError, match="rows.csv"):
+        adapted(place, tmp_path / "out", tasks=[str(tmp_path / "rows.csv")])
+    assert not (tmp_path / "out" / "trials").exists()
 
 
 def test_objective_that_cannot_train_the_model_is_left_out(place, tmp_path):
@@ -110,14 +147,95 @@ def test_objective_that_cannot_train_the_model_is_left_out(place, tmp_path):
     runs, left_out = adapting._runs(tmp_path / "bag", str(place / "text.txt"), 0, None, has_tasks=True)
     assert [*left_out] == ["words"]
     assert "must have a state for each word" in left_out["words"]
-    assert len(runs) == 4
+    assert len(runs) == 6  # of two encoders, so context prediction too
+    runs, _ = adapting._runs(tmp_path / "bag", "text", 0, {"training.learning_rate": 0.5}, has_tasks=True)
+    assert [*runs] == ["readings-0.5", "neighbours-0.5", "contexts-0.5"]
+
+
+def test_folder_of_a_transformer_is_adapted(place, tmp_path):
+    """Its encoder is trained further; the given model is the folder as it stands."""
+    bert = write_bert(tmp_path / "bert", max_position_embeddings=60)
+    settings = {"corpus.format": "sentences", "training.batch_size": 16}
+    found = raysent.adapt(
+        bert, corpus=place / "text.txt", tasks=[str(place / "rows.yaml")], set=settings, time="0.75s",
+        output=tmp_path / "out", progress=False,
+    )  # fmt: skip
+    names = [f"{name}-{rate}" for name in ("readings", "neighbours", "words") for rate in ("3e-05", "0.0003")]
+    assert list(found.validation) == ["given", *names]
+    assert found.left_out == {}
+    scores = raysent.evaluate(
+        [f"st:{bert}", tmp_path / "out" / "trials" / found.objective],
+        tasks=[str(place / "rows.yaml")], baselines=False, output=tmp_path / "scores", progress=False,
+    )  # fmt: skip
+    assert found.validation["given"] == pytest.approx(scores.validation.iloc[0])
+    assert found.difference.value == pytest.approx(scores.test.iloc[1] - scores.test.iloc[0])
+
+
+def test_training_without_a_finite_loss_is_left_out(place, tmp_path, monkeypatch):
+    """One that has no model; the others are compared, and if all are so, the error says why."""
+    task, broken = str(place / "rows.yaml"), {"type": "contrast", "temperature": 1e-44}
+    monkeypatch.setitem(adapting.OBJECTIVES, "words", broken)
+    found = adapted(place, tmp_path / "out", tasks=[task])
+    assert [*found.left_out] == ["words-0.0001", "words-0.001"]
+    assert "no longer finite" in found.left_out["words-0.001"]
+    assert list(found.validation)[-1] == "contexts-0.001"
+    monkeypatch.setattr(adapting, "OBJECTIVES", {"words": broken})
+    with pytest.raises(TrainingError, match=r"^.*never: the loss or the weights are no longer finite"):
+        adapted(place, tmp_path / "never", tasks=[task])
+
+
+PROGRAM = """
+import json, os, signal, sys
+import raysent
+from raysent.pipeline import distillation
+from raysent.training import loop
+
+place, kill_at = sys.argv[1], int(sys.argv[2])
+step, timed = loop._Training._step, []
+
+def counted(self):
+    global kill_at
+    kill_at -= 1
+    if kill_at == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    step(self)
+
+loop._Training._step = counted
+distillation.seconds_of_steps = lambda *_: timed.append(1) or (0.0625, 0.0)
+raysent.adapt(
+    f"{place}/model", corpus=f"{place}/text.txt", tasks=[f"{place}/rows.yaml"], time="5s", output="out", progress=False,
+    set={"corpus.format": "sentences"},
+)
+print(len(timed))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_killed_within_a_training_it_ends_with_the_same_answer(place, tmp_path):
+    """In the third of eight, between its reports: the first three keep their steps, which are not measured again."""
+
+    def run(kill_at):
+        command = [sys.executable, "-c", PROGRAM, str(place), str(kill_at)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    whole = run(0)
+    assert (whole.returncode, whole.stdout) == (0, "8\n"), whole.stderr
+    (tmp_path / "out").rename(tmp_path / "whole")
+    assert run(28).returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "out" / "trials").glob("*/outcome.json"))) == 2
+    again = run(0)
+    assert (again.returncode, again.stdout) == (0, "5\n"), again.stderr
+    answers = [json.loads((tmp_path / name / "adapted.json").read_text()) for name in ("whole", "out")]
+    assert answers[0] == answers[1]
+    for trial in (tmp_path / "whole" / "trials").iterdir():
+        check_weights(trial, tmp_path / "out" / "trials" / trial.name)
 
 
 def test_command_prints_the_verdict(place, tmp_path, monkeypatch, capsys):
     """One table and one sentence; as JSON one object."""
     run = CommandLine(monkeypatch, capsys)
     words = ["adapt", place / "model", "--corpus", place / "text.txt", "--set", "corpus.format=sentences"]
-    words += ["--tasks", place / "rows.yaml", "--time", "3.75s", "-o", tmp_path / "out"]
+    words += ["--tasks", place / "rows.yaml", "--time", "5s", "-o", tmp_path / "out"]
     ran = run(*words)
     assert ran.code == 0
     assert "points from the given model on test rows of rows" in ran.out

@@ -16,6 +16,7 @@ calibration.py      temperatures, and thresholds below which a row stays unanswe
 measures.py         scores with intervals, calibration, diversity
 task_ensemble.py    members' records of one task -> the ensemble on it
 combining.py        all of it, for models on several tasks
+soup.py             the mean of the weights of trainings that began with one model
 best.py             the one model to take on a task, chosen among everything that was scored
 answer.py           what it is worth, and what simpler things give, in sentences
 result.py           ensemble.json, what members cost, and the front of a student beside its teachers

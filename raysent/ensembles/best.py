@@ -1,12 +1,13 @@
 """The one model to take on a task: chosen among everything that was scored on it, and saved as an ensemble.
 
-Candidates are the most frequent class, every model alone, trained or not, and combinations: of the lexical models, of
-what needs no training, of the trials, of both, and of everything, each by the base rule and by what fits weights of so
-few or so many rows (see `lexical_method`). The best candidate has the highest score of out-of-fold predictions in the
-task's own metric, of equals the lowest log loss. The first of many is partly the luckiest, so the combination of what
-needs no training and the best trial is taken unless the best candidate is above it by a paired interval. Measured on
-eight tables with 32, 100, 300 and 1,000 labels, five of them with vectors that know their words, against the better of
-two TF-IDF on the test rows: -0.0, +0.0, +1.4 and +0.9 points; the best candidate alone -1.0, -0.9, +0.7 and +0.7.
+Candidates are the most frequent class, every model alone, trained or not, a soup of trials that began with one model,
+and combinations: of the lexical models, of what needs no training, of the trials, of both, and of everything, each by
+the base rule and by what fits weights of so few or so many rows (see `lexical_method`). The best candidate has the
+highest score of out-of-fold predictions in the task's own metric, of equals the lowest log loss. The first of many is
+partly the luckiest, so the combination of what needs no training and the best trial is taken unless the best candidate
+is above it by a paired interval. Measured on eight tables with 32, 100, 300 and 1,000 labels, five of them with vectors
+that know their words, against the better of two TF-IDF on the test rows: -0.0, +0.0, +1.4 and +0.9 points; the best
+candidate alone -1.0, -0.9, +0.7 and +0.7. A soup is no part of what is taken first, as nothing was measured with one.
 
 The most frequent class is taken where no candidate is above it by a paired interval, in the metric or the log loss, of
 a few hundred rows or more: fewer show no difference that is there. The rows that choose are those that train; test rows
@@ -32,6 +33,7 @@ from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
+from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
 from raysent.evaluation.baselines import LEXICAL, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
@@ -109,6 +111,8 @@ def save_best(
     trials = expand(models)
     others = [one for one in evaluator.baselines(trials, tasks) if baselines or is_free(one.path)]
     records = evaluator.records([*trials, *others], tasks)
+    if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
+        trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
     num_tasks = len(next(iter(records.values())))
     remove_folder(run / BEST_FOLDER)
     found = []

@@ -14,13 +14,14 @@ from raysent import config as configuration
 from raysent.config import Document, StrictModel
 from raysent.cost.config import parse_duration
 from raysent.data.corpus import sentence_texts
+from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import score_model
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError, DataError, TrainingError
 from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand, model_folder
 from raysent.evaluation.task import PROBED, Task
-from raysent.evaluation.tasks import resolve_tasks
+from raysent.evaluation.tasks import load_divided, resolve_tasks
 from raysent.live import TrainingView
 from raysent.models import SentenceModel
 from raysent.models.files import read_record
@@ -43,7 +44,10 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "readings": {"type": "contrast", "positives": "self"},
     "neighbours": {"type": "contrast", "positives": "context"},
     "words": {"type": "masked_words"},
+    "contexts": {"type": "context_prediction"},
 }
+# Only of a model of two encoders, which the others train to one.
+_OF_TWO = "contexts"
 # Each objective is tried at both; a transformer's are lower.
 _RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
 _TRANSFORMERS = ("pretrained", "transformer")
@@ -62,11 +66,12 @@ class Adapted(StrictModel):
     Attributes:
         folder: Where the trainings and their scores are.
         helps: Whether the interval of `difference` is above zero.
-        objective: The training that the validation rows chose: an objective and a learning rate.
+        objective: What the validation rows chose: a training's objective and learning rate, or a soup of trainings.
         difference: Its test score minus that of the given model, in points, the mean over tasks; paired.
         model: The adapted model's folder if it helps, else the given model.
-        validation: Training, and the given model -> mean validation score in percent.
-        left_out: Objective -> why it cannot train the model.
+        validation: Training, the given model, and a soup of trainings if it is above the best -> mean validation score,
+            in percent.
+        left_out: Objective, or training, -> why it cannot train the model.
         sentence: All of it in words.
     """
 
@@ -111,6 +116,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
 
     Raises:
         ConfigError: If a value is wrong, no objective can train the model, or there is nothing to judge by.
+        TrainingError: If no training's loss is finite until its first report.
         RaysentError: If the model, the text or a task cannot be used.
     """
     try:
@@ -119,28 +125,37 @@ def adapt(  # noqa: PLR0913 - the options of the command
         raise ConfigError(f"time: {error}") from None
     data_dir, folder = None if data is None else Path(data), run_folder_of(output, "adapt")
     chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
+    load_divided(chosen, data_dir)  # wrong rows are found before the trainings
     runs, left_out = _runs(open_folder(model), str(corpus), seed, set, has_tasks=bool(chosen))
-    places = {name: folder / TRIALS_FOLDER / name for name in runs}
     with ProgressLines(is_quiet=not progress) as bar:
         for config in runs.values():
             check_run(config, open_training_data(config, progress=bar))
+    places = {name: folder / TRIALS_FOLDER / name for name in runs}
     judge = chosen or [_documents(next(iter(runs.values())), folder)]
     for name, config in runs.items():
         timed = within_time(config, open_training_data(config), seconds / len(runs), folder=places[name])
         if progress:
             messages.print(f"{name}: {timed.training.max_steps:,} steps, into {address_of(places[name])}")
         with TrainingView(messages, places[name], is_quiet=not progress) as view:
-            fit(timed, places[name], report=partial(_shown, view))
+            outcome = fit(timed, places[name], report=partial(_shown, view))
+        if model_folder(places[name]) is None:  # not finite before its first report
+            left_out[name] = outcome.message
+            del places[name]
+    if not places:
+        raise TrainingError(f"{address_of(folder)}: {next(iter(left_out.values()))}")
     given = model_folder(open_folder(model)) or f"start:{next(iter(places.values()))}"
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         options: dict[str, Any] = {"progress": bar, "map_jobs": map_jobs(), "divides": True}
         evaluator = Evaluator(folder / EVALUATION_FOLDER, data_dir, **options)
-        records = list(evaluator.records(expand([given, *places.values()]), judge).values())
+        known = evaluator.records(expand([given, *places.values()]), judge)
+        if soup := save_soup(dict(list(known.items())[1:]), evaluator, run=folder, tasks=judge):
+            known[soup[0]], places[soup[0].name] = soup[1], Path(soup[0].path)
+    records = list(known.values())
     means = [float(np.mean([record.validation for record in of_model])) for of_model in records]
     best = 1 + int(np.argmax(means[1:]))
     pairs = zip(records[best], records[0], strict=True)
     difference = mean_estimate([score_model(one).tested.minus(score_model(other).tested) for one, other in pairs])
-    name, adapted, helps = list(runs)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] > 0
+    name, adapted, helps = list(places)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] > 0
     remove_folder(adapted)
     if helps:
         SentenceModel.load(places[name]).save(adapted)
@@ -152,7 +167,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
         objective=name,
         difference=difference,
         model=take,
-        validation=dict(zip(["given", *runs], means, strict=True)),
+        validation=dict(zip(["given", *places], means, strict=True)),
         left_out=left_out,
         sentence=_sentence(name, difference, by, take) + ("" if chosen else f"; {_BY_DOCUMENTS}"),
     )
@@ -183,27 +198,39 @@ def _runs(
         ConfigError: If none is left, or a value is wrong.
         ArtifactError: If the folder holds no model that can be trained further.
     """
-    trained, kind = model_folder(place), "pretrained"
+    trained, kind, num_towers = model_folder(place), "pretrained", 1
     start: dict[str, Any] = {"encoder": {"type": kind, "path": str(place), "dropout": _DROPOUT}}
     if trained is not None:
-        kind = read_record(trained).config.encoder.type
+        known = read_record(trained).config
+        kind, num_towers = known.encoder.type, len(known.towers)
         start = {"initial": str(trained), "encoder": {} if kind == "concat" else {"dropout": _DROPOUT}}
+        if known.code is not None:  # what is trained has bits too, or is refused
+            start["code"] = known.code.model_dump(mode="json")
     elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
         raise missing_model(place, "no folder of a training or of a transformer")
     text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
     training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
     runs, left_out = dict[str, RunConfig](), dict[str, str]()
     for name, objective in OBJECTIVES.items():
+        if name == _OF_TWO and num_towers < 2:
+            continue
         for rate in _RATES_OF_TRANSFORMERS if kind in _TRANSFORMERS else _RATES:
             parts = {"corpus": text, "objective": objective, "training": {**training, "learning_rate": rate}}
             document = Document({**start, **parts, "seed": seed}).with_overrides(overrides_of({}, values))
             try:
-                runs[f"{name}-{rate:g}"] = configuration.validate(RunConfig, document)
+                config = configuration.validate(RunConfig, document)
             except ConfigError as error:
                 left_out[name] = str(error)
-    if not runs:
-        raise ConfigError(f"model: must be one that an objective can train; {next(iter(left_out.values()))}")
-    return runs, left_out
+                continue
+            # A rate that is set replaces both.
+            runs[f"{name}-{config.training.learning_rate:g}"] = config
+    if runs:
+        return runs, left_out
+    why = next(iter(left_out.values()))
+    if values:  # raises where the model is the reason
+        _runs(place, corpus, seed, None, has_tasks=has_tasks)
+        raise ConfigError(why)
+    raise ConfigError(f"model: must be one that an objective can train; {why}")
 
 
 def _documents(config: RunConfig, folder: Path) -> Task:

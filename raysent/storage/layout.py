@@ -7,6 +7,7 @@ a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trial
 
              divisions/TASK.json   (which rows test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
+             soup/ (a model: the mean of trials' weights, if they share a start and it is better)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ report.html
 a code       code.json code.safetensors
@@ -62,6 +63,8 @@ ENSEMBLE_FILE = "ensemble.json"
 # In a sweep's folder: the ensemble to take, with several tasks one below for each; and the best model with vectors.
 BEST_FOLDER = "best"
 ENCODER_FOLDER = "encoder"
+# Beside them: one model whose weights are the mean of trials', if that is better; and its evaluation.
+SOUP_FOLDER = "soup"
 # What a saved model is and what it is worth.
 CARD_FILE = "README.md"
 # In an ensemble's folder: members that were in memory. In a composition's: all members.
