@@ -74,6 +74,8 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
         where = f"on the Ray cluster at {address}, as many at a time as fit"
     base = space.config(space.first_params())
     after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
+    if limits.lexical_s is not None:
+        after += f", TF-IDF in at most {format_duration(limits.lexical_s)} of processor time"
     ends = {"budget": cost.budget, "deadline": cost.deadline, "time limit of the search": limits.time}
     limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
     free = "" if cost.is_priced else "this machine counts as free"

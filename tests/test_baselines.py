@@ -275,3 +275,49 @@ def test_characters_of_text_without_blanks_are_fewer_parts():
 def test_unspaced_language_is_that_of_most_letters(texts, expected):
     """A few foreign letters in English say nothing, and Korean has blanks."""
     assert unspaced_language(texts) == expected
+
+
+def test_fits_within_a_time_try_less_and_say_so(tmp_path, monkeypatch, capsys):
+    """What fits already is the same to the bit; else the record says what was left out, and is read again."""
+    monkeypatch.setattr(lexical, "LEAST_ROWS", 40)
+    task = OwnTask(frame(300), name="own", split={"validation": 0.0, "test": 0.3})
+    (whole,) = Evaluator(tmp_path / "whole").records(expand(["tfidf"]), [task])[expand(["tfidf"])[0]]
+    used = []
+    monkeypatch.setattr(lexical.LexicalFits, "row_seconds", lambda *_: used.append(1) or 1e-3)
+
+    def record(folder, lexical_s):
+        monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache" / folder))
+        found = Evaluator(tmp_path / folder, lexical_s=lexical_s).records(expand(["tfidf"]), [task])
+        return next(iter(found.values()))[0]
+
+    fits = record("fits", 1000.0)
+    assert (fits.key, fits.test, "limited" in fits.about) == (whole.key, whole.test, False)
+    assert np.array_equal(fits.folds[0].validation_log_probabilities, whole.folds[0].validation_log_probabilities)
+    less = record("less", 2.5)
+    line = "3 of 7 values of C, each on 52 of 210 rows, as all would take 15s of the 2s there are"
+    assert less.about["limited"] == line
+    assert f"tfidf on own: {line}" in " ".join(capsys.readouterr().err.split())
+    assert less.key != whole.key
+    assert np.array_equal(less.folds[0].validation_rows, whole.folds[0].validation_rows)
+    assert abs(less.test - whole.test) < 15
+    num_used = len(used)
+    assert (record("less", 2.5).key, len(used)) == (less.key, num_used)
+    assert record("less", None).key == whole.key  # who has the time is given all
+
+
+@pytest.mark.parametrize("split", ["nested", "train-test", "train-validation-test"])
+@pytest.mark.parametrize("row_s", [1e-7, 1e-5, 1e-4, 1e-2])
+def test_plan_of_fits_ends_in_its_time(split, row_s):
+    """By a count of all rows of all fits, unless even the least takes longer; and it leaves out no more than it must."""
+    num_rows, seconds = 20_000, 60.0
+    plan = lexical.plan_fits(num_rows, split=split, seconds=seconds, row_s=row_s)
+    rows, last_rows = plan.rows or num_rows, plan.last_rows or num_rows
+    each, last = {"nested": (45, 11), "train-test": (10, 1), "train-validation-test": (1, 0)}[split]
+    cost = sum(row_s * rows for _ in plan.strengths for _ in range(each)) + sum(row_s * last_rows for _ in range(last))
+    assert cost <= seconds or rows == lexical.LEAST_ROWS
+    if plan.rows is None:
+        assert plan.strengths == STRENGTHS
+    else:
+        assert row_s * num_rows * (each * 7 + last) > seconds
+        more = min(num_rows, 2 * rows)
+        assert rows == num_rows or row_s * (each * 3 * more + last * last_rows) > seconds

@@ -611,6 +611,9 @@ def test_plan_lines_say_what_will_run(place):
     lines = live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])
     assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
     assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
+    timed = TOY.model_copy(update={"limits": TOY.limits.model_copy(update={"time": "10m"})})
+    (line,) = live.plan_lines(timed, run="runs/toy", address=None, tasks=["MR"])[1:2]
+    assert line.endswith("on MR and combined, TF-IDF in at most 5m00s of processor time")
     assert lines[2] == "no limit on money or time; this machine counts as free"
     assert live.size_line(TOY, facts) == "1,000 sentences for training, 50 for validation"
     assert live.plan_lines(TOY, run="runs/toy", address="auto", tasks=[])[0].startswith("toy: ")

@@ -58,6 +58,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     load: Load = load_model,
     progress: Progress | None = None,
     map_jobs: MapJobs | None = None,
+    lexical_s: float | None = None,
 ) -> EnsembleResult:
     """Make an ensemble of models, score it and save it.
 
@@ -74,6 +75,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         load: Path -> encoder.
         progress: Called with the progress of the evaluation.
         map_jobs: As for `Evaluator`.
+        lexical_s: As for `Evaluator`.
 
     Raises:
         ConfigError: If the method, a task, `top` or the folder is invalid, or a model cannot be saved.
@@ -93,6 +95,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         map_jobs,
         tuple(_other_outputs(members)),
         divides=True,
+        lexical_s=lexical_s,
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.

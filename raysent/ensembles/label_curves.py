@@ -35,7 +35,7 @@ from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import Probe, log_probabilities
-from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds
+from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds, stratified_ranks
 from raysent.evaluation.targets import Float64, Targets, best_of
 from raysent.evaluation.task import Metric, TaskData
 from raysent.models import load as load_model
@@ -230,12 +230,7 @@ def _draws(labels: np.ndarray, pool: np.ndarray, count: int) -> list[np.ndarray]
     draws = []
     for number in range(num_draws):
         generator = np.random.default_rng((SEED, number))
-        ranks = np.empty(len(pool))
-        for label in np.unique(labels[pool]):
-            places = generator.permutation(np.flatnonzero(labels[pool] == label))
-            # Classes alternate in their proportions, each from its first row on.
-            ranks[places] = (np.arange(len(places)) + generator.uniform(0, 0.5)) / len(places)
-        draws.append(pool[np.argsort(ranks, kind="stable")[:count]])
+        draws.append(pool[np.argsort(stratified_ranks(labels[pool], generator), kind="stable")[:count]])
     return draws
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from raysent.errors import ArtifactError
-from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
 from raysent.evaluation.members import Member, Model, expand
@@ -59,6 +59,7 @@ from raysent.models.schemes import split_path
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
+from raysent.progress import messages
 from raysent.storage import cache_folder, content_key
 
 # Path -> encoder.
@@ -80,12 +81,16 @@ class Job:
         data: The task's rows.
         protocol: A name in `PROTOCOLS`, `similarity` or `retrieval`.
         key: A hash of model, rows, protocol and settings.
+        lexical_s: Seconds of the fits of a model without vectors; None for no limit.
+        limited_key: The key of a record whose fits left something out to end in time.
     """
 
     member: Member
     data: AnyData = field(repr=False)
     protocol: str
     key: str
+    lexical_s: float | None = None
+    limited_key: str | None = None
 
     def run(self, *, load: Load = load_model) -> Result:
         """Evaluate the model on the task."""
@@ -115,6 +120,8 @@ class Evaluator:
         other_outputs: More folders of records; a record that is found there is copied to `output`.
         divides: Whether tasks without given splits are divided into train and test, by the protocol `fast/divided`
             instead of `fast`: for callers that choose among models, see `evaluation.division`.
+        lexical_s: Seconds of all fits of models without vectors, which plan to end in them; None for no limit. A line
+            and the record say what was left out. A record that left nothing out is the same as without a limit.
     """
 
     output: Path
@@ -125,6 +132,7 @@ class Evaluator:
     map_jobs: MapJobs | None = None
     other_outputs: tuple[Path, ...] = ()
     divides: bool = False
+    lexical_s: float | None = None
 
     def evaluate(self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None) -> list[AnyScore]:
         """Score models on tasks.
@@ -181,7 +189,7 @@ class Evaluator:
             protocol = DIVIDED
         if protocol == DIVIDED:
             data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
-        jobs = [_job(member, rows, protocol) for member in members for rows in data]
+        jobs = self._in_time([_job(member, rows, protocol) for member in members for rows in data])
         results = [self._read(job) for job in jobs]
         missing = [place for place, result in enumerate(results) if result is None]
         num_read = len(jobs) - len(missing)
@@ -199,6 +207,17 @@ class Evaluator:
         ordered = iter([result for result in results if result is not None])
         return {member: [next(ordered) for _ in tasks] for member in members}
 
+    def _in_time(self, jobs: list[Job]) -> list[Job]:
+        """Return jobs of which those of models without vectors share the time."""
+        shared = [job for job in jobs if job.member.path in LEXICAL and isinstance(job.data, TaskData)]
+        if self.lexical_s is None or not shared:
+            return jobs
+        each_s = self.lexical_s / len(shared)
+        limits = {id(job): content_key(job.key, self.lexical_s) for job in shared}
+        return [
+            replace(job, lexical_s=each_s, limited_key=limits[id(job)]) if id(job) in limits else job for job in jobs
+        ]
+
     def _read(self, job: Job) -> Result | None:
         own = record_folder(self.output / job.member.folder, job.protocol)
         others = [record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs]
@@ -206,6 +225,8 @@ class Evaluator:
             found: Result | None
             if isinstance(job.data, TaskData):
                 found = read_record(folder, job.data.task, key=job.key)
+                if found is None and job.limited_key is not None:
+                    found = read_record(folder, job.data.task, key=job.limited_key)
             elif isinstance(job.data, RetrievalData):
                 found = read_retrieval(folder, job.data.task, key=job.key)
             else:
@@ -218,6 +239,9 @@ class Evaluator:
 
     def _write(self, job: Job, result: Result) -> None:
         _write(record_folder(self.output / job.member.folder, job.protocol), job, result)
+        if isinstance(result, Record) and result.key == job.limited_key:
+            messages.print(f"{result.model} on {result.task}: {result.about['limited']}", soft_wrap=True)
+            return
         for folder in _shared_folder(job):
             with contextlib.suppress(ArtifactError, OSError):  # a cache; the run's own record is written
                 _write(folder, job, result)
@@ -309,7 +333,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     encoded = started
     if isinstance(encoder, LexicalModel):
         check_rows(data, protocol=job.protocol, model=job.member.name)
-        result, arrays = fit_lexical(encoder, data)
+        result, arrays = fit_lexical(encoder, data, seconds=job.lexical_s)
         result = replace(result, measures={**balance_measures(data, result), **result.measures})
     else:
         features = task_features(encoder, data)
@@ -323,6 +347,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     seconds["encode_ms_per_1000"] = _encode_ms(encode, data.sentences[0])
     about = {
         "settings": PROTOCOLS[job.protocol].settings(),
+        **({"limited": result.limited} if result.limited else {}),
         "interval": list(score_interval(result, data)),
         "num_unfinished_fits": result.num_unfinished,
         "versions": library_versions(),
@@ -340,7 +365,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         protocol=job.protocol,
         label_names=data.label_names,
         row_hash=data.row_hash,
-        key=job.key,
+        key=job.limited_key or job.key if result.limited else job.key,
         labels=data.labels,
         scores=data.scores,
         metric=data.metric,

@@ -444,6 +444,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
 
             try:
                 shared: dict[str, Any] = {"progress": on_progress, "map_jobs": _map_of(machines)}
+                shared["lexical_s"] = ended.space.limits.lexical_s
                 evaluator = Evaluator(ended.folder / EVALUATION_FOLDER, data, divides=True, **shared)
                 if probed:
                     options_of: dict[str, Any] = {"tasks": probed, "baselines": evaluation.baselines}

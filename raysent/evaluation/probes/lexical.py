@@ -5,14 +5,19 @@ of an ensemble. Features of pairs are those of encoders: [|u - v| ; u * v], and 
 matters. Weights of words are counted on the rows that may train, held-out folds among them: their texts, not their
 labels. A word that none of these rows has counts for the length of the vector of another row, as a word of a single row
 does, so that held-out rows and new ones are alike.
+
+With a limit on the time, a fit on a part of the rows is timed first, and if all fits would take longer, fewer values of
+C are tried, on fewer rows: see `plan_fits`.
 """
 
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,21 +28,70 @@ from torch import Tensor
 from raysent.errors import DataError
 from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import Probe, ProbeResult
-from raysent.evaluation.protocols.fast import STRENGTHS, fit_rows
+from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS, STRENGTHS, fit_rows, stratified_ranks
 from raysent.evaluation.task import TaskData
 from raysent.models.schemes.tfidf import LexicalModel
+from raysent.progress import format_duration
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
 MAX_STEPS = 100
+# With a limit on the time: the values of C that are tried where all take longer, and the least rows that train a fit.
+FEW_STRENGTHS = STRENGTHS[1:6:2]
+LEAST_ROWS = 1000
 
 Arrays = dict[str, np.ndarray]
 
 
-def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Arrays]:
+class FitPlan(NamedTuple):
+    """What fits of a task try.
+
+    Attributes:
+        strengths: The values of C.
+        rows: The rows that train a fit that chooses C, at most.
+        last_rows: Those of a fit at the C that was chosen.
+        all_s: The seconds that all fits on all rows would take.
+    """
+
+    strengths: tuple[float, ...] = STRENGTHS
+    rows: int | None = None
+    last_rows: int | None = None
+    all_s: float = 0.0
+
+
+def plan_fits(num_rows: int, *, split: str, seconds: float, row_s: float) -> FitPlan:
+    """Return a plan within a time: every C on all rows if it fits, else few, on a half, a quarter, ... of the rows.
+
+    The last fits have all rows where these take at most half of the time.
+
+    Args:
+        num_rows: The rows that may train.
+        split: How they are divided; see `TaskData`.
+        seconds: The time of all fits.
+        row_s: What a fit takes for each of its rows.
+    """
+    pairs = NUM_FOLDS * (NUM_FOLDS - 1) // 2
+    each, last = {"nested": (pairs, NUM_FOLDS + 1), "train-test": (NUM_FOLDS, 1)}.get(split, (1, 0))
+    all_s = row_s * num_rows * (each * len(STRENGTHS) + last)
+    if all_s <= seconds or num_rows <= LEAST_ROWS:
+        return FitPlan()
+    rows = num_rows
+    while True:
+        last_rows = num_rows if row_s * last * num_rows <= seconds / 2 else rows
+        if rows == LEAST_ROWS or row_s * (each * len(FEW_STRENGTHS) * rows + last * last_rows) <= seconds:
+            return FitPlan(FEW_STRENGTHS, rows, last_rows, all_s)
+        rows = max(LEAST_ROWS, rows // 2)
+
+
+def fit_lexical(model: LexicalModel, data: TaskData, *, seconds: float | None = None) -> tuple[ProbeResult, Arrays]:
     """Fit and score TF-IDF with logistic regression on a task.
+
+    Args:
+        model: Words or characters.
+        data: The task's rows.
+        seconds: Processor time in which all fits should end; None for no limit.
 
     Returns:
         The result, and the vocabulary that its probe needs for new sentences.
@@ -45,6 +99,7 @@ def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Array
     Raises:
         DataError: If no training text has a word.
     """
+    began_s = time.thread_time()
     trainable = np.arange(len(data)) if data.split == "nested" else data.train
     vectorizer = model.of(data.sentences[0]).vectorizer()
     try:
@@ -53,7 +108,17 @@ def fit_lexical(model: LexicalModel, data: TaskData) -> tuple[ProbeResult, Array
         raise DataError(f"{data.task}: tfidf needs words in the training texts; found none") from None
     is_new = ~np.isin(np.arange(len(data)), trainable)
     features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
-    return fit_rows(LexicalFits(features, data), data), _arrays(vectorizer)
+    fits, limited = LexicalFits(features, data), ""
+    if seconds is not None and len(trainable) > LEAST_ROWS:
+        left_s = seconds - (time.thread_time() - began_s)
+        plan = plan_fits(len(trainable), split=data.split, seconds=left_s, row_s=fits.row_seconds(trainable))
+        if plan.rows is not None:
+            fits = LexicalFits(features, data, plan)
+            limited = (
+                f"{len(plan.strengths)} of {len(STRENGTHS)} values of C, each on {plan.rows:,} of {len(trainable):,} "
+                f"rows, as all would take {format_duration(plan.all_s)} of the {format_duration(seconds)} there are"
+            )
+    return replace(fit_rows(fits, data), limited=limited), _arrays(vectorizer)
 
 
 def predict_lexical(
@@ -139,22 +204,43 @@ class LexicalFits:
 
     num_unfinished = 0
 
-    def __init__(self, features: sparse.csr_matrix, data: TaskData) -> None:
+    def __init__(self, features: sparse.csr_matrix, data: TaskData, plan: FitPlan | None = None) -> None:
         """Hold the features of all rows, [rows, features]."""
-        self._features, self._data = features, data
+        self._features, self._data, self._plan = features, data, plan or FitPlan()
+        self._ranks = stratified_ranks(data.labels, np.random.default_rng(FOLD_SEED))
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The grid of C."""
+        return self._plan.strengths
+
+    def row_seconds(self, rows: np.ndarray) -> float:
+        """Return the processor time of a fit for each of its rows: of the second, as the first loads libraries."""
+        some, began_s = self._first(rows, LEAST_ROWS), 0.0
+        for _ in range(2):
+            began_s = time.thread_time()
+            self._probe(some, FEW_STRENGTHS[1])
+        return (time.thread_time() - began_s) / len(some)
 
     def path(self, masks: Tensor) -> LexicalSolution:
         """Solve every mask [rows, masks] at every C; problem `strength * masks + mask`."""
-        strengths = torch.tensor(STRENGTHS).repeat_interleave(masks.shape[1])
-        return self.solve(masks.repeat(1, len(STRENGTHS)), strengths)
+        strengths = torch.tensor(self.strengths).repeat_interleave(masks.shape[1])
+        return self._solve(masks.repeat(1, len(self.strengths)), strengths, self._plan.rows)
 
     def solve(self, masks: Tensor, strengths: Tensor, start: None = None) -> LexicalSolution:
         """Solve each problem, given by the rows that train it [rows, problems] and its C [problems]."""
         del start
+        return self._solve(masks, strengths, self._plan.last_rows)
+
+    def _solve(self, masks: Tensor, strengths: Tensor, most: int | None) -> LexicalSolution:
         problems = zip(masks.T.numpy(), strengths.tolist(), strict=True)
-        probes = [self._probe(np.flatnonzero(mask), strength) for mask, strength in problems]
+        probes = [self._probe(self._first(np.flatnonzero(mask), most), strength) for mask, strength in problems]
         margins = np.stack([self._features @ probe.weights + probe.intercepts for probe in probes], axis=2)
         return LexicalSolution(torch.from_numpy(margins), probes)
+
+    def _first(self, rows: np.ndarray, most: int | None) -> np.ndarray:
+        """Return so many of some rows, of all classes."""
+        return rows if most is None or len(rows) <= most else np.sort(rows[np.argsort(self._ranks[rows])[:most]])
 
     def margins(self, solution: LexicalSolution) -> Tensor:
         """Return the margins of all rows."""

@@ -455,7 +455,7 @@ class Fits:
         self._behind = array[stop:]
         self._spectrum = Spectrum(self._scaled, rows)
         self._targets = targets[:stop, :, None]
-        self._strengths = torch.tensor(strengths)
+        self.strengths = tuple(strengths)
         self.num_unfinished = 0
 
     def with_targets(self, targets: Tensor) -> Fits:
@@ -513,7 +513,7 @@ class Fits:
         num_masks, outputs = masks.shape[1], self._targets.shape[1]
         group_size = -(-MIN_COLUMNS // (num_masks * outputs))
         parts: list[Solution] = []
-        for group in torch.split(self._strengths, group_size):
+        for group in torch.split(torch.tensor(self.strengths), group_size):
             last = torch.arange(num_masks).repeat(len(group)) - num_masks
             before = [part.start(last) for part in parts[-2:]]
             direction = before[1].minus(before[0]) if len(before) == 2 else None

@@ -79,6 +79,7 @@ class ProbeResult:
         probe: Fitted on all rows that may train, for new sentences.
         num_unfinished: Fits that stopped at the maximum number of iterations before reaching the tolerance.
         measures: Other measures of the test rows by name, such as ``f1`` in percent.
+        limited: What its fits left out to end in time, in words; empty for nothing.
     """
 
     validation: float
@@ -87,6 +88,7 @@ class ProbeResult:
     probe: Probe
     num_unfinished: int = 0
     measures: Mapping[str, float] = field(default_factory=dict)
+    limited: str = ""
 
 
 def log_probabilities(margins: Tensor) -> Tensor:

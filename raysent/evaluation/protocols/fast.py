@@ -88,8 +88,12 @@ class Solver(Protocol):
     def num_unfinished(self) -> int:
         """The fits that stopped at the maximum number of iterations."""
 
+    @property
+    def strengths(self) -> Sequence[float]:
+        """The grid of C, ascending."""
+
     def path(self, masks: Tensor) -> Any:
-        """Solve every mask [rows, masks] at each of `STRENGTHS`; problem `strength * masks + mask`."""
+        """Solve every mask [rows, masks] at each of `strengths`; problem `strength * masks + mask`."""
 
     def solve(self, masks: Tensor, strengths: Tensor, start: Any = None) -> Any:
         """Solve problems given by their rows [rows, problems] and C [problems], from another solution's `start`."""
@@ -127,6 +131,15 @@ def stratified_folds(labels: np.ndarray, num_folds: int, *, seed: int) -> np.nda
     return folds
 
 
+def stratified_ranks(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return a rank for each row, float64 [rows]: by rising ranks, classes alternate in their proportions."""
+    ranks = np.empty(len(labels))
+    for label in np.unique(labels):
+        places = generator.permutation(np.flatnonzero(labels == label))
+        ranks[places] = (np.arange(len(places)) + generator.uniform(0, 0.5)) / len(places)
+    return ranks
+
+
 def _targets(data: TaskData) -> Tensor:
     """Return the target probability of each output, float32 [rows, outputs]; two classes have one output."""
     num_classes = len(data.label_names)
@@ -153,13 +166,13 @@ def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
     path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
     margins = fits.margins(path)
     inner = _pair_numbers(pairs, num_folds)
-    chosen, validated, totals = [], [], np.zeros((len(STRENGTHS), 2))
+    chosen, validated, totals = [], [], np.zeros((len(fits.strengths), 2))
     for outer in range(num_folds):
         rows = torch.nonzero(folds != outer).squeeze(1)
         problems = inner[outer, folds[rows]]
         candidates = [
             log_probabilities(margins[rows, :, problems + index * len(pairs)]).numpy()
-            for index in range(len(STRENGTHS))
+            for index in range(len(fits.strengths))
         ]
         measured = Targets.of(data).take(rows.numpy()).measure(candidates)
         totals += measured
@@ -172,8 +185,12 @@ def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
     for outer, (validation_rows, validated_by_best) in enumerate(validated):
         test = torch.nonzero(folds == outer).squeeze(1)
         tested = log_probabilities(fits.margins(refit)[test, :, outer]).numpy()
-        results.append(FoldResult(validation_rows, validated_by_best, test.numpy(), tested, STRENGTHS[chosen[outer]]))
-    return _result_of_folds(results, data, fits.probe(refit, num_folds, STRENGTHS[chosen[-1]]), fits.num_unfinished)
+        results.append(
+            FoldResult(validation_rows, validated_by_best, test.numpy(), tested, fits.strengths[chosen[outer]])
+        )
+    return _result_of_folds(
+        results, data, fits.probe(refit, num_folds, fits.strengths[chosen[-1]]), fits.num_unfinished
+    )
 
 
 def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
@@ -188,7 +205,7 @@ def _refit(fits: Solver, folds: Tensor, path: Any, starts: Sequence[int], chosen
     """Fit without each fold in turn, then on all rows, at the chosen C, starting from solved problems."""
     # No row has the fold after the last, so the last fit is on all rows.
     masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
-    strengths = torch.tensor([STRENGTHS[pick] for pick in chosen])
+    strengths = torch.tensor([fits.strengths[pick] for pick in chosen])
     return fits.solve(masks, strengths, path.start(torch.tensor(starts)))
 
 
@@ -201,34 +218,34 @@ def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
     train = torch.from_numpy(data.train)
     candidates = [
         log_probabilities(margins[train, :, folds[train] + index * num_folds]).numpy()
-        for index in range(len(STRENGTHS))
+        for index in range(len(fits.strengths))
     ]
     best = best_of(Targets.of(data).take(data.train).measure(candidates))
     start = path.start(torch.tensor([best * num_folds]))
-    refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
+    refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([fits.strengths[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
-    result = FoldResult(data.train, candidates[best], data.test, tested, STRENGTHS[best])
-    return _result_of_folds([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
+    result = FoldResult(data.train, candidates[best], data.test, tested, fits.strengths[best])
+    return _result_of_folds([result], data, fits.probe(refit, 0, fits.strengths[best]), fits.num_unfinished)
 
 
 def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
-    candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(STRENGTHS))]
+    candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(fits.strengths))]
     best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
-    result = FoldResult(data.validation, candidates[best], data.test, tested, STRENGTHS[best])
-    return _result_of_folds([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
+    result = FoldResult(data.validation, candidates[best], data.test, tested, fits.strengths[best])
+    return _result_of_folds([result], data, fits.probe(path, best, fits.strengths[best]), fits.num_unfinished)
 
 
 def _fit_scored_pairs(fits: Solver, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
     validated, tested = (
-        [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
+        [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(fits.strengths))]
         for rows in (data.validation, data.test)
     )
     measured = Targets.of(data).take(data.validation).measure([one.log_probabilities for one in validated])
     best = best_of(measured)
-    probe = fits.probe(path, best, STRENGTHS[best])
+    probe = fits.probe(path, best, fits.strengths[best])
     return scored_result(data, validated[best], tested[best], probe=probe, num_unfinished=fits.num_unfinished)
 
 

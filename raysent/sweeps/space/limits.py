@@ -89,7 +89,8 @@ class Limits(StrictModel):
         workers_per_trial: Ray Train workers of each trial.
         gpus_per_worker: GPUs of each worker, may be a fraction; None for one where there are GPUs, less for trials of
             one worker that leave room for others on it, none without GPUs.
-        time: Wall-clock time after which no trial starts and each running one stops at its next report.
+        time: Wall-clock time after which no trial starts and each running one stops at its next report. The fits of
+            TF-IDF that follow plan to end in half of it.
         backend: `actor` trains inside reused Tune actors, `train` on Ray Train workers; `auto` chooses the actors for
             one worker without a GPU.
         sampler: What proposes parameters: a name, or a mapping of `type` and its settings.
@@ -114,6 +115,11 @@ class Limits(StrictModel):
     def time_s(self) -> float | None:
         """The wall-clock limit in seconds."""
         return None if self.time is None else parse_duration(self.time)
+
+    @property
+    def lexical_s(self) -> float | None:
+        """The processor time of all fits of TF-IDF after the search, in seconds; None without a limit on time."""
+        return None if self.time_s is None else self.time_s / 2
 
     @property
     def memory_bytes(self) -> int | None:
