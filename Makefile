@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RETIRED := anew|foretells?|frugal|hears?|heard|honest|likest|lookouts?|nobody|nought|sittings?|told|tells|whoever|yardstick
 PROSE := raysent docs examples search_spaces README.md CONTRIBUTING.md cluster.yaml
 
-.PHONY: help setup quickstart test wheel-test journeys chaos mutants lint types docs dist bench clean
+.PHONY: help setup quickstart test wheel-test versions journeys chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
@@ -33,6 +33,18 @@ test: setup  ## The tests, in two processes; `make journeys` and `make chaos` ha
 
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py
+
+# What is asked for comes from the extra `pretrained`; torch and what is computed with stay those of .venv.
+versions: setup  ## The tests of pretrained encoders, with the lowest and the newest versions of their libraries
+	mkdir -p build/versions
+	printf "%s; sys_platform == 'never'\n" torch numpy scipy scikit-learn > build/versions/kept.txt
+	for end in lowest-direct highest; do \
+		$(BIN)/uv pip install --quiet --python $(BIN)/python --target build/versions/$$end --upgrade --resolution $$end \
+			--override build/versions/kept.txt $$($(BIN)/python -c 'import tomllib; \
+			print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pretrained"])') && \
+		PYTHONPATH=$(CURDIR)/build/versions/$$end $(BIN)/python -m pytest -m "not cluster" -W 'ignore:`torch.jit.script_method`' \
+			tests/test_backbones.py tests/test_pretrained.py tests/test_exports.py || exit 1; \
+	done
 
 journeys: setup  ## The paths of users and clusters that take more than half a minute each, from the wheel
 	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile

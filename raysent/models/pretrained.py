@@ -98,13 +98,14 @@ def find_folder(
     if _HUB_NAME.fullmatch(path) and find_spec("huggingface_hub") is not None:
         hub = import_module("huggingface_hub")
         files = {"ignore_patterns": _OTHER_WEIGHTS} if has_weights else {"allow_patterns": _DESCRIPTIONS}
-        try:
-            with quiet():
-                folder = Path(hub.snapshot_download(path, revision=revision, **files))
-        except Exception as error:  # the client's errors, and those of its HTTP library
-            reason = f"no such folder, and the hub gives none: {' '.join(str(error).split()) or type(error).__name__}"
-        else:
-            return folder, folder.name
+        for is_local in (False, True):  # without the network, versions below 2 ask the hub for the files of a commit
+            try:
+                with quiet():
+                    folder = Path(hub.snapshot_download(path, revision=revision, local_files_only=is_local, **files))
+                return folder, folder.name
+            except Exception as error:  # the client's errors, and those of its HTTP library
+                said = " ".join(str(error).split()) or type(error).__name__
+                reason = reason if is_local else f"no such folder, and the hub gives none: {said}"
     raise ArtifactError(f"{where}: must be a model's folder or its name on the hub; given {path}: {reason}")
 
 
