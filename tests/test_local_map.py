@@ -21,9 +21,9 @@ from raysent.pipeline import evaluation, map_jobs
 ROWS = pd.DataFrame(
     {
         "text": [
-            f"a {('red tall', 'blue short')[row % 2]} thing number {row % 97} of {row % 89}" for row in range(2400)
+            f"a {('red tall', 'blue short')[row % 2]} thing number {row % 97} of {row % 89}" for row in range(400)
         ],
-        "label": [f"c{row % 2}" for row in range(2400)],
+        "label": [f"c{row % 2}" for row in range(400)],
     }
 )
 
@@ -71,6 +71,7 @@ def test_evaluations_from_python_use_as_many_processes_as_cores(
 
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(evaluation, "num_processes_for", lambda *_, **__: cores)
+    monkeypatch.setattr(evaluation, "_LEAST_ROWS", 500)
     monkeypatch.setattr(evaluation, "map_in_processes", counted)
     task = raysent.Task(ROWS, name="own", split={"validation": 0.2, "test": 0.3})
     models, labels = ["hash:20", "hash:30"], [32]
