@@ -477,6 +477,27 @@ def test_batcher_joins_requests_and_survives_an_error() -> None:
     ]
 
 
+def test_batcher_waits_for_others_only_after_a_shared_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is alone waits for no time."""
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    async def use() -> None:
+        batcher = Batcher(lambda _, rows: np.zeros((len(rows), 1)), max_batch=8, max_waiting=8, wait_s=0.5)
+        await batcher.run(None, [("a",)])
+        await asyncio.gather(batcher.run(None, [("b",)]), batcher.run(None, [("c",)]))
+        await batcher.run(None, [("d",)])
+        await batcher.run(None, [("e",)])
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    asyncio.run(use())
+    assert waits == [0, 0, 0.5, 0]
+
+
 def test_long_requests_take_turns_with_others() -> None:
     """In parts of a batch, by rows and by characters; a client that leaves takes no results from the others."""
     batches: list[list[int]] = []

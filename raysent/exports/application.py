@@ -14,9 +14,10 @@ uvicorn itself waits for a request as long as its client likes, and takes any nu
 both.
 
 One queue stands before the model: rows of many requests are computed together, and long requests take turns. Of the
-requests that wait, the oldest computes its rows and those of others, up to a size, after a moment for more. Only one
-does at a time, in one thread, so a model needs no lock. A long request waits in parts, each behind what came before it,
-so it does not hold up others. A request that does not fit into the queue is refused at once.
+requests that wait, the oldest computes its rows and those of others, up to a size, after a moment for more if the batch
+before was of several. Only one does at a time, in one thread, so a model needs no lock. A long request waits in parts,
+each behind what came before it, so it does not hold up others. A request that does not fit into the queue is refused at
+once.
 """
 
 from __future__ import annotations
@@ -466,12 +467,13 @@ class Batcher:
             compute: Kind and rows -> one result for each row [rows, …]; never called twice at once.
             max_batch: Rows computed together.
             max_waiting: Rows that may wait.
-            wait_s: Seconds to wait for more rows after the first.
+            wait_s: Seconds to wait for more rows after the first, where the batch before was of several requests.
         """
         self._compute, self._max_batch, self._max_waiting, self._wait_s = compute, max_batch, max_waiting, wait_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._queue: deque[_Part] = deque()
         self._turn = asyncio.Lock()  # those that wait get it in their order, which is that of the queue
+        self._is_shared = False  # whether the batch before was of several requests
         self.num_waiting = 0
 
     async def run(self, kind: Hashable, rows: Rows) -> Results:
@@ -502,7 +504,8 @@ class Batcher:
             async with self._turn:
                 if not part.result.done():  # it is the oldest
                     if sum(one.size for one in self._queue) < self._max_batch:
-                        await asyncio.sleep(self._wait_s)
+                        # A client that is alone waits for no other.
+                        await asyncio.sleep(self._wait_s if self._is_shared else 0)
                     # A request that is cancelled meanwhile does not end the work of the others.
                     await asyncio.shield(self._finish(self._take()))
             return part.result.result()
@@ -521,6 +524,7 @@ class Batcher:
             if not part.result.done():
                 batch.append(part)
                 size += part.size
+        self._is_shared = len(batch) > 1
         return batch
 
     async def _finish(self, batch: list[_Part]) -> None:

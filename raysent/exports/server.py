@@ -42,7 +42,7 @@ class ServerConfig:
         max_batch: Texts encoded together; each 256 characters of a text count as one more.
         max_waiting: Texts that may wait; a request that does not fit gets status 429.
         max_connections: Open connections; more are closed at once.
-        wait_s: Seconds to wait for more texts before a batch is encoded.
+        wait_s: Seconds to wait for more texts before a batch is encoded, if the batch before was of several requests.
         read_s: Seconds in which a client must have sent its request, else its connection is closed.
         timeout_s: Seconds after which a request gets status 503.
         shutdown_s: Seconds that requests have to end after a signal to stop.
