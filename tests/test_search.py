@@ -13,7 +13,7 @@ from command import CommandLine
 from tables import WORDS
 
 import raysent
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.retrieval import fit_weight, measure
 from raysent.evaluation.task import RetrievalData
@@ -217,6 +217,14 @@ def test_arguments_that_are_wrong_are_refused(passages, options, error) -> None:
         indexed().search("cat", **options)
     with pytest.raises(ConfigError, match=r"queries\[1\]: must be text; given nothing"):
         SearchIndex("index").search(["cat", " "])
+
+
+def test_a_text_without_passages_is_refused(passages) -> None:
+    """It was a folder that finds nothing, with a warning of NumPy."""
+    del passages
+    Path("empty.txt").touch()
+    with pytest.raises(DataError, match=r"^empty.txt: must hold passages; given none$"):
+        raysent.index("hash:32", "empty.txt", "none", progress=False)
 
 
 def test_folder_of_another_model_is_refused(passages) -> None:

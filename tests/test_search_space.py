@@ -174,6 +174,8 @@ def test_overrides_are_named_by_their_mistakes(tmp_path):
         read_space(path, overrides=["seed=x"])
     with pytest.raises(ConfigError, match=r"^--trials 0: must be greater than or equal to 1; given 0$"):
         read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
+    with pytest.raises(ConfigError, match=r"^--time 0m: must be above 0; given '0m'$"):
+        read_space(path, overrides=[Override("limits.time", "0m", "--time 0m")])
     space = with_overrides(read_space(path, overrides=["corpus.path=none.txt"]), ["seed=1"])
     error = DataError("corpus.path: none.txt: must hold sentences")
     assert (

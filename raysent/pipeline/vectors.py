@@ -170,13 +170,16 @@ def index(
         options: Further arguments of `encode_corpus`; with ``precision="int8"`` a search needs 1/32 of the memory.
 
     Raises:
-        RaysentError: As `encode_corpus`; or if bm25s is not installed.
+        RaysentError: As `encode_corpus`; or if there are no passages, or bm25s is not installed.
     """
     encoder = model if isinstance(model, SentenceEncoder) else load_model(encoder_name(model, says=False))
     prompts = (name for name in ("document", "passage", "corpus") if name in encoder.prompts)
     encoded = encode_corpus(model, input, output, **{"prompt_name": next(prompts, None), **options})
     if not encoded.stopped:
-        SearchIndex(output).save_derived()
+        made = SearchIndex(output)
+        if not made.num_passages:
+            raise DataError(f"{input}: must hold passages; given none")
+        made.save_derived()
     return encoded
 
 

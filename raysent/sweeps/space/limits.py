@@ -111,6 +111,13 @@ class Limits(StrictModel):
     scheduler: SchedulerChoice = SchedulerChoice()
     memory: Size | None = None
 
+    @pydantic.field_validator("time")
+    @classmethod
+    def _check_time(cls, time: str | None) -> str | None:
+        if time is not None and not parse_duration(time):
+            raise ValueError(f"must be above 0; given '{time}'")
+        return time
+
     @property
     def time_s(self) -> float | None:
         """The wall-clock limit in seconds."""
