@@ -146,6 +146,7 @@ def make_server(application: Starlette, config: ServerConfig) -> Any:
         application,
         http=partial(protocol, limits=config),
         ws="none",
+        lifespan="off",  # it would end with a traceback at Ctrl-C
         log_level="warning",
         access_log=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
