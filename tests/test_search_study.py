@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.search import compare, trials
-from benchmarks.search.evaluation import task_rows
+from benchmarks.search.evaluation import TASKS, task_rows
 from benchmarks.search.replay import (
+    Answers,
     Policy,
     Pools,
     TableTrial,
@@ -20,11 +22,13 @@ from benchmarks.search.replay import (
     read_scalars,
     replay,
     shuffled,
+    taught_by,
     top_members,
     trial_of,
 )
 from benchmarks.search.table import as_rows, read_table
 from raysent.evaluation.task import TaskData
+from raysent.storage import save_arrays
 
 METRIC = compare.METRIC
 LABELS = {task: np.array([0, 1] * 30) for task in ("MR", "SUBJ")}
@@ -49,6 +53,7 @@ def simulated(number: int, strength: float) -> TableTrial:
         seconds=np.arange(1.0, 9.0),
         values={METRIC: value},
         test=predictions(strength, 100 + number),
+        valid=predictions(strength, 200 + number),
     )
 
 
@@ -131,7 +136,7 @@ def test_replay_without_stopping_trains_everything_once(table: list[TableTrial])
 
 def test_replay_with_halving_spends_less_and_finishes_better_trials(table: list[TableTrial]) -> None:
     """Halving stops the weak ones."""
-    ours = compare.POLICIES[-1]
+    ours = compare.POLICIES[-3]
     found = replay(table, ours, order=1)
     assert found.num_trials == len(table)
     assert found.seconds < 8.0 * len(table)
@@ -165,6 +170,59 @@ def test_every_compared_policy_sees_the_whole_table(table: list[TableTrial], pol
     assert found.finished
 
 
+def test_a_taught_search_begins_with_the_best_of_each_family(table: list[TableTrial]) -> None:
+    """In half of its trials; then as one that is not taught."""
+    taught = taught_by([table], METRIC)
+    (policy,) = (one for one in compare.POLICIES if one.is_taught and one.limits["scheduler"] == "none")
+    found = replay(table, policy, order=2, taught=taught)
+    begun = [table[place].params for _, place in found.finished]
+    assert begun[:9] == taught[:9]
+    assert begun[9:] != taught[9:]
+    strongest = {one.params["family"]: one for one in table}
+    assert [one["family"] for one in taught[:12]] == [
+        one.params["family"] for one in sorted(strongest.values(), key=lambda one: -one.values[METRIC][-1])
+    ]
+
+
+def test_an_answer_is_what_validation_rows_choose(table: list[TableTrial], tmp_path) -> None:
+    """The pool whose mean probability of the right class is highest, found by trying every one; test rows only judge."""
+    rows = {f"{part}_{task}": LABELS.get(task, LABELS["MR"]) for part in ("test", "valid") for task in TASKS}
+    save_arrays(tmp_path / "labels.npz", rows)
+    few = [
+        replace(
+            one,
+            **{
+                part: {task: values.get(task, values["MR"]) for task in TASKS}
+                for part, values in (("test", one.test), ("valid", one.valid))
+            },
+        )
+        for one in (table[2], table[9], table[17])
+    ]
+    answers = Answers(few, tmp_path)
+    expected = []
+    for task in TASKS:
+        chosen, best = [], math.inf
+        while len(chosen) < 8:
+            trials_ = [[*chosen, one] for one in range(3)]
+            nll = [
+                -np.mean(
+                    np.log(
+                        np.mean(
+                            [np.exp(few[one].valid[task][range(60), rows[f"valid_{task}"]]) for one in pool], axis=0
+                        )
+                    )
+                )
+                for pool in trials_
+            ]
+            if min(nll) >= best:
+                break
+            best, chosen = min(nll), trials_[int(np.argmin(nll))]
+        pooled = np.mean([np.exp(few[one].test[task]) for one in chosen], axis=0)
+        expected.append(100 * np.mean(pooled.argmax(axis=1) == rows[f"test_{task}"]))
+    assert answers.test([0, 1, 2]) == pytest.approx(np.mean(expected))
+    assert answers.test([0]) < answers.test([0, 1, 2])
+
+
 def test_drawn_table_has_one_trial_of_each_configuration(table: list[TableTrial]) -> None:
     """Orders differ in the seeds that they draw."""
     twice = [*table, *table[:6]]
@@ -179,11 +237,11 @@ def test_score_at_counts_what_has_finished(table: list[TableTrial]) -> None:
     pools = Pools(table, LABELS)
     found = replay(table, compare.POLICIES[0], order=0)
     first, second = found.finished[0][1], found.finished[1][1]
-    assert compare.score_at(pools, found, METRIC, 8.0) == pools.test([first])
-    assert compare.score_at(pools, found, METRIC, 1.0) == pools.test([first])
-    assert compare.score_at(pools, found, METRIC, 16.0) == pools.test([first, second])
-    assert compare.seconds_to(pools, found, METRIC, 0.0) == 8.0
-    assert math.isinf(compare.seconds_to(pools, found, METRIC, 101.0))
+    assert compare.score_at(pools, found, 8.0) == pools.test([first])
+    assert compare.score_at(pools, found, 1.0) == pools.test([first])
+    assert compare.score_at(pools, found, 16.0) == pools.test([first, second])
+    assert compare.seconds_to(pools, found, 0.0) == 8.0
+    assert math.isinf(compare.seconds_to(pools, found, 101.0))
 
 
 def test_trial_of_a_record_carries_the_last_report_and_changes_signs() -> None:

@@ -25,6 +25,7 @@ from benchmarks.search.table import read_table
 from benchmarks.search.trials import NUM_REPORTS, table_space
 from raysent.storage import load_arrays
 from raysent.sweeps.controller import SweepController
+from raysent.sweeps.lessons import Lessons, first_trials
 from raysent.sweeps.samplers import Sampler
 from raysent.sweeps.samplers.optuna_samplers import OptunaSampler, direction_of
 from raysent.sweeps.space import Choice, Domain, EvaluationConfig, Limits, Params, SearchSpace
@@ -34,6 +35,8 @@ from raysent.sweeps.trial import Status
 LESS_IS_BETTER = ("context_nll", "nll", "loss")
 # Another family is farther than anything within one.
 OTHER_FAMILY = 100.0
+# Of an answer, repeats counted.
+MOST_MEMBERS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,7 @@ class TableTrial:
         seconds: Processor seconds of training up to each of eight reports, [8].
         values: Metric -> its value at each report, more is better, [8]; NaN before the first.
         test: Task -> log-probabilities of the test rows at the end, [rows, classes].
+        valid: Task -> those of the validation rows.
         score: Its own test accuracy at the end, the mean over tasks, in percent.
     """
 
@@ -54,6 +58,7 @@ class TableTrial:
     seconds: np.ndarray
     values: Mapping[str, np.ndarray]
     test: Mapping[str, np.ndarray] = field(default_factory=dict)
+    valid: Mapping[str, np.ndarray] = field(default_factory=dict)
     score: float = math.nan
 
 
@@ -72,16 +77,20 @@ def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None 
                 last = reports[place]["metrics"][name]
             value[place - 1] = last
         values[name] = -value if name.startswith(LESS_IS_BETTER) else value
-    start = f"{NUM_REPORTS}.test_"
-    known_tests = {name: values for name, values in (arrays or {}).items() if name.startswith(start)}
-    test = {name.removeprefix(start): values.astype(np.float32) for name, values in known_tests.items()}
+    rows: dict[str, dict[str, np.ndarray]] = {"test": {}, "valid": {}}
+    for name, array in (arrays or {}).items():
+        report, _, rest = name.partition(".")
+        part, _, task = rest.partition("_")
+        if report == str(NUM_REPORTS) and part in rows:
+            rows[part][task] = array.astype(np.float32)
     tests = [value for name, value in known[-1][1]["metrics"].items() if name.startswith("test_")]
     return TableTrial(
         number=record["config"],
         params=record["params"],
         seconds=seconds,
         values=values,
-        test=test,
+        test=rows["test"],
+        valid=rows["valid"],
         score=float(np.mean(tests)) if tests else math.nan,
     )
 
@@ -122,10 +131,28 @@ def drawn_table(trials: Sequence[TableTrial], *, order: int) -> list[int]:
     return [generator.choice(places) for _, places in sorted(by_configuration.items())]
 
 
-def labels_of(folder: Path) -> dict[str, np.ndarray]:
-    """Return the classes of the test rows of each task [rows]."""
+def labels_of(folder: Path, part: str = "test") -> dict[str, np.ndarray]:
+    """Return the classes of the `test` or `valid` rows of each task [rows]."""
     arrays = load_arrays(folder / "labels.npz")
-    return {task: arrays[f"test_{task}"] for task in TASKS}
+    return {task: arrays[f"{part}_{task}"] for task in TASKS}
+
+
+def taught_by(texts: Sequence[Sequence[TableTrial]], metric: str) -> list[Params]:
+    """Return what sweeps over the whole table of other texts teach: by their validation, no test row."""
+    lessons = [
+        Lessons.model_validate(
+            {
+                "space": "table",
+                "metric": "downstream",
+                "trials": [
+                    {"params": one.params, "score": float(one.values[metric][-1]), "curve": [], "seconds": 0.0}
+                    for one in trials
+                ],
+            }
+        )
+        for trials in texts
+    ]
+    return first_trials(lessons, stratum="family")
 
 
 # -- policies ---------------------------------------------------------------------------------------------------
@@ -140,6 +167,7 @@ class Policy:
         metric: What it ranks by, a name of the table.
         limits: Sampler and scheduler, as in a search space; the rest are the space's.
         stratified: Whether each family comes once before any comes twice.
+        is_taught: Whether it begins with what the other texts taught.
         sampler: Makes the sampler; None for the space's own.
     """
 
@@ -147,6 +175,7 @@ class Policy:
     metric: str
     limits: Mapping[str, Any]
     stratified: bool = True
+    is_taught: bool = False
     sampler: Callable[[SearchSpace, int], Sampler] | None = None
 
 
@@ -203,7 +232,12 @@ class Replayed:
 
 
 def replay(
-    trials: Sequence[TableTrial], policy: Policy, *, order: int, places: Sequence[int] | None = None
+    trials: Sequence[TableTrial],
+    policy: Policy,
+    *,
+    order: int,
+    places: Sequence[int] | None = None,
+    taught: Sequence[Params] = (),
 ) -> Replayed:
     """Search the table with a policy until every trial is seen.
 
@@ -212,9 +246,11 @@ def replay(
         policy: How to search.
         order: Seed of everything random.
         places: Those that are in the table; by default all.
+        taught: What the other texts taught, for a policy that is taught.
     """
     unseen = list(range(len(trials)) if places is None else places)
     space = shuffled(space_of(policy, trials=len(unseen)), seed=order)
+    space = space.model_copy(update={"first": list(taught) if policy.is_taught else []})
     sampler = None if policy.sampler is None else policy.sampler(space, order)
     controller = SweepController(space, seed=order, write=lambda *_, **__: None, sampler=sampler)
     ties = random.Random(order)
@@ -302,6 +338,44 @@ class Pools:
                 scores.append(100 * float((pooled.argmax(axis=1) == labels).mean()))
             self._known[key] = float(np.mean(scores))
         return self._known[key]
+
+
+class Answers(Pools):
+    """The answer: of each task the pool that validation rows choose greedily, with repeats, scored on its test rows."""
+
+    def __init__(self, trials: Sequence[TableTrial], folder: Path) -> None:
+        super().__init__(trials, labels_of(folder))
+        labels = labels_of(folder, "valid")
+        self._right = {
+            task: np.exp([one.valid[task][np.arange(len(rows)), rows] for one in trials])
+            for task, rows in labels.items()
+        }
+
+    def test(self, members: Sequence[int]) -> float:
+        """Return the mean test accuracy over tasks, in percent, of the pools that are chosen from trials at places."""
+        key = tuple(sorted(members))
+        if key not in self._known:
+            assert self._labels is not None
+            scores = []
+            for task, labels in self._labels.items():
+                chosen = self._chosen(task, key)
+                pooled = np.sum([np.exp(self.trials[one].test[task]) for one in chosen], axis=0)
+                scores.append(100 * float((pooled.argmax(axis=1) == labels).mean()))
+            self._known[key] = float(np.mean(scores))
+        return self._known[key]
+
+    def _chosen(self, task: str, places: Sequence[int]) -> list[int]:
+        """Return places, each added because it lowers the NLL of the mean probability most, until none does."""
+        right, total, best = self._right[task], 0.0, math.inf
+        chosen: list[int] = []
+        while len(chosen) < MOST_MEMBERS:
+            nll = [-np.log((total + right[one]) / (len(chosen) + 1)).mean() for one in places]
+            if min(nll) >= best:
+                break
+            best, one = min(nll), places[int(np.argmin(nll))]
+            chosen.append(one)
+            total = total + right[one]
+        return chosen
 
 
 def top_members(trials: Sequence[TableTrial], candidates: Sequence[int], metric: str, size: int) -> tuple[int, ...]:

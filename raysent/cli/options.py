@@ -19,7 +19,7 @@ from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.space import SETTINGS
 
 # What a number or text of a setting looks like, where its type does not say it.
-_METAVARS = {"time": "30m", "budget": "40usd", "deadline": "6h", int: "N", float: "X"}
+_METAVARS = {"time": "30m", "budget": "40usd", "deadline": "6h", "learn_from": "RUN,…", int: "N", float: "X"}
 
 
 def opened(name: str) -> Path:
@@ -95,7 +95,7 @@ def _setting_option(name: str) -> Any:
     about = described_fields(model)[name].replace("`", "'")
     default = "" if field.default is None else "  [default: the space's]"
     option = typer.Option(
-        f"--{name}", metavar=_METAVARS.get(name, _METAVARS.get(kind)), min=least, help=about + default
+        f"--{name.replace('_', '-')}", metavar=_METAVARS.get(name, _METAVARS.get(kind)), min=least, help=about + default
     )
     return Annotated[kind | None, option]
 

@@ -62,7 +62,7 @@ SubmittedArgument = Annotated[
 ]
 
 
-@with_settings("trials", "time", "budget", "deadline")
+@with_settings("trials", "time", "budget", "deadline", "learn_from")
 def sweep(
     settings: Any,
     space: SpaceOrNone = None,

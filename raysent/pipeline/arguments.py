@@ -22,6 +22,7 @@ from raysent.live import SweepView, is_submitted
 from raysent.progress import messages
 from raysent.reproduction import read_paper
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder
+from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import SETTINGS, SearchSpace, find_space, parse_space, read_space, with_overrides
 from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS, NUM_DOCUMENTS, DownstreamConfig
@@ -34,6 +35,12 @@ SPACE, TRIALS, TIME = "everything", 12, "10m"
 # The text of rows, in the cache until a run takes it along.
 _FOLDER, _FILE = "texts", "text.jsonl"
 _ENDS = ("time", "deadline", "budget")
+
+
+def taught(space: SearchSpace) -> SearchSpace:
+    """Return a space whose first trials are those that the sweeps of `limits.learn_from` teach."""
+    overrides = lesson_overrides(space)
+    return with_overrides(space, overrides) if overrides else space
 
 
 def space_of(space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any) -> SearchSpace:

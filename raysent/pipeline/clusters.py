@@ -44,7 +44,8 @@ from raysent.progress import messages
 from raysent.storage import open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import load_record
-from raysent.sweeps.space import SearchSpace, find_space, parse_space, with_overrides
+from raysent.sweeps.lessons import lesson_overrides
+from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_space, with_overrides
 
 _CLUSTER = "cluster.yaml"
 # What the status of a cluster says of a machine.
@@ -111,6 +112,7 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
     file, machines = find_space(str(space)), read_cluster(Path(cluster))
     data_dir, place = None if data is None else Path(data), default_run_folder(file.stem) if run is None else Path(run)
     overrides = space_overrides(file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits)
+    overrides += lesson_overrides(read_space(file, overrides=overrides))  # the machines have none of those folders
     priced, notes = price_space(file, overrides, machines)
     if place.exists() and any(place.iterdir()):
         raise ConfigError(f"{place}: must be empty; name another run folder")

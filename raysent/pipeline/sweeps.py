@@ -46,6 +46,7 @@ from raysent.pipeline.arguments import (
     spec_of,
     take_along,
     tasks_of,
+    taught,
     view_of,
     with_labels_of,
 )
@@ -69,6 +70,7 @@ from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, trial_time
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
+from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import machines_at
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
@@ -118,7 +120,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         RaysentError: As for `sweep`.
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked = default_space(tasks=tasks, **given) if space is None else space_of(space, **given)
+    checked = taught(default_space(tasks=tasks, **given) if space is None else space_of(space, **given))
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
@@ -192,7 +194,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the run folder is in use.
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked = default_space(tasks=tasks, **given) if space is None else space_of(space, **given)
+    checked = taught(default_space(tasks=tasks, **given) if space is None else space_of(space, **given))
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)
@@ -406,6 +408,7 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
         left = num_trials - len(ended.recorded.trials)
         what = f"{left} of {num_trials} trials were never started" if left else "no more training"
         messages.print(f"{what}: {ended.closed}", soft_wrap=True)
+    keep_lessons(ended.recorded)
     record = ended.recorded.record
     prices = _spot_prices(record.space)
     with evaluation_machines(record, folder, spot=prices, make_fleet=_make_fleet) as machines:

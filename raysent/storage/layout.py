@@ -3,7 +3,7 @@
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
 a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
-a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... tensorboard/
+a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv lessons.json trials/0000/ ... tensorboard/
 
              divisions/TASK.json   (which rows test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
@@ -40,6 +40,8 @@ LEDGER_FILE = "ledger.jsonl"
 # How many lines journal and ledger had at the end of the last session.
 WRITTEN_FILE = "written.json"
 TRIALS_FILE = "trials.csv"
+# What a sweep teaches others.
+LESSONS_FILE = "lessons.json"
 TRIALS_FOLDER = "trials"
 # After the name of a trial: the folder of its training on, beside it.
 # Of a student: its score and time to encode beside those of what it was distilled from.

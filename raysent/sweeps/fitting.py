@@ -150,6 +150,8 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
     for name, why in space.fitted.items():
         if name == "metric":
             found = [space.metric]
+        elif name == "first":
+            found = [f"{len(space.first)} settings"]
         elif name == FAMILY:
             found = list(space.domains[name].edges())
         elif name.startswith("limits."):

@@ -120,6 +120,7 @@ class OptunaSampler:
         )
         self._asked: dict[int, optuna.trial.Trial] = {}
         self._seen: set[str] = set()
+        self._first = _first_of(space)
 
     def optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         """Return the sampler of one draw.
@@ -135,7 +136,7 @@ class OptunaSampler:
         None where none was found, which for a small space means that all of it has been tried.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            trial, params = self._draw_stratified(number, attempt)
+            trial, params = self._draw_planned(number, attempt)
             if _key(params) not in self._seen:
                 self._keep(number, trial, params)
                 return params, attempt
@@ -145,7 +146,7 @@ class OptunaSampler:
     def replay(self, number: int, params: Params, *, attempts: int) -> None:
         """Take recorded parameters, with the study as it was after their draw."""
         for attempt in range(1, attempts):
-            trial, _ = self._draw_stratified(number, attempt)
+            trial, _ = self._draw_planned(number, attempt)
             self._study.tell(trial, state=TrialState.FAIL)
         self._study.enqueue_trial({name: self._stored(name, value) for name, value in params.items()})
         trial, _ = self._draw(number, attempts)
@@ -168,13 +169,11 @@ class OptunaSampler:
         """Trials that are drawn at random first; more of them pay only where many follow."""
         return max(4, min(10, self._space.limits.trials // 4))
 
-    def _draw_stratified(self, number: int, attempt: int) -> tuple[optuna.trial.Trial, Params]:
-        """Draw; the first configurations have each value of `evaluation.stratify_by` once."""
-        name = self._space.evaluation.stratify_by
-        domain = None if name is None else self._space.domains[name]
+    def _draw_planned(self, number: int, attempt: int) -> tuple[optuna.trial.Trial, Params]:
+        """Draw; the first configurations begin with `first`, then with each value of `evaluation.stratify_by`."""
         place = number // self._space.limits.seeds
-        if name is not None and isinstance(domain, Choice) and place < len(domain.options):
-            self._study.enqueue_trial({name: self._stored(name, list(domain.options)[place])})
+        if place < len(self._first):
+            self._study.enqueue_trial({name: self._stored(name, value) for name, value in self._first[place].items()})
         return self._draw(number, attempt)
 
     def _draw(self, number: int, attempt: int) -> tuple[optuna.trial.Trial, Params]:
@@ -263,6 +262,19 @@ class GaussianProcess(OptunaSampler):
         """Return the sampler of one draw."""
         independent = optuna.samplers.RandomSampler(seed=seed)
         return optuna.samplers.GPSampler(seed=seed, n_startup_trials=self.num_startup, independent_sampler=independent)
+
+
+def _first_of(space: SearchSpace) -> list[Params]:
+    """Return what the first configurations begin with: learned settings in half of them, then each other stratum."""
+    most = space.limits.trials // space.limits.seeds // 2
+    learned = {_key(params): params for params in map(space.restricted, space.first) if params}
+    first = list(learned.values())[:most]
+    name = space.evaluation.stratify_by
+    domain = None if name is None else space.domains[name]
+    if name is None or not isinstance(domain, Choice):
+        return first
+    known = [params.get(name) for params in first]
+    return [*first, *({name: label} for label in domain.options if label not in known)]
 
 
 def direction_of(space: SearchSpace) -> Literal["maximize", "minimize"]:

@@ -34,6 +34,10 @@ def _checked_size(text: str) -> str:
     return text
 
 
+def _split(value: Any) -> Any:
+    return [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
+
+
 Size = Annotated[str, pydantic.AfterValidator(_checked_size)]
 
 
@@ -95,6 +99,8 @@ class Limits(StrictModel):
             one worker without a GPU.
         sampler: What proposes parameters: a name, or a mapping of `type` and its settings.
         scheduler: What stops trials early: a name, or a mapping of `type` and its settings.
+        learn_from: Sweeps on other texts whose best settings are tried first, in half of the trials at most: run
+            folders or `lessons.json` files, with commas between them; `cache` names all that this user's sweeps left.
         memory: Memory that the process of a trial may hold, such as `4GiB`: a space with a trial that needs more is
             refused before it starts, and a process that holds more after a trial is replaced before the next one. None
             for the memory of the machine, and no replacement.
@@ -109,6 +115,7 @@ class Limits(StrictModel):
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: SamplerChoice = SamplerChoice()
     scheduler: SchedulerChoice = SchedulerChoice()
+    learn_from: Annotated[list[str], pydantic.BeforeValidator(_split)] = pydantic.Field(default_factory=list)
     memory: Size | None = None
 
     @pydantic.field_validator("time")
@@ -202,6 +209,8 @@ class SpaceFile(StrictModel):
             that of a setting wherever it is written, also of both encoders and their members, and in `search`. `--set`
             of the setting takes it out of the list; `--set fit=[]` uses all values as they are written.
         fitted: Names whose values were chosen so, and why; raysent writes it into `sweep.json`.
+        first: Settings of the first trials, searched name -> value; raysent writes them where `limits.learn_from` names
+            sweeps. What the space does not search is left out, numbers are moved into its intervals.
         published: The paper and the model whose settings `--scale paper` uses.
     """
 
@@ -217,6 +226,7 @@ class SpaceFile(StrictModel):
     trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
     fit: list[FittedName] = pydantic.Field(default_factory=list)
     fitted: dict[str, str] = pydantic.Field(default_factory=dict)
+    first: list[dict[str, str | int | float | bool | None]] = pydantic.Field(default_factory=list)
     published: PublishedModel | None = None
 
     @pydantic.field_validator("name")

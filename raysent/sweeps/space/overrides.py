@@ -10,7 +10,7 @@ from raysent.config import Document, KeyPath, Override, get_dotted, parse_overri
 from raysent.errors import ConfigError
 
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted"})
+_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", "first"})
 
 
 def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:

@@ -71,6 +71,13 @@ class Interval:
         """Return the number itself."""
         return drawn
 
+    def nearest(self, value: float) -> float:
+        """Return the number of the interval that is nearest to a value."""
+        inside = min(max(value, self.low), self.high)
+        if self.step:
+            inside = self.low + self.step * round((inside - self.low) / self.step)
+        return round(inside) if self.is_integer else float(inside)
+
 
 Domain = Choice | Interval
 FORMS = {
@@ -152,6 +159,22 @@ class SearchSpace(SpaceFile):
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
         return all(params.get(other) in labels for other, labels in self.conditions.get(name, {}).items())
+
+    def restricted(self, params: Mapping[str, Any]) -> Params:
+        """Return of settings what the space can try, numbers moved into its intervals; nothing without its family."""
+        found: Params = {}
+        for name, domain in self.domains.items():
+            if not self.is_active(name, found):
+                continue
+            value = params.get(name)
+            if isinstance(domain, Choice):
+                if value in domain.options:
+                    found[name] = value
+                elif name == FAMILY:
+                    return {}
+            elif isinstance(value, int | float):
+                found[name] = domain.nearest(value)
+        return found
 
     def first_params(self) -> Params:
         """Return the parameters at each domain's first edge."""
