@@ -79,6 +79,31 @@ def test_ray_that_is_too_slow_is_started_again(monkeypatch: pytest.MonkeyPatch) 
         ray_session._init(succeeds_at=9)
 
 
+def test_what_a_start_that_was_too_slow_has_left_is_ended_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own processes; neither those that were there before nor others."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    of_ray = str(Path(ray.__file__).parent / "gcs_server")
+    left: list[subprocess.Popen[bytes]] = []
+
+    def start(**_: object) -> None:
+        assert all(process.wait(30) for process in left)
+        left.append(subprocess.Popen([*sleep, of_ray]))
+        raise Exception(TOO_SLOW)
+
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    others = [subprocess.Popen([*sleep, of_ray]), subprocess.Popen([*sleep, of_ray.replace("/ray/", "/raysent/")])]
+    try:
+        with pytest.raises(TrainingError, match="Ray did not start in 4 attempts"):
+            ray_session._init()
+        assert [process.wait(30) for process in left] == [-signal.SIGKILL] * 4
+        assert [process.poll() for process in others] == [None, None]
+    finally:
+        for process in [*left, *others]:
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.parametrize("kind", [Exception, RuntimeError])
 def test_ray_that_cannot_start_is_one_line(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it raises without a class of its own."""

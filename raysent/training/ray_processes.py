@@ -18,12 +18,13 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import filelock
+import psutil
 
 from raysent.errors import ExitCode, TrainingError
 from raysent.platforms import MAX_SOCKET_BYTES
@@ -141,6 +142,21 @@ def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = N
         watcher.join()
     if lost:
         raise TrainingError(line())
+
+
+def end_started(before: Container[int]) -> None:
+    """End what a start of Ray that failed has left: it lives as long as this process, and slows the next start.
+
+    Args:
+        before: Processes that were there before the start.
+    """
+    import ray  # noqa: PLC0415 - late, as it takes seconds
+
+    package = f"{Path(ray.__file__).parent}{os.sep}"
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.pid not in before and any(package in part for part in process.cmdline()):
+                process.kill()
 
 
 def head_of(address: str) -> Callable[[], str | None]:

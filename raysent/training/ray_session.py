@@ -13,12 +13,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.kernels.devices import usable_gpus, use_device
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
+    end_started,
     head_of,
     in_groups_of_their_own,
     ray_folder,
@@ -126,6 +129,7 @@ def _init(**options: Any) -> None:
     import ray  # noqa: PLC0415 - late, as above
 
     for _ in range(_MAX_STARTS):
+        before = {process.pid for process in psutil.Process().children(recursive=True)}
         try:
             with sigterm_interrupts():
                 ray.init(**options)
@@ -133,6 +137,7 @@ def _init(**options: Any) -> None:
         except Exception as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
             if _TOO_SLOW in str(error):
                 ray.shutdown()
+                end_started(before)
             elif type(error) in (Exception, RuntimeError):
                 raise _not_started(error) from None
             else:
