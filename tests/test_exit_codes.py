@@ -104,6 +104,25 @@ def test_what_a_start_that_was_too_slow_has_left_is_ended_before_the_next(monkey
             process.wait()
 
 
+@pytest.mark.cluster
+def test_sigterm_after_ray_has_been_shut_down_still_interrupts() -> None:
+    """Ray's library sets its action back to that of the system, as of a sweep that evaluates."""
+    script = """
+import os, signal, time
+from raysent.training.ray_session import ray_session
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+with ray_session(None, num_cpus=1):
+    pass
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "interrupted\n"), ran.stderr
+
+
 @pytest.mark.parametrize("kind", [Exception, RuntimeError])
 def test_ray_that_cannot_start_is_one_line(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it raises without a class of its own."""

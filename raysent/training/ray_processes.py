@@ -144,6 +144,21 @@ def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = N
         raise TrainingError(line())
 
 
+def shut_down() -> None:
+    """End this process's connection to Ray, and what it has started; signals do afterwards what they did before.
+
+    Ray's own library sets the signals' actions back to those of the system, of which Python knows nothing: SIGTERM
+    would end what follows without a word.
+    """
+    import ray  # noqa: PLC0415 - late, as it takes seconds
+
+    ray.shutdown()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if (handler := signal.getsignal(number)) is not None:
+                signal.signal(number, handler)
+
+
 def end_started(before: Container[int]) -> None:
     """End what a start of Ray that failed has left: it lives as long as this process, and slows the next start.
 

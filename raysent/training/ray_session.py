@@ -25,6 +25,7 @@ from raysent.training.ray_processes import (
     head_of,
     in_groups_of_their_own,
     ray_folder,
+    shut_down,
     sigterm_interrupts,
     watching_ray,
     whose_folder,
@@ -112,7 +113,7 @@ def ray_session(
             yield
         finally:
             end_watch()
-            ray.shutdown()
+            shut_down()
 
 
 @lru_cache
@@ -136,7 +137,7 @@ def _init(**options: Any) -> None:
             return
         except Exception as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
             if _TOO_SLOW in str(error):
-                ray.shutdown()
+                shut_down()
                 end_started(before)
             elif type(error) in (Exception, RuntimeError):
                 raise _not_started(error) from None
