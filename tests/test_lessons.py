@@ -96,6 +96,10 @@ def test_a_recorded_sweep_teaches_what_finished(tmp_path, monkeypatch):
     keep_lessons(read_sweep(folder))
     assert read_lessons(str(folder)) == read_lessons(str(folder / "lessons.json")) == read_lessons("cache") == [lessons]
     assert len(list((cache_folder() / "lessons").iterdir())) == 1
+    (folder / "lessons.json").unlink()
+    monkeypatch.setenv("RAYSENT_CACHE", str(folder / "sweep.json"))  # no folder can be made there
+    keep_lessons(read_sweep(folder))
+    assert read_lessons(str(folder / "lessons.json")) == [lessons]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])

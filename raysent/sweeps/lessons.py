@@ -12,6 +12,7 @@ the sweeps knew nothing is in benchmarks/results/search.md.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -87,9 +88,11 @@ def keep_lessons(sweep: RecordedSweep) -> None:
     """Write what a sweep teaches into its folder and the user's cache; nothing where no trial finished."""
     lessons = lessons_of(sweep)
     if lessons.trials:
+        values = lessons.model_dump(mode="json")
+        write_json(sweep.folder / LESSONS_FILE, values)
         name = hashlib.sha256(lessons.model_dump_json().encode()).hexdigest()[:16]
-        for path in (sweep.folder / LESSONS_FILE, cache_folder() / _FOLDER / f"{name}.json"):
-            write_json(path, lessons.model_dump(mode="json"))
+        with contextlib.suppress(ArtifactError, OSError):  # a cache; the run's own file is written
+            write_json(cache_folder() / _FOLDER / f"{name}.json", values)
 
 
 def read_lessons(name: str) -> list[Lessons]:
