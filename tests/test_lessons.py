@@ -158,22 +158,21 @@ def test_sweeps_that_teach_nothing_are_refused(tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_sweep_begins_with_the_best_settings_of_another(tmp_path, monkeypatch):
-    """In two commands: the second sweep's first trials have the settings of the first one's best; its journal replays."""
+def test_a_sweep_begins_with_the_best_settings_of_others(tmp_path, monkeypatch):
+    """The first trials have the settings that came first; the journal replays, and the sweep leaves lessons of its own."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(
         "\n\n".join(f"The cat sees the dog .\nThe dog sees the {one} .\nIt ends ." for one in "abcdefghij")
     )
     Path("toy.yaml").write_text(SPACE % "text.txt")
-    ran = typed("sweep", "toy.yaml", "--run", "one", "--trials", "3", "--yes")
-    assert ran.returncode == 0, ran.stderr
-    best = read_sweep(Path("one")).ranked
-    ran = typed("sweep", "toy.yaml", "--run", "two", "--learn-from", "one", "--yes", "--seed", "5")
+    lessons = _lessons(("bag", 4, 0.1), ("linear", 16, 0.9), ("bag", 8, 0.5))
+    Path("others.json").write_text(lessons.model_dump_json())
+    ran = typed("sweep", "toy.yaml", "--run", "run", "--learn-from", "others.json", "--yes", "--seed", "5")
     assert ran.returncode == 0, ran.stderr
     assert "3 settings  the best of 3 trials of toy come first" in ran.stderr
-    two = read_sweep(Path("two"))
-    begun = [trial.params for trial in two.trials]
-    assert begun[:2] == [trial.params for trial in best[:2]]
+    run = read_sweep(Path("run"))
+    begun = [trial.params for trial in run.trials]
+    assert [(one["family"], one["training.batch_size"]) for one in begun[:2]] == [("linear", 16), ("bag", 8)]
     assert len(begun) == 4
-    assert not replay(two.space, seed=5, events=two.events).difference
-    assert json.loads(Path("two/lessons.json").read_text())["trials"][0]["params"] == begun[0]
+    assert not replay(run.space, seed=5, events=run.events).difference
+    assert json.loads(Path("run/lessons.json").read_text())["trials"][0]["params"] == begun[0]

@@ -130,7 +130,7 @@ def load_record(folder: Path) -> SweepRecord:
     if "judging" in values:
         raise ArtifactError(f"{address_of(path)}: raysent 0.1 wrote it; make the sweep again: {again}")
     try:
-        limits = values["space"]["limits"]
+        limits = values["space"].get("limits", {})
         if limits.get("rung_unit") == "report":  # earlier versions had another one too, and wrote which
             del limits["rung_unit"]
         space = parse_space(Document(values["space"], source=str(path)), name=values["name"], is_recorded=True)
