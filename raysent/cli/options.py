@@ -93,7 +93,7 @@ def _setting_option(name: str) -> Any:
     inner = [one for one in typing.get_args(field.annotation) or (field.annotation,) if one is not types.NoneType]
     kind = next((one for one in (int, float) if inner == [one]), str)
     about = described_fields(model)[name].replace("`", "'")
-    default = "" if field.default is None else "  [default: the space's]"
+    default = "  [default: the space's]" if field.get_default(call_default_factory=True) else ""
     option = typer.Option(
         f"--{name.replace('_', '-')}", metavar=_METAVARS.get(name, _METAVARS.get(kind)), min=least, help=about + default
     )

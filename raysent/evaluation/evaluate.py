@@ -209,13 +209,13 @@ class Evaluator:
 
     def _in_time(self, jobs: list[Job]) -> list[Job]:
         """Return jobs of which those of models without vectors share the time."""
-        shared = [job for job in jobs if job.member.path in LEXICAL and isinstance(job.data, TaskData)]
-        if self.lexical_s is None or not shared:
+        shared = [job.member.path in LEXICAL and isinstance(job.data, TaskData) for job in jobs]
+        if self.lexical_s is None or not any(shared):
             return jobs
-        each_s = self.lexical_s / len(shared)
-        limits = {id(job): content_key(job.key, self.lexical_s) for job in shared}
+        each_s, all_s = self.lexical_s / sum(shared), self.lexical_s
         return [
-            replace(job, lexical_s=each_s, limited_key=limits[id(job)]) if id(job) in limits else job for job in jobs
+            replace(job, lexical_s=each_s, limited_key=content_key(job.key, all_s)) if is_shared else job
+            for job, is_shared in zip(jobs, shared, strict=True)
         ]
 
     def _read(self, job: Job) -> Result | None:

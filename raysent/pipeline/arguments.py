@@ -37,12 +37,6 @@ _FOLDER, _FILE = "texts", "text.jsonl"
 _ENDS = ("time", "deadline", "budget")
 
 
-def taught(space: SearchSpace) -> SearchSpace:
-    """Return a space whose first trials are those that the sweeps of `limits.learn_from` teach."""
-    overrides = lesson_overrides(space)
-    return with_overrides(space, overrides) if overrides else space
-
-
 def space_of(space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any) -> SearchSpace:
     """Return a checked space with what the caller sets; arguments as for `space_overrides`."""
     if isinstance(space, (str, Path)):
@@ -337,6 +331,13 @@ def default_space(
             ranked = Override("validation.downstream", ranking.model_dump(exclude_none=True), "tasks")
             space = with_overrides(space, [ranked])
     return with_overrides(space, [Override("fitted", reasons, "tasks")])
+
+
+def swept_space(space: Space | None, *, tasks: Sequence[str | Task] | None, **arguments: Any) -> SearchSpace:
+    """Return the space of a sweep, whose first trials may be taught; arguments as for `default_space`."""
+    checked = default_space(tasks=tasks, **arguments) if space is None else space_of(space, **arguments)
+    overrides = lesson_overrides(checked)
+    return with_overrides(checked, overrides) if overrides else checked
 
 
 def take_along(space: SearchSpace, folder: Path) -> SearchSpace:

@@ -35,18 +35,16 @@ from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
     SpaceScale,
-    default_space,
     overrides_of,
     print_lines,
     print_notes,
     print_warning,
     ranking_tasks,
     run_folder_of,
-    space_of,
     spec_of,
+    swept_space,
     take_along,
     tasks_of,
-    taught,
     view_of,
     with_labels_of,
 )
@@ -120,7 +118,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         RaysentError: As for `sweep`.
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked = taught(default_space(tasks=tasks, **given) if space is None else space_of(space, **given))
+    checked = swept_space(space, tasks=tasks, **given)
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
@@ -194,7 +192,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the run folder is in use.
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked = taught(default_space(tasks=tasks, **given) if space is None else space_of(space, **given))
+    checked = swept_space(space, tasks=tasks, **given)
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)

@@ -102,11 +102,9 @@ def read_lessons(name: str) -> list[Lessons]:
         ConfigError: If there are none.
         ArtifactError: If a file is damaged, or another program's.
     """
-    path = cache_folder() / _FOLDER if name == "cache" else Path(name)
-    if not path.is_file():
-        path = open_folder(name) if name.startswith("s3:") else path
-        if (path / SWEEP_FILE).is_file():
-            return [lessons_of(read_sweep(path))]
+    path = cache_folder() / _FOLDER if name == "cache" else open_folder(name) if name.startswith("s3:") else Path(name)
+    if (path / SWEEP_FILE).is_file():
+        return [lessons_of(read_sweep(path))]
     files = [path] if path.is_file() else sorted(path.glob("*.json"))
     if not files:
         raise ConfigError(f"limits.learn_from: no sweep and no {LESSONS_FILE} at {name}; name the folder of a sweep")
