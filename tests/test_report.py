@@ -17,13 +17,16 @@ from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_evaluation, w
 from tiny_run import tiny_run
 
 from raysent.ensembles import combine, read_answers, save_best
+from raysent.ensembles.answer import Answer, Candidate
 from raysent.errors import ArtifactError
+from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.tasks import senteval
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.figures import short_names
 from raysent.report.run import read_run
+from raysent.report.sections import answer as answer_section
 from raysent.storage import write_json
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
 from raysent.training.outcome import Outcome, save_outcome
@@ -439,3 +442,24 @@ def test_duration_and_fixed_as_text() -> None:
     """Two units at most, and a true minus sign."""
     assert [duration(s) for s in (3.21, 75, 7260, None)] == ["3.2 s", "1 min 15 s", "2 h 01 min", "–"]
     assert fixed(-1.234, sign=True) == "−1.23"
+
+
+def test_what_was_scored_stands_once_in_the_table():
+    """A combination that took one member alone is that member; if it is the answer, it is marked."""
+    both = {"interval": (60.0, 70.0), "behind": BootstrapEstimate(value=0.0, interval=(0.0, 0.0)), "num_bytes": 9}
+    candidates = [
+        Candidate(members=members, method=method, validation=validation, test=65.0, encode_ms=2.0, **both)
+        for members, method, validation in (
+            (("tfidf", "0001"), "greedy", 71.0),
+            (("0001",), "validation", 70.0),
+            (("0001",), "greedy", 70.0),
+            (("tfidf",), "validation", 69.0),
+        )
+    ]
+    scored = Answer(
+        task="my", metric="accuracy", num_test=100, prefer=None, taken=2, simplest=3, majority=None,
+        over_majority=None, candidates=tuple(candidates),
+    )  # fmt: skip
+    titles = [row[0].text for row in answer_section._table(scored).rows]
+    assert len(titles) == len(set(titles)) == 3
+    assert [row[0].text for row in answer_section._table(scored).rows if row[0].mark == "best"] == ["0001"]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typed import RAYSENT
 
 import raysent
 from raysent.errors import ConfigError
@@ -554,3 +555,22 @@ serve(test_server.Slow(8), port=int(sys.argv[1]), config=ServerConfig(max_batch=
             )
     CLIENTS.pop().close()
     assert process.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_ctrl_c_ends_a_server_without_a_traceback(hangups: None) -> None:
+    """As it is typed, in a process of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [*RAYSENT, "serve", "hash:8", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while True:
+        assert process.poll() is None
+        with contextlib.suppress(OSError):
+            if get(("127.0.0.1", port), "/health")[0] == 200:
+                break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
