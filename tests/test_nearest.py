@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import faiss
 import numpy as np
 import pytest
 import reference
@@ -9,6 +12,8 @@ import reference
 from raysent.errors import ConfigError
 from raysent.evaluation import nearest
 from raysent.evaluation.nearest import nearest_codes, nearest_vectors
+from raysent.evaluation.retrieval import rank
+from raysent.evaluation.task import RetrievalData
 from raysent.kernels.compiled import try_load
 from raysent.models.codes import pack_bits
 from raysent.models.sentence_encoder import normalize_rows
@@ -55,6 +60,34 @@ def test_nearest_vectors_equals_a_plain_search() -> None:
         expected = reference.nearest_by_cosine(vectors, queries[number], 9)
         assert hits.rows[number].tolist() == [row for row, _ in expected]
         assert np.allclose(hits.scores[number], [cosine for _, cosine in expected], atol=1e-7)
+
+
+def test_only_queries_with_ties_are_searched_again(monkeypatch) -> None:
+    """A query among many equal vectors costs the others nothing."""
+    searched: list[int] = []
+
+    def knn(queries, *args, **options):
+        searched.append(len(queries))
+        return plain(queries, *args, **options)
+
+    plain = faiss.knn
+    monkeypatch.setattr(faiss, "knn", knn)
+    vectors = normalize_rows(np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32))
+    vectors[100:] = vectors[100]
+    hits = nearest_vectors(vectors, vectors[[3, 250, 7]], k=2)
+    assert hits.rows[:, 0].tolist() == [3, 100, 7]
+    assert searched[0] == 3
+    assert set(searched[1:]) == {1}
+
+
+def test_missing_faiss_is_found_before_passages_are_encoded(monkeypatch) -> None:
+    """Of a large collection that takes hours."""
+    monkeypatch.setattr(nearest, "find_spec", lambda _: None)
+    none = np.zeros(0, np.int64)
+    data = RetrievalData("t", ["passage"], ("p",), ["query"], ("q",), ({0: 1.0},), none, none, np.array([0]))
+    encoder = SimpleNamespace(similarity_measure="cosine")  # has nothing to encode with
+    with pytest.raises(ConfigError, match=r"^search of vectors: needs the package faiss-cpu"):
+        rank(encoder, data, data.test)
 
 
 @pytest.mark.parametrize("dim", [3, 48])

@@ -224,7 +224,7 @@ def test_a_text_without_passages_is_refused(passages) -> None:
     del passages
     Path("empty.txt").touch()
     with pytest.raises(DataError, match=r"^empty.txt: must hold passages; given none$"):
-        raysent.index("hash:32", "empty.txt", "none", progress=False)
+        raysent.index("hash:32", ["empty.txt"], "none", progress=False)
 
 
 def test_folder_of_another_model_is_refused(passages) -> None:

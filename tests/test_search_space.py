@@ -36,7 +36,7 @@ def test_find_space_takes_a_bare_name_and_suggests_the_nearest():
     assert find_space("quick_thoughts").stem == "quick_thoughts"
     with pytest.raises(ConfigError, match=r"^quick_thought: no such search space; did you mean 'quick_thoughts'\?$"):
         find_space("quick_thought")
-    with pytest.raises(ConfigError, match=r"given a table; name labelled rows with --task reviews.csv$"):
+    with pytest.raises(ConfigError, match=r"given a table, whose labels 'raysent sweep --task reviews.csv' reads$"):
         find_space("reviews.csv")
 
 

@@ -15,15 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raysent.errors import ConfigError
 from raysent.kernels.compiled import try_load
-
-Measure = Literal["cosine", "hamming"]
 
 # Rows beyond the k-th that FAISS is asked for at first.
 _NUM_SPARE = 8
@@ -60,7 +58,7 @@ def load_faiss(what: str) -> Any:
     return import_module("faiss")
 
 
-def check_search(measure: Measure) -> None:
+def check_search(measure: str) -> None:
     """Refuse a search that needs FAISS where it is not installed, before a corpus is encoded.
 
     Raises:
@@ -88,9 +86,12 @@ def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], 
     if kernel is not None:
         return _by_kernel(kernel, codes, queries, k)
     faiss = load_faiss("search of codes without a C++ compiler")
-    distances, rows = _with_ties(lambda size: faiss.knn_hamming(queries, codes, size), len(codes), k=k, slack=0)
-    order = np.lexsort((rows, distances))[:, :k]
-    return Hits(np.take_along_axis(rows, order, 1), np.take_along_axis(distances, order, 1).astype(np.int64))
+    found = _with_ties(lambda some, size: faiss.knn_hamming(some, codes, size), queries, len(codes), k=k, slack=0)
+    orders = [np.lexsort((rows, distances))[:k] for distances, rows in found]
+    return Hits(
+        np.stack([rows[order] for (_, rows), order in zip(found, orders, strict=True)]),
+        np.stack([distances[order] for (distances, _), order in zip(found, orders, strict=True)]).astype(np.int64),
+    )
 
 
 def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: int) -> Hits:
@@ -118,27 +119,35 @@ def nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.fl
     faiss, k = load_faiss("search of vectors"), min(k, len(vectors))
     vectors, queries = np.ascontiguousarray(vectors), np.ascontiguousarray(queries)
 
-    def search(size: int) -> tuple[np.ndarray, np.ndarray]:
-        products, rows = faiss.knn(queries, vectors, size, metric=faiss.METRIC_INNER_PRODUCT)
+    def search(some: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        products, rows = faiss.knn(some, vectors, size, metric=faiss.METRIC_INNER_PRODUCT)
         return -products, rows
 
     # Each of two products may be off by dim roundings of at most half a unit in the last place (Cauchy-Schwarz).
     slack = 2 * vectors.shape[1] * float(np.finfo(np.float32).eps)
-    _, rows = _with_ties(search, len(vectors), k=k, slack=slack)
-    found = [_rescored(vectors, query, some, k) for query, some in zip(queries, rows, strict=True)]
+    near = _with_ties(search, queries, len(vectors), k=k, slack=slack)
+    found = [_rescored(vectors, query, some, k) for query, (_, some) in zip(queries, near, strict=True)]
     return Hits(np.stack([rows for rows, _ in found]), np.stack([cosines for _, cosines in found]))
 
 
 def _with_ties(
-    search: Callable[[int], tuple[np.ndarray, np.ndarray]], num_rows: int, *, k: int, slack: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances and rows of a search for k rows and all others that are within `slack` of the k-th."""
-    size = k
-    while True:
+    search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]],
+    queries: np.ndarray,
+    num_rows: int,
+    *,
+    k: int,
+    slack: float,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return each query's distances and rows: k, and all others within `slack` of the k-th; ties are searched again."""
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    left, size = np.arange(len(queries)), k
+    while len(left):
         size = min(4 * size + _NUM_SPARE, num_rows)
-        distances, rows = search(size)
-        if size == num_rows or (distances[:, -1] > distances[:, k - 1] + slack).all():
-            return distances, rows
+        distances, rows = search(queries[left], size)
+        is_whole = (distances[:, -1] > distances[:, k - 1] + slack) | (size == num_rows)
+        found |= zip(left[is_whole].tolist(), zip(distances[is_whole], rows[is_whole], strict=True), strict=True)
+        left = left[~is_whole]
+    return [found[number] for number in range(len(queries))]
 
 
 def _rescored(

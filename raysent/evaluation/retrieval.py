@@ -20,7 +20,7 @@ import numpy.typing as npt
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
-from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
+from raysent.evaluation.nearest import Hits, check_search, nearest_codes, nearest_vectors
 from raysent.evaluation.records import Costs, Score, score_of
 from raysent.evaluation.task import RetrievalData
 from raysent.models.codes import pack_bits
@@ -89,6 +89,7 @@ def _rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, de
 
 
 def _by_vectors(encoder: SentenceEncoder, passages: list[str], queries: list[str], k: int) -> Hits:
+    check_search(encoder.similarity_measure)  # before hours of encoding
     blocks = [passages[first : first + _CHUNK] for first in range(0, len(passages), _CHUNK)]
     if encoder.similarity_measure == "hamming":
         codes = np.concatenate([pack_bits(encoder.encode_document(block)) for block in blocks])

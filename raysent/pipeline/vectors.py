@@ -178,7 +178,8 @@ def index(
     if not encoded.stopped:
         made = SearchIndex(output)
         if not made.num_passages:
-            raise DataError(f"{input}: must hold passages; given none")
+            paths = [input] if isinstance(input, str | Path) else input
+            raise DataError(f"{', '.join(map(str, paths))}: must hold passages; given none")
         made.save_derived()
     return encoded
 

@@ -57,13 +57,3 @@ def make_scheduler(space: SearchSpace, *, seed: int) -> Scheduler:
     """
     scheduler: Scheduler = build(SCHEDULERS, space, space.limits.scheduler, at="limits.scheduler", seed=seed)
     return scheduler
-
-
-def rungs_of(scheduler: Scheduler, *, num_reports: int) -> list[int]:
-    """Return the reports of a run at which a trial may be stopped, its end left out."""
-    rungs: list[int] = []
-    index: int | None = scheduler.next_rung(0)
-    while index is not None and index < num_reports:
-        rungs.append(index)
-        index = scheduler.next_rung(index)
-    return rungs

@@ -150,7 +150,8 @@ def find_space(name: str) -> Path:
     """
     path = Path(name)
     if is_table(name):
-        raise ConfigError(f"{name}: must be a search-space file; given a table; name labelled rows with --task {name}")
+        reads = f"whose labels 'raysent sweep --task {name}' reads"
+        raise ConfigError(f"{name}: must be a search-space file; given a table, {reads}")
     if path.is_file():
         return path
     folders = [Path(FOLDER), shipped_path(FOLDER)]
