@@ -55,15 +55,14 @@ def verdict(monkeypatch: pytest.MonkeyPatch, draws) -> None:
 
 
 def test_tasks_judge_and_all_objectives_have_equal_time(place, tmp_path, monkeypatch):
-    """Four objectives at two rates; the model is there only if it helps; a second call trains nothing."""
+    """Five objectives at two rates; the model is there only if it helps; a second call trains nothing."""
     task = str(place / "rows.yaml")
     verdict(monkeypatch, [0.5, 1.5])
     found = adapted(place, tmp_path / "out", tasks=[task])
-    names = [
-        f"{name}-{rate}" for name in ("readings", "neighbours", "words", "contexts") for rate in ("0.0001", "0.001")
-    ]
+    objectives = ("readings", "neighbours", "words", "deletions", "contexts")
+    names = [f"{name}-{rate}" for name in objectives for rate in ("0.0001", "0.001")]
     assert list(found.validation) == ["given", *names]
-    assert {load_run(tmp_path / "out" / "trials" / name).training.max_steps for name in names} == {10}
+    assert {load_run(tmp_path / "out" / "trials" / name).training.max_steps for name in names} == {8}
     assert max(names, key=found.validation.__getitem__) == found.objective
     assert found.helps
     assert found.model == str(tmp_path / "out" / "adapted")
@@ -86,7 +85,7 @@ def test_soup_of_the_trainings_is_compared_with_them(place, tmp_path, monkeypatc
     found = adapted(place, tmp_path / "out", tasks=[str(place / "rows.yaml")])
     name = list(found.validation)[-1]
     assert name.startswith("soup-")
-    assert name.count("-0.0") == 6  # of those that train one encoder
+    assert name.count("-0.0") == 8  # of those that train one encoder
     (kept,) = (tmp_path / "out" / "soup").glob("*/model.json")
     scores = raysent.evaluate(
         [kept.parent], tasks=[str(place / "rows.yaml")], baselines=False, output=tmp_path / "scores", progress=False
@@ -147,9 +146,9 @@ def test_objective_that_cannot_train_the_model_is_left_out(place, tmp_path):
     runs, left_out = adapting._runs(tmp_path / "bag", str(place / "text.txt"), 0, None, has_tasks=True)
     assert [*left_out] == ["words"]
     assert "must have a state for each word" in left_out["words"]
-    assert len(runs) == 6  # of two encoders, so context prediction too
+    assert len(runs) == 8  # of two encoders, so context prediction too
     runs, _ = adapting._runs(tmp_path / "bag", "text", 0, {"training.learning_rate": 0.5}, has_tasks=True)
-    assert [*runs] == ["readings-0.5", "neighbours-0.5", "contexts-0.5"]
+    assert [*runs] == ["readings-0.5", "neighbours-0.5", "deletions-0.5", "contexts-0.5"]
 
 
 def test_folder_of_a_transformer_is_adapted(place, tmp_path):
@@ -157,10 +156,11 @@ def test_folder_of_a_transformer_is_adapted(place, tmp_path):
     bert = write_bert(tmp_path / "bert", max_position_embeddings=60)
     settings = {"corpus.format": "sentences", "training.batch_size": 16}
     found = raysent.adapt(
-        bert, corpus=place / "text.txt", tasks=[str(place / "rows.yaml")], set=settings, time="0.75s",
+        bert, corpus=place / "text.txt", tasks=[str(place / "rows.yaml")], set=settings, time="1s",
         output=tmp_path / "out", progress=False,
     )  # fmt: skip
-    names = [f"{name}-{rate}" for name in ("readings", "neighbours", "words") for rate in ("3e-05", "0.0003")]
+    objectives = ("readings", "neighbours", "words", "deletions")
+    names = [f"{name}-{rate}" for name in objectives for rate in ("3e-05", "0.0003")]
     assert list(found.validation) == ["given", *names]
     assert found.left_out == {}
     scores = raysent.evaluate(
@@ -212,19 +212,19 @@ print(len(timed))
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_killed_within_a_training_it_ends_with_the_same_answer(place, tmp_path):
-    """In the third of eight, between its reports: the first three keep their steps, which are not measured again."""
+    """In the third of ten, between its reports: the first three keep their steps, which are not measured again."""
 
     def run(kill_at):
         command = [sys.executable, "-c", PROGRAM, str(place), str(kill_at)]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     whole = run(0)
-    assert (whole.returncode, whole.stdout) == (0, "8\n"), whole.stderr
+    assert (whole.returncode, whole.stdout) == (0, "10\n"), whole.stderr
     (tmp_path / "out").rename(tmp_path / "whole")
-    assert run(28).returncode == -signal.SIGKILL
+    assert run(22).returncode == -signal.SIGKILL
     assert len(list((tmp_path / "out" / "trials").glob("*/outcome.json"))) == 2
     again = run(0)
-    assert (again.returncode, again.stdout) == (0, "5\n"), again.stderr
+    assert (again.returncode, again.stdout) == (0, "7\n"), again.stderr
     answers = [json.loads((tmp_path / name / "adapted.json").read_text()) for name in ("whole", "out")]
     assert answers[0] == answers[1]
     for trial in (tmp_path / "whole" / "trials").iterdir():

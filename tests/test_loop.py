@@ -325,6 +325,7 @@ _RUNS: dict[str, dict[str, Any]] = {
     "in_parts": {"training__max_steps": 5, "training__accumulate": 4},
     "classes_in_parts": {"training__max_steps": 5, "training__accumulate": 4, "objective": {"type": "task"}},
     "masked": {"training__max_steps": 5, "objective": {"type": "masked_words", "fraction": 0.4}},
+    "rebuilt": {"training__max_steps": 5, "objective": {"type": "denoising"}},
     "disturbed": {"training__max_steps": 2},
 }
 _BY_THREE = ("ragged", "skip", "margin")
@@ -379,6 +380,7 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (2, "in_parts"),
         (2, "classes_in_parts"),
         (2, "masked"),
+        (2, "rebuilt"),
         *((3, name) for name in _BY_THREE),
     ],
 )

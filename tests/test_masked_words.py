@@ -15,7 +15,7 @@ from toy_batches import ToyRead, build_context, sentences, toy_batch
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences
 from raysent.models.objectives import ContextBatches, build_objective
-from raysent.models.objectives.masked_words import Config, MaskedBatch, Objective
+from raysent.models.objectives.masked_words import Config, NoisyBatch, Objective
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.plan import build_model
@@ -125,7 +125,7 @@ def test_choices_follow_from_the_step_and_the_place_of_a_sentence():
     np.testing.assert_array_equal(np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids)
     np.testing.assert_array_equal(np.concatenate([part.targets.ids for part in parts]), whole.targets.ids)
     other = objective.prepare(batch, generator=torch.Generator().manual_seed(6))
-    assert isinstance(other, MaskedBatch)
+    assert isinstance(other, NoisyBatch)
     assert not np.array_equal(other.targets.ids, whole.targets.ids)
 
 

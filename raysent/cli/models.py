@@ -108,8 +108,8 @@ def adapt(
 ) -> None:
     """Ask whether training on a text helps a model, and by which objective.
 
-    Second readings of a sentence, its neighbours and hidden words are learned for equal times. Validation rows of
-    --tasks choose one, and their test rows judge it against the given model; without tasks, sentences of held-out
+    Second readings of a sentence, its neighbours, hidden and deleted words are learned for equal times. Validation rows
+    of --tasks choose one, and their test rows judge it against the given model; without tasks, sentences of held-out
     documents do. The adapted model is written only if the interval says that it helps. The same command with the same
     --output goes on where it was stopped. --set takes names of a run and data=DIR.
     """

@@ -273,7 +273,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 targets=targets,
                 vocabulary=self.vocabulary,
                 token_dim=self.config.encoder.token_dim,
-                token_words=self.f.token_words if self.config.objective.reads_tokens else None,
+                token_words=self.f.token_words if self.config.objective.scores_words else None,
             )
             self.objectives.append(build_objective(self.config.objective, build_context))
 

@@ -44,6 +44,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "readings": {"type": "contrast", "positives": "self"},
     "neighbours": {"type": "contrast", "positives": "context"},
     "words": {"type": "masked_words"},
+    "deletions": {"type": "denoising"},
     "contexts": {"type": "context_prediction"},
 }
 # Only of a model of two encoders, which the others train to one.

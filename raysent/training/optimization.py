@@ -52,7 +52,7 @@ class Optimizer:
             config.optimizer != "sgd"
             and not config.decay
             and not config.ema
-            and not model.config.objective.reads_tokens
+            and not model.config.objective.scores_words
         )
         by_rows = config.row_exact_adam and has_rows
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -345,7 +345,7 @@ class SharedLoss:
         num_parts = config.training.accumulate
         self._num_parts, self._num_encoded = (num_parts, 1) if config.objective.is_by_example else (1, num_parts)
         is_whole = num_parts == 1 and config.objective.encoded_at_once is None
-        reads_vectors = not (config.objective.trains_code or config.objective.reads_tokens)
+        reads_vectors = not (config.objective.trains_code or config.objective.scores_words)
         self._packs = is_whole and workers.world_size == 1 and reads_vectors
         self._exchange: Exchange | None = None
         if workers.world_size > 1:

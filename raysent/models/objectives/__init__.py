@@ -150,7 +150,8 @@ class ObjectiveConfig(StrictModel):
             has no objective.
         trains_code: Whether the encoders stay fixed and the model's code is trained on their vectors.
         is_by_example: Whether the loss of a batch is the mean, or with `sum` the sum, of what each example has alone.
-        reads_tokens: Whether the loss reads the states of words (`Read` with `tokens`), not the vectors of sentences.
+        scores_words: Whether the loss scores all words by the encoder's own vectors of them, so that each step changes
+            all of these.
         type: The objective's name.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
@@ -160,7 +161,7 @@ class ObjectiveConfig(StrictModel):
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "rebuilt"
     trains_code: ClassVar[bool] = False
     is_by_example: ClassVar[bool] = False
-    reads_tokens: ClassVar[bool] = False
+    scores_words: ClassVar[bool] = False
 
     type: str
     variant: Literal["paper", "authors"] = "paper"
@@ -292,7 +293,7 @@ class BuildContext:
         targets: Sizes of what the teacher returns for each sentence; None where there is no teacher.
         vocabulary: The words that have an id.
         token_dim: Size of the first tower's states of words; None where it has none.
-        token_words: Returns the vectors of words that it reads, [vocabulary or more, word dim], for `reads_tokens`.
+        token_words: Returns the vectors of words that it reads, [vocabulary or more, word dim], for `scores_words`.
     """
 
     dim: int
@@ -347,7 +348,7 @@ class Objective(nn.Module):
     def prepare(self, batch: Any, *, generator: torch.Generator | None = None) -> Any:
         """Return a training batch as the loss needs it, for instance with shuffled words; called before it is read.
 
-        The generator is the same on all workers. A batch gets new words only with `reads_tokens`.
+        The generator is the same on all workers. A batch gets new words only with `scores_words`.
         """
         del generator
         return batch

@@ -14,10 +14,13 @@ Differs: sums over a sentence's words; the states are compared with the words wi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pydantic
 import torch
 from torch import Tensor, nn
@@ -34,20 +37,13 @@ from raysent.models.objectives import Objective as BaseObjective
 _MASK_SHARE, _OTHER_SHARE = 0.8, 0.9  # of the chosen words: below the first the mask, below the second another word
 
 
-class Config(ObjectiveConfig):
-    """Settings of masked words.
-
-    Attributes:
-        fraction: Part of a sentence's words that are chosen.
-    """
+class WordsConfig(ObjectiveConfig):
+    """Settings of an objective that predicts words of a text from the text with noise."""
 
     num_towers: ClassVar[Literal[1, 2]] = 1
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
     is_by_example: ClassVar[bool] = True
-    reads_tokens: ClassVar[bool] = True
-
-    type: Literal["masked_words"] = "masked_words"
-    fraction: float = pydantic.Field(default=0.15, gt=0, le=0.9)
+    scores_words: ClassVar[bool] = True
 
     @property
     def batches(self) -> Batches:
@@ -56,8 +52,23 @@ class Config(ObjectiveConfig):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Negative log-likelihood per chosen word."""
+        """Negative log-likelihood per predicted word."""
         return ("nll",)
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return the numbers of the words' gradient, twice, of their layout in products, and of a block of scores."""
+        return 3 * (shape.num_words * shape.dim + max(BLOCK_BYTES // 4, shape.num_words))
+
+
+class Config(WordsConfig):
+    """Settings of masked words.
+
+    Attributes:
+        fraction: Part of a sentence's words that are chosen.
+    """
+
+    type: Literal["masked_words"] = "masked_words"
+    fraction: float = pydantic.Field(default=0.15, gt=0, le=0.9)
 
     def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
         """Refuse a second encoder, and an encoder without a state for each word."""
@@ -68,69 +79,93 @@ class Config(ObjectiveConfig):
                 f"pretrained and transformer have; given {first.type}"
             )
 
-    def num_step_values(self, shape: StepShape) -> int:
-        """Return the numbers of the words' gradient, twice, of their layout in products, and of a block of scores."""
-        return 3 * (shape.num_words * shape.dim + max(BLOCK_BYTES // 4, shape.num_words))
-
 
 @dataclass(frozen=True)
-class MaskedBatch(Batch):
-    """Sentences with hidden words.
+class NoisyBatch(Batch):
+    """Sentences with noise, and what is predicted from them.
 
     Attributes:
-        targets: The ids of the chosen words in their places, -1 in others.
+        targets: Ids that are predicted; -1 for a place where none is.
     """
 
     targets: Sentences
 
 
-class Objective(BaseObjective):
-    """The scores of words, and their loss."""
+class WordsObjective(BaseObjective):
+    """An objective that predicts words of a text from the text with noise, by the encoder's own vectors of words."""
 
-    def __init__(self, config: Config, build_context: BuildContext) -> None:
+    def __init__(self, build_context: BuildContext, dim: int | None = None) -> None:
+        """Make the scores of words for states of `dim` numbers; None is the size of a word's vector."""
         super().__init__()
-        words, vocabulary, dim = build_context.token_words, build_context.vocabulary, build_context.token_dim
+        table, vocabulary = build_context.words, build_context.vocabulary
+        words = build_context.token_words if table is None else partial(table.get_parameter, "weight")
         assert words is not None
         assert vocabulary is not None
-        assert dim is not None  # by `check_towers`
-        num_words, word_dim = words().shape
-        self._fraction, self._mask = config.fraction, vocabulary.mask_id
         self._words = words  # not a parameter of this module, and another one on another device
-        self.map = None if dim == word_dim else linear_layer(dim, word_dim, generator=build_context.generator)
+        num_words, word_dim = words().shape
+        self.map = None
+        if dim is not None and dim != word_dim:
+            self.map = linear_layer(dim, word_dim, generator=build_context.generator)
         self.bias = nn.Parameter(torch.zeros(num_words))
         if build_context.word_counts is not None:
             counts = build_context.word_counts().float() + 1
             self.bias.data[: len(counts)] = (counts / counts.sum()).log()
         self._is_special = np.isin(np.arange(num_words), list(vocabulary.special_ids))
+
+    @abstractmethod
+    def prepare(self, batch: Batch, *, generator: torch.Generator | None = None) -> NoisyBatch:
+        """Return the sentences with noise; see the module."""
+
+    @abstractmethod
+    def sums(self, read: Read, batch: NoisyBatch) -> tuple[Tensor, int]:
+        """Return the sum of the loss over the predicted words, in nats, and their number."""
+
+    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean over the sentences, in nats."""
+        noisy = batch if isinstance(batch, NoisyBatch) else self.prepare(batch, generator=generator)
+        return self.sums(read, noisy)[0] / len(batch)
+
+    def held_out_totals(self, read: Read, batch: Batch) -> dict[str, tuple[float, int]]:
+        """Return `nll`, with the same noise at each report."""
+        total, count = self.sums(read, self.prepare(batch, generator=torch.Generator().manual_seed(0)))
+        return {"nll": (float(total.detach()), count)}
+
+    def cross_entropy(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum over the words that states [words, dim] predict, in nats."""
+        mapped = states if self.map is None else self.map(states)
+        return vocabulary_cross_entropy(mapped, weight=self._words(), bias=self.bias, targets=targets)
+
+
+def drawn(batch: Batch, *, count: int, generator: torch.Generator | None) -> npt.NDArray[np.float64]:
+    """Return numbers from 0 to below 1, [count, words]; they follow from the step and each sentence's place."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    sizes = zip(batch.positions.tolist(), batch.sentences.lengths.tolist(), strict=True)
+    draws = [np.random.default_rng((seed, position)).random((count, length)) for position, length in sizes]
+    return np.concatenate(draws, axis=1)
+
+
+class Objective(WordsObjective):
+    """The choice of words, and their loss."""
+
+    def __init__(self, config: Config, build_context: BuildContext) -> None:
+        super().__init__(build_context, build_context.token_dim)
+        vocabulary = build_context.vocabulary
+        assert vocabulary is not None
+        self._fraction, self._mask = config.fraction, vocabulary.mask_id
         self._others = np.flatnonzero(~self._is_special[: len(vocabulary)])
 
-    def prepare(self, batch: Batch, *, generator: torch.Generator | None = None) -> MaskedBatch:
+    def prepare(self, batch: Batch, *, generator: torch.Generator | None = None) -> NoisyBatch:
         """Return the sentences with hidden words; see the module."""
-        seed = int(torch.randint(2**62, (), generator=generator))
-        sizes = zip(batch.positions.tolist(), batch.sentences.lengths.tolist(), strict=True)
-        draws = [np.random.default_rng((seed, position)).random((2, length)) for position, length in sizes]
-        kind, other = np.concatenate(draws, axis=1)
+        kind, other = drawn(batch, count=2, generator=generator)
         kind, ids = kind / self._fraction, batch.sentences.ids
         chosen = (kind < 1) & ~self._is_special[ids]
         hidden = np.where(kind < _MASK_SHARE, self._mask, self._others[(other * len(self._others)).astype(np.int64)])
         read = np.where(chosen & (kind < _OTHER_SHARE), hidden, ids).astype(ids.dtype)
         masked, targets = (Sentences(one, batch.sentences.lengths) for one in (read, np.where(chosen, ids, -1)))
-        return MaskedBatch(masked, batch.positions, batch.documents, targets=targets)
+        return NoisyBatch(masked, batch.positions, batch.documents, targets=targets)
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over the sentences, in nats."""
-        masked = batch if isinstance(batch, MaskedBatch) else self.prepare(batch, generator=generator)
-        return self._sum(read, masked) / len(batch)
-
-    def held_out_totals(self, read: Read, batch: Batch) -> dict[str, tuple[float, int]]:
-        """Return `nll`, with the same words chosen at each report."""
-        masked = self.prepare(batch, generator=torch.Generator().manual_seed(0))
-        return {"nll": (float(self._sum(read, masked).detach()), int((masked.targets.ids >= 0).sum()))}
-
-    def _sum(self, read: Read, batch: MaskedBatch) -> Tensor:
-        """Return the sum over the chosen words, in nats."""
+    def sums(self, read: Read, batch: NoisyBatch) -> tuple[Tensor, int]:
+        """Return the sum over the chosen words, in nats, and their number."""
         states, places = read(batch.sentences, tokens=True)[0], np.flatnonzero(batch.targets.ids >= 0)
         states = states.index_select(0, to_device(places, states.device))
-        targets = to_device(batch.targets.ids[places], states.device)
-        mapped = states if self.map is None else self.map(states)
-        return vocabulary_cross_entropy(mapped, weight=self._words(), bias=self.bias, targets=targets)
+        return self.cross_entropy(states, to_device(batch.targets.ids[places], states.device)), len(places)

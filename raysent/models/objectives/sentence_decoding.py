@@ -138,8 +138,9 @@ class Objective(BaseObjective):
         del generator
         [vectors] = read(batch.sentences)
         layouts = [lay_out(side, device=vectors.device) for side in (batch.before, batch.after)]
-        decoders, outputs = cast("list[Decoder]", self.decoders), cast("list[nn.Linear]", self.outputs)
-        states = [self._states(decoder, vectors, layout) for decoder, layout in zip(decoders, layouts, strict=True)]
+        workspaces = self._workspaces if runs_compiled("gru", self._implementation, vectors.device) else None
+        pairs, outputs = zip(self.decoders, layouts, strict=True), cast("list[nn.Linear]", self.outputs)
+        states = [decoder(self.words(side.words), vectors, side, workspaces=workspaces) for decoder, side in pairs]
         targets = [layout.targets for layout in layouts]
         if len(outputs) == 1:
             return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
@@ -149,18 +150,6 @@ class Objective(BaseObjective):
         """Return `nll`, per word and end of sentence."""
         num_words = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
         return {"nll": (float(self(read, batch).detach()), num_words)}
-
-    def _states(self, decoder: Decoder, vectors: Tensor, layout: Layout) -> Tensor:
-        """Return the state of every step of one decoder [steps, hidden]."""
-        inputs, first = decoder(self.words(layout.words), vectors, layout)
-        is_compiled = runs_compiled("gru", self._implementation, inputs.device)
-        return packed_gru_over_inputs(
-            inputs,
-            decoder.weight_hh,
-            layout.batch_sizes,
-            initial=first,
-            workspaces=self._workspaces if is_compiled else None,
-        )
 
     def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
         """Return the summed cross-entropy of words, a scalar."""
@@ -234,21 +223,27 @@ class Decoder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(3 * hidden))
         self.weight_vh = nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
 
-    def forward(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
-        """Return the inputs of every step [steps, 3 * hidden], and the first states of `init`.
+    def forward(
+        self, word_vectors: Tensor, vectors: Tensor, layout: Layout, *, workspaces: Workspaces | None
+    ) -> Tensor:
+        """Return the state of every step [steps, hidden].
 
         Args:
             word_vectors: Vectors of the layout's words [distinct, word dim].
             vectors: The encoded sentences [batch, dim].
             layout: The steps.
+            workspaces: Buffers of the compiled kernel; None computes by the plain formulas.
         """
         # Computed once a word, and once a sentence.
         projected = functional.linear(word_vectors, self.weight_ih)
         projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
-        inputs = projected.index_select(0, layout.inputs) + self.bias
+        inputs, first = projected.index_select(0, layout.inputs) + self.bias, None
         if self.weight_vh is None:
-            return inputs, vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
-        return inputs + functional.linear(vectors, self.weight_vh).index_select(0, layout.rows), None
+            first = vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
+        else:
+            inputs = inputs + functional.linear(vectors, self.weight_vh).index_select(0, layout.rows)
+        sizes = layout.batch_sizes
+        return packed_gru_over_inputs(inputs, self.weight_hh, sizes, initial=first, workspaces=workspaces)
 
 
 def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:
