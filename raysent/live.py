@@ -466,13 +466,13 @@ class TrainingView(_View):
         super().__init__(console, is_quiet=is_quiet, prefix=prefix)
         self._reader = PaceReader(folder)
 
-    def on_report(self, report: Report) -> None:
-        """Print one report."""
-        if self._is_quiet:
-            return
-        scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
-        trained = f"{report.sentences:,} sentences  {format_duration(report.seconds)}"
-        self._print(f"{report.index}/{report.num_reports}  {scores}  {trained}")
+    def on_report(self, report: Report) -> bool:
+        """Print one report, and return that training goes on."""
+        if not self._is_quiet:
+            scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
+            trained = f"{report.sentences:,} sentences  {format_duration(report.seconds)}"
+            self._print(f"{report.index}/{report.num_reports}  {scores}  {trained}")
+        return True
 
     def print_progress(self) -> None:
         """Print the progress, unless something was printed lately."""

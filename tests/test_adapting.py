@@ -232,11 +232,13 @@ def test_killed_within_a_training_it_ends_with_the_same_answer(place, tmp_path):
 
 
 def test_command_prints_the_verdict(place, tmp_path, monkeypatch, capsys):
-    """One table and one sentence; as JSON one object."""
+    """One table and one sentence; as JSON one object; the second time a line says what another time changes."""
     run = CommandLine(monkeypatch, capsys)
     words = ["adapt", place / "model", "--corpus", place / "text.txt", "--set", "corpus.format=sentences"]
     words += ["--tasks", place / "rows.yaml", "--time", "5s", "-o", tmp_path / "out"]
     ran = run(*words)
     assert ran.code == 0
     assert "points from the given model on test rows of rows" in ran.out
+    assert "keep their steps" not in " ".join(ran.err.split())
+    assert "trainings that have begun keep their steps" in " ".join(run(*words, "--time", "9s").err.split())
     assert json.loads(run(*words, "--json").out)["folder"] == str(tmp_path / "out")

@@ -517,7 +517,7 @@ def test_run_reads_training_rows_alone_learns_and_says_so(tmp_path):
     """Other rows' words are unknown to it; its record names the task, and so do scores, cards and what continues it."""
     config = labels_run(tmp_path)
     data = open_training_data(config)
-    numbers = {int(text.split()[-1]) for text in data.labelled_rows.train}
+    numbers = {int(text.split()[-1]) for text in data.labels.train}
     assert numbers == {number for number in range(240) if number // 3 % 4 < 2}
     check_resumed(config, tmp_path)
     model = SentenceModel.load(tmp_path / "whole")

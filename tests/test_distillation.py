@@ -142,15 +142,15 @@ def test_targets_are_the_members_joined_unit_vectors(folder):
     texts = sentence_texts(config.corpus).texts(np.arange(data.text.num_sentences))
     joined = load(folder / "both").encode(texts)
     mean = joined[: len(data.text.train)].mean(axis=0)
-    np.testing.assert_allclose(data.teacher_targets.vectors, joined - mean, atol=2e-3)
+    np.testing.assert_allclose(data.targets.vectors, joined - mean, atol=2e-3)
     batch = open_stream(config, data, Workers()).batch(3)
-    np.testing.assert_array_equal(batch.vectors, data.teacher_targets.vectors[batch.positions].astype(np.float32))
+    np.testing.assert_array_equal(batch.vectors, data.targets.vectors[batch.positions].astype(np.float32))
 
 
 def test_held_out_sentences_have_their_own_targets(folder):
     """Those of the validation split, which follows the training split."""
     data = open_training_data(student(folder))
-    text, targets, batches = data.text.validation, data.teacher_targets, []
+    text, targets, batches = data.text.validation, data.targets, []
     held_out_targets(text, targets, num_sentences=50).objective_metrics(lambda batch: batches.append(batch) or {})
     found = np.concatenate([batch.vectors for batch in batches])
     np.testing.assert_array_equal(found, targets.vectors[text.first : text.first + 50])
@@ -158,9 +158,9 @@ def test_held_out_sentences_have_their_own_targets(folder):
 
 def test_targets_are_computed_once(folder, monkeypatch):
     """Another student of the same teacher and text reads the cache, and does not load the teacher."""
-    first = open_training_data(student(folder)).teacher_targets
+    first = open_training_data(student(folder)).targets
     monkeypatch.setattr("raysent.training.targets.load_model", lambda name: pytest.fail("loaded again"))
-    again = open_training_data(student(folder, encoder={"type": "gru", "hidden_size": 4})).teacher_targets
+    again = open_training_data(student(folder, encoder={"type": "gru", "hidden_size": 4})).targets
     assert again.key == first.key
     assert isinstance(again, SentenceTargets)
 
@@ -171,7 +171,7 @@ def test_targets_have_the_ensembles_log_probabilities(folder):
     data = open_training_data(config)
     texts = sentence_texts(config.corpus).texts(np.arange(5))
     expected = load(folder / "both").predictors["halves"].combined([texts])  # not calibrated
-    np.testing.assert_allclose(data.teacher_targets.log_probabilities["halves"][:5], expected, atol=5e-3)
+    np.testing.assert_allclose(data.targets.log_probabilities["halves"][:5], expected, atol=5e-3)
 
 
 def test_targets_leave_out_a_lexical_member(folder):
@@ -181,7 +181,7 @@ def test_targets_leave_out_a_lexical_member(folder):
     raysent.ensemble(models, tasks=[task], output=folder / "lexical", baselines=False, progress=False)
     objective = {**OBJECTIVE, "teacher": str(folder / "lexical"), "tasks": [task], "max_loss": 100}
     config = student(folder, objective=objective)
-    targets = open_training_data(config).teacher_targets
+    targets = open_training_data(config).targets
     texts = sentence_texts(config.corpus).texts(np.arange(4))
     assert targets.vectors.shape[1] == min(16, load(folder / "bag").get_sentence_embedding_dimension())
     expected = load(folder / "lexical").predictors["halves"].combined([texts])  # not calibrated

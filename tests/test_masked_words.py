@@ -14,6 +14,7 @@ from toy_batches import ToyRead, build_context, sentences, toy_batch
 
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences
+from raysent.errors import DataError
 from raysent.models.objectives import ContextBatches, build_objective
 from raysent.models.objectives.masked_words import Config, NoisyBatch, Objective
 from raysent.training.data import open_training_data
@@ -145,6 +146,18 @@ def test_bias_starts_as_the_frequency_of_words(tmp_path):
     context = dataclasses.replace(build_context(), word_counts=lambda: torch.arange(30))
     bias = build_objective(Config(), context).bias.detach().double().numpy()
     np.testing.assert_allclose(np.exp(bias), np.arange(1, 31) / 465, rtol=1e-5)
+
+
+def test_text_without_a_known_word_is_refused_in_one_line(tmp_path):
+    """It has no word to predict; the line names the cause, not the learning rate."""
+    fit(tiny_run(tmp_path, training__max_steps=1), tmp_path / "model")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "text.txt").write_text("\n".join("none of these words" for _ in range(60)))
+    for objective in ("masked_words", "denoising"):
+        start = {"encoder": {}, "objective": {"type": objective}, "initial": str(tmp_path / "model")}
+        config = tiny_run(tmp_path / "other", **start)
+        with pytest.raises(DataError, match="^corpus: must have words that the model knows, which the objective"):
+            fit(config, tmp_path / objective)
 
 
 def test_encoder_without_states_of_words_is_refused_in_one_line(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,9 @@ from raysent.pipeline.distillation import within_time
 from raysent.pipeline.evaluation import map_jobs
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, remove_folder, write_json
-from raysent.storage.layout import EVALUATION_FOLDER, TRIALS_FOLDER
+from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
-from raysent.training.outcome import Report
 from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
 
@@ -109,7 +107,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
         tasks: Tasks that judge: names, own tables and task files, or `raysent.Task`; by default it is judged by which
             held-out document of the text a sentence is from.
         data: Folder of task files in SentEval's layout.
-        time: Time of all trainings together on this machine.
+        time: Time of all trainings together on this machine; those that have begun in the folder keep their steps.
         set: Dotted name -> value of the runs, such as ``training.batch_size``.
         output: The folder; ``runs/adapt-DATE`` by default.
         seed: Seed of everything random.
@@ -133,12 +131,16 @@ def adapt(  # noqa: PLR0913 - the options of the command
             check_run(config, open_training_data(config, progress=bar))
     places = {name: folder / TRIALS_FOLDER / name for name in runs}
     judge = chosen or [_documents(next(iter(runs.values())), folder)]
+    if progress and any((place / RUN_FILE).is_file() for place in places.values()):
+        messages.print(
+            "trainings that have begun keep their steps, and the time is for the others; -o NEW begins again"
+        )
     for name, config in runs.items():
         timed = within_time(config, open_training_data(config), seconds / len(runs), folder=places[name])
         if progress:
             messages.print(f"{name}: {timed.training.max_steps:,} steps, into {address_of(places[name])}")
         with TrainingView(messages, places[name], is_quiet=not progress) as view:
-            outcome = fit(timed, places[name], report=partial(_shown, view))
+            outcome = fit(timed, places[name], report=view.on_report)
         if model_folder(places[name]) is None:  # not finite before its first report
             left_out[name] = outcome.message
             del places[name]
@@ -174,11 +176,6 @@ def adapt(  # noqa: PLR0913 - the options of the command
     )
     write_json(folder / RESULT_FILE, result.model_dump(mode="json"))
     return result
-
-
-def _shown(view: TrainingView, report: Report) -> bool:
-    view.on_report(report)
-    return True
 
 
 def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) -> str:

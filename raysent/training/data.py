@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 from raysent.training.labels import LabelledRows, LabelsConfig
 from raysent.training.run import RunConfig
 from raysent.training.targets import open_targets
+
+Part = TypeVar("Part")
 
 _SAMPLE_BLOCKS = 100
 _COUNTED_SENTENCES = 200_000
@@ -49,26 +51,7 @@ class TrainingData:
     @property
     def text(self) -> Corpus:
         """The corpus of a run on running text."""
-        assert self.corpus is not None
-        return self.corpus
-
-    @property
-    def pair_corpus(self) -> PairCorpus:
-        """The pairs of a run on pairs."""
-        assert self.pairs is not None
-        return self.pairs
-
-    @property
-    def labelled_rows(self) -> LabelledRows:
-        """The rows of a run on labels."""
-        assert self.labels is not None
-        return self.labels
-
-    @property
-    def teacher_targets(self) -> SentenceTargets:
-        """The targets of a run with a teacher."""
-        assert self.targets is not None
-        return self.targets
+        return read_part(self.corpus)
 
     @property
     def num_classes(self) -> int:
@@ -106,6 +89,12 @@ class TrainingData:
             facts["language"] = self.corpus.language
         facts["vocabulary"] = "subwords" if isinstance(self.vocabulary, SubwordVocabulary) else "words"
         return {**facts, "num_train": len(text.train), "num_validation": len(text.validation)}
+
+
+def read_part(part: Part | None) -> Part:
+    """Return a part of `TrainingData` that the run's objective reads, so that it is there."""
+    assert part is not None
+    return part
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,8 @@ class Optimizer:
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch or num_steps
         self.num_drops = 0
-        has_rows = (
-            config.optimizer != "sgd"
-            and not config.decay
-            and not config.ema
-            and not model.config.objective.scores_words
-        )
-        by_rows = config.row_exact_adam and has_rows
+        changes_all = config.optimizer == "sgd" or config.decay or config.ema or model.config.objective.scores_words
+        by_rows = config.row_exact_adam and not changes_all
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]
         self.tables = tables = [table.weight for table in model.tables] if by_rows else []

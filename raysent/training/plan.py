@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from raysent.models.objectives import (
 )
 from raysent.storage import open_folder, save_tensors
 from raysent.storage.layout import START_FILE
-from raysent.training.data import TrainingData
+from raysent.training.data import TrainingData, read_part
 from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.validation import Validator
 from raysent.training.validation.metrics import (
@@ -65,19 +65,11 @@ def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
 def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel:
     """Return the run's model before its first step, a function of the configuration and the text only."""
     corpus = training_data.corpus
-
-    def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
-        if corpus is None:
-            raise ConfigError(
-                "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and a run on pairs has none"
-            )
-        return _counted_vectors(corpus, dim)
-
     model = SentenceModel.build(
         config.model,
         training_data.vocabulary,
         seed=config.seed,
-        word_vectors=vectors_of_corpus,
+        word_vectors=None if corpus is None else partial(_counted_vectors, corpus),
         max_length=min(tower.encoded_length(training_data.max_length) for tower in config.model.towers),
         num_classes=training_data.num_classes,
         targets=None if training_data.targets is None else training_data.targets.sizes,
@@ -139,13 +131,13 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
     }
     match config.objective.batches:
         case PairBatches():
-            pairs = training_data.pair_corpus.train.encode(
-                training_data.vocabulary, max_length=training_data.max_length
-            )
-            return PairStream(pairs, gathers=gathers, **share)
+            pairs = read_part(training_data.pairs).train
+            encoded = pairs.encode(training_data.vocabulary, max_length=training_data.max_length)
+            return PairStream(encoded, gathers=gathers, **share)
         case LabelBatches():
-            rows = training_data.labelled_rows.encode(training_data.vocabulary, max_length=training_data.max_length)
-            return LabelStream(*rows, gathers=gathers, **share)
+            rows = read_part(training_data.labels)
+            texts = rows.encode(training_data.vocabulary, max_length=training_data.max_length)
+            return LabelStream(*texts, gathers=gathers, **share)
         case TripletBatches(max_length):
             max_length = max_length or training_data.max_length
             return TripletStream(training_data.text.train, max_length=max_length, **share)
@@ -154,7 +146,7 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
             return BatchStream(training_data.text.train, **contexts, **share)
         case TargetBatches():
             sentences = BatchStream(training_data.text.train, context_size=0, candidates="random", **share)
-            return TargetStream(sentences, training_data.teacher_targets)
+            return TargetStream(sentences, read_part(training_data.targets))
 
 
 def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:
@@ -179,7 +171,7 @@ def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | 
     num_sentences, max_length = config.validation.num_sentences, training_data.max_length
     match config.objective.batches:
         case PairBatches():
-            pairs = training_data.pair_corpus.validation
+            pairs = read_part(training_data.pairs).validation
             return held_out_pairs(pairs, training_data.vocabulary, max_length=max_length, num_sentences=num_sentences)
         case TripletBatches(longest):
             text = training_data.text.validation
@@ -187,7 +179,7 @@ def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | 
         case ContextBatches():
             return held_out_sentences(training_data.text.validation, num_sentences=num_sentences)
         case TargetBatches():
-            text, targets = training_data.text.validation, training_data.teacher_targets
+            text, targets = training_data.text.validation, read_part(training_data.targets)
             return held_out_targets(text, targets, num_sentences=num_sentences)
         case LabelBatches():
             return None  # validation rows are read by `downstream`

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import Sentences
+from raysent.errors import DataError
 from raysent.kernels.devices import to_device
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
 from raysent.models.encoders import EncoderConfig
@@ -107,10 +108,15 @@ class WordsObjective(BaseObjective):
         if dim is not None and dim != word_dim:
             self.map = linear_layer(dim, word_dim, generator=build_context.generator)
         self.bias = nn.Parameter(torch.zeros(num_words))
-        if build_context.word_counts is not None:
-            counts = build_context.word_counts().float() + 1
-            self.bias.data[: len(counts)] = (counts / counts.sum()).log()
         self._is_special = np.isin(np.arange(num_words), list(vocabulary.special_ids))
+        if build_context.word_counts is not None:
+            counts = build_context.word_counts()
+            if not counts.numpy()[~self._is_special[: len(counts)]].any():
+                raise DataError(
+                    "corpus: must have words that the model knows, which the objective predicts; given unknown words "
+                    "alone; train a model on this text first, or take vocabulary.type: subwords"
+                )
+            self.bias.data[: len(counts)] = ((counts + 1) / (counts + 1).sum()).log()
 
     @abstractmethod
     def prepare(self, batch: Batch, *, generator: torch.Generator | None = None) -> NoisyBatch:
