@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,14 +35,14 @@ evaluation: {tasks: [], baselines: false}
 """
 
 
-def _lessons(*trials: tuple[str, int, float], metric: str = "context_accuracy") -> Lessons:
-    """Return lessons of trials of a family, a batch size and a score."""
+def _lessons(*trials: tuple[str | int | float, ...], metric: str = "context_accuracy") -> Lessons:
+    """Return lessons of trials of a family, a batch size, a score and seconds, by default one."""
     return Lessons(
         space="toy",
         metric=metric,
         trials=[
-            {"params": {"family": family, "training.batch_size": size}, "score": score, "curve": [], "seconds": 1.0}
-            for family, size, score in trials
+            {"params": {"family": family, "training.batch_size": size}, "score": score, "curve": [], "seconds": time[0]}
+            for family, size, score, *time in (one if len(one) == 4 else (*one, 1.0) for one in trials)
         ],
     )
 
@@ -57,23 +56,39 @@ def _order(*lessons: Lessons) -> list[tuple[str, int]]:
     return [(params["family"], params["training.batch_size"]) for params in first_trials(lessons)]
 
 
-def test_order_is_by_the_mean_place_in_the_sweeps_that_have_it():
-    """Equal to a restatement over pairs: a place is the share of the other trials that are worse; one half is added."""
-    first = _lessons(("bag", 4, 0.9), ("bag", 8, 0.5), ("linear", 4, 0.7), ("linear", 16, 0.1))
-    second = _lessons(("bag", 8, 3.0), ("bag", 4, 1.0), ("linear", 4, 2.9), metric="nll")
-    worth = {}
-    for key in product(("bag", "linear"), (4, 8, 16)):
+def test_the_better_two_thirds_come_first_the_cheapest_before():
+    """Equal to a restatement over pairs: a place is the share of the other trials that are better, or cheaper.
+
+    A tie counts a half, and one half is added to the places of all sweeps. With equal times the order is by score.
+    """
+    first = _lessons(
+        ("bag", 4, 0.9, 3.0),
+        ("bag", 8, 0.5, 1.0),
+        ("linear", 4, 0.7, 2.0),
+        ("linear", 16, 0.1, 0.5),
+        ("bag", 16, 0.8, 4.0),
+    )
+    second = _lessons(("bag", 8, 3.0, 70.0), ("bag", 4, 1.0, 70.0), ("linear", 4, 2.9, 80.0), metric="nll")
+
+    def mean_place(key, figure_of):
         places = [0.5]
-        for lessons, sign in ((first, 1), (second, -1)):
-            scores = {(one.params["family"], one.params["training.batch_size"]): one.score for one in lessons.trials}
-            if key in scores:
-                others = [score for other, score in scores.items() if other != key]
-                places.append(sum(sign * scores[key] > sign * score for score in others) / len(others))
-        if len(places) > 1:
-            worth[key] = sum(places) / len(places)
-    assert _order(first, second) == sorted(worth, key=lambda key: -worth[key])
-    assert _order(first, second)[0] == ("bag", 4)
-    assert _order(first)[-1] == ("linear", 16)
+        for lessons, sign in ((first, -1), (second, 1)):
+            figures = {
+                (one.params["family"], one.params["training.batch_size"]): figure_of(one, sign)
+                for one in lessons.trials
+            }
+            if key in figures:
+                others = [figure for other, figure in figures.items() if other != key]
+                places.append(
+                    sum((other < figures[key]) + (other == figures[key]) / 2 for other in others) / len(others)
+                )
+        return sum(places) / len(places)
+
+    names = [("bag", 4), ("bag", 8), ("linear", 4), ("linear", 16), ("bag", 16)]
+    best = sorted(names, key=lambda key: mean_place(key, lambda one, sign: sign * one.score))[:4]
+    expected = sorted(best, key=lambda key: mean_place(key, lambda one, _: one.seconds))
+    assert _order(first, second) == expected == [("bag", 8), ("bag", 4), ("linear", 4), ("bag", 16)]
+    assert _order(_lessons(("bag", 4, 0.1), ("bag", 8, 0.5), ("linear", 4, 0.7))) == [("linear", 4), ("bag", 8)]
 
 
 def test_a_recorded_sweep_teaches_what_finished(tmp_path, monkeypatch):
@@ -169,7 +184,7 @@ def test_a_sweep_begins_with_the_best_settings_of_others(tmp_path, monkeypatch):
     Path("others.json").write_text(lessons.model_dump_json())
     ran = typed("sweep", "toy.yaml", "--run", "run", "--learn-from", "others.json", "--yes", "--seed", "5")
     assert ran.returncode == 0, ran.stderr
-    assert "3 settings  the best of 3 trials of toy come first" in ran.stderr
+    assert "2 settings  the better of 3 trials of toy come first, the cheapest before" in ran.stderr
     run = read_sweep(Path("run"))
     begun = [trial.params for trial in run.trials]
     assert [(one["family"], one["training.batch_size"]) for one in begun[:2]] == [("linear", 16), ("bag", 8)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.search import compare, table
+from benchmarks.search import compare, ends, table
 
 
 def main() -> None:
@@ -23,8 +23,12 @@ def main() -> None:
     collect.set_defaults(command=table.collect)
     replays = commands.add_parser("compare", help="replay of searches on the table")
     replays.add_argument("--orders", type=int, default=100, help="replays of each policy")
+    replays.add_argument("--only", default="", help="policies whose names contain this, and the random ones that do")
     replays.set_defaults(command=compare.main)
-    for command in (build, collect, replays):
+    study = commands.add_parser("ends", help="whether a search can end itself, and gains by pauses")
+    study.add_argument("--orders", type=int, default=100, help="replays of random search")
+    study.set_defaults(command=ends.main)
+    for command in (build, collect, replays, study):
         command.add_argument("--output", type=Path, required=command is not replays, help="folder of the trials")
     options = parser.parse_args()
     options.command(options)

@@ -1,9 +1,10 @@
-"""How searches compare on the table: test score at shares of the whole table's cost, and cost to 99 % of its score.
+"""How searches compare on the table: test score at shares of the whole table's cost, and cost to its answer.
 
 In: the folder of a build, where a search is worth its answer: the greedy pool of all trials that have finished. Without
 it, the repository's scalars, where the mean test score of the six best trials stands for that. Out: a table for each
 corpus. Replays are paired: an order has the same seed for every policy, and the same trial of each configuration.
-Differences are to random draws with families in turn and the same stopping, none or a factor of 3. Intervals are 95 %
+Differences are to random draws with families in turn and the same stopping, none or a factor of 3. Costs are those to
+99 % of the whole table's score, and to 99 % of the distance to it from the mean of single trials. Intervals are 95 %
 bootstrap intervals over orders; the choice of the table's configurations is not in them.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.search.evaluation import TASKS
 from benchmarks.search.replay import (
     Answers,
     PlainOptuna,
@@ -30,6 +32,9 @@ from benchmarks.search.replay import (
     taught_by,
     top_members,
 )
+from benchmarks.search.table import BASELINE_FILE
+from benchmarks.search.trials import NUM_REPORTS
+from raysent.storage import load_arrays
 
 BUDGETS = (0.05, 0.1, 0.2, 0.4)
 MEMBERS, PART, METRIC, NUM_RESAMPLES = 6, 0.99, "probe_200", 2000
@@ -48,6 +53,7 @@ POLICIES = (
     Policy(BASELINE, METRIC, {"sampler": "random", **asha(3)}),
     Policy("Optuna's defaults, factor 4", METRIC, asha(4), stratified=False, sampler=PlainOptuna),
     Policy("Optuna's defaults, factor 3", METRIC, asha(3), stratified=False, sampler=PlainOptuna),
+    Policy("raysent, families in turn, no stopping", METRIC, {"sampler": "tpe", "scheduler": "none"}),
     Policy("raysent, factor 4", METRIC, {"sampler": "tpe", **asha(4)}),
     Policy("raysent, factor 3", METRIC, {"sampler": "tpe", **asha(3)}),
     Policy(
@@ -96,16 +102,20 @@ def read(folder: Path | None, corpus: str) -> list[TableTrial]:
     return read_scalars(corpus) if folder is None else read_replayed(folder, corpus)
 
 
-def lines_of(folder: Path | None, corpus: str, orders: Sequence[int]) -> list[str]:
-    """Return the Markdown table of a corpus."""
+def lines_of(folder: Path | None, corpus: str, orders: Sequence[int], only: str = "") -> list[str]:
+    """Return the Markdown table of a corpus, of the policies whose names contain a text."""
     trials = read(folder, corpus)
     taught = taught_by([read(folder, other) for other in CORPORA if other != corpus], METRIC)
     pools = Pools(trials, None) if folder is None else Answers(trials, folder)
     tables = {order: drawn_table(trials, order=order) for order in orders}
     costs = {order: float(sum(trials[place].seconds[-1] for place in table)) for order, table in tables.items()}
-    goals = {order: PART * pools.test(members(pools, table)) for order, table in tables.items()}
+    goals = {}
+    for order, table in tables.items():
+        whole, single = pools.test(members(pools, table)), float(np.mean([pools.test([place]) for place in table]))
+        goals[order] = (PART * whole, single + PART * (whole - single))
+    policies = [policy for policy in POLICIES if only in policy.name]
     scores, shares = {}, {}
-    for policy in POLICIES:
+    for policy in policies:
         replays = {
             order: replay(trials, policy, order=order, places=table, taught=taught) for order, table in tables.items()
         }
@@ -114,25 +124,43 @@ def lines_of(folder: Path | None, corpus: str, orders: Sequence[int]) -> list[st
         )
         # A search that ends before has to train the rest.
         shares[policy.name] = np.array(
-            [min(1.0, seconds_to(pools, found, goals[order]) / costs[order]) for order, found in replays.items()]
+            [
+                [min(1.0, seconds_to(pools, found, goal) / costs[order]) for goal in goals[order]]
+                for order, found in replays.items()
+            ]
         )
     heads = [f"{100 * budget:g} %" for budget in BUDGETS]
-    heads += [f"− random: {head}" for head in heads] + ["cost to 99 %", "− random"]
+    heads += [f"− random: {head}" for head in heads]
+    heads += [
+        f"{what} {of}" for of in ("of the score", "of the distance") for what in ("cost to 99 %", "− random: 99 %")
+    ]
     # A mean of members' scores falls with more members, so its costs to a goal say nothing.
-    heads = heads if folder is not None else heads[:-2]
+    heads = heads if folder is not None else heads[: 2 * len(BUDGETS)]
     lines = [f"| search | {' | '.join(heads)} |", f"|{'---|' * (1 + len(heads))}"]
-    for policy in POLICIES:
+    for policy in policies:
         name = policy.name
         rival = UNSTOPPED if policy.limits.get("scheduler") == "none" else BASELINE
         cells = [f"{value:.2f}" for value in scores[name].mean(axis=0)]
         cells += [shown(interval(column)) for column in (scores[name] - scores[rival]).T]
-        cells += [f"{shares[name].mean():.2f}", shown(interval(shares[name] - shares[rival]))]
+        for mine, random in zip(shares[name].T, shares[rival].T, strict=True):
+            cells += [f"{mine.mean():.2f}", shown(interval(mine - random))]
         lines.append(f"| {name} | {' | '.join(cells[: len(heads)])} |")
     return lines
+
+
+def baseline_line(folder: Path, corpus: str) -> str:
+    """Return what TF-IDF of words scores on the same rows, and the whole table's answer without it and with it."""
+    arrays, trials = load_arrays(folder / BASELINE_FILE), read(folder, corpus)
+    parts = {part: {task: arrays[f"{part}_{task}"].astype(np.float32) for task in TASKS} for part in ("test", "valid")}
+    tfidf = TableTrial(-1, {}, np.zeros(NUM_REPORTS), {}, **parts)
+    both, every = Answers(trials, folder, baseline=tfidf), range(len(trials))
+    alone = Answers(trials, folder).test(every)
+    return f"TF-IDF {both.test([]):.2f}; the whole table's answer {alone:.2f}, with TF-IDF in it {both.test(every):.2f}"
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the tables."""
     for corpus in CORPORA:
-        lines = lines_of(options.output, corpus, range(options.orders))
+        lines = lines_of(options.output, corpus, range(options.orders), options.only)
+        lines += ["", baseline_line(options.output, corpus)] if options.output else []
         print(f"\n### {corpus}\n\n" + "\n".join(lines), flush=True)

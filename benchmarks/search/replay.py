@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,14 @@ def taught_by(texts: Sequence[Sequence[TableTrial]], metric: str) -> list[Params
                 "space": "table",
                 "metric": "downstream",
                 "trials": [
-                    {"params": one.params, "score": float(one.values[metric][-1]), "curve": [], "seconds": 0.0}
+                    {"params": one.params, "score": one.values[metric][-1], "curve": [], "seconds": one.seconds[-1]}
                     for one in trials
                 ],
             }
         )
         for trials in texts
     ]
-    return first_trials(lessons, stratum="family")
+    return first_trials(lessons)
 
 
 # -- policies ---------------------------------------------------------------------------------------------------
@@ -341,41 +342,53 @@ class Pools:
 
 
 class Answers(Pools):
-    """The answer: of each task the pool that validation rows choose greedily, with repeats, scored on its test rows."""
+    """The answer: of each task the pool that validation rows choose greedily, with repeats, scored on its test rows.
 
-    def __init__(self, trials: Sequence[TableTrial], folder: Path) -> None:
+    Args:
+        trials: Those of one corpus.
+        folder: Of the build.
+        baseline: What can be chosen besides trials, before the first of them too; None for trials alone.
+    """
+
+    def __init__(self, trials: Sequence[TableTrial], folder: Path, *, baseline: TableTrial | None = None) -> None:
         super().__init__(trials, labels_of(folder))
-        labels = labels_of(folder, "valid")
+        self._baseline = [] if baseline is None else [len(trials)]
+        every = [*trials, *([] if baseline is None else [baseline])]
         self._right = {
-            task: np.exp([one.valid[task][np.arange(len(rows)), rows] for one in trials])
-            for task, rows in labels.items()
+            task: np.exp([one.valid[task][np.arange(len(rows)), rows] for one in every])
+            for task, rows in labels_of(folder, "valid").items()
         }
+        self._test = {task: np.exp([one.test[task] for one in every]) for task in self._right}
+        # Few pools are asked for again and again, by all orders.
+        self._nll, self._accuracy = lru_cache(None)(self._nll_of), lru_cache(None)(self._accuracy_of)
 
     def test(self, members: Sequence[int]) -> float:
         """Return the mean test accuracy over tasks, in percent, of the pools that are chosen from trials at places."""
         key = tuple(sorted(members))
         if key not in self._known:
-            assert self._labels is not None
-            scores = []
-            for task, labels in self._labels.items():
-                chosen = self._chosen(task, key)
-                pooled = np.sum([np.exp(self.trials[one].test[task]) for one in chosen], axis=0)
-                scores.append(100 * float((pooled.argmax(axis=1) == labels).mean()))
-            self._known[key] = float(np.mean(scores))
+            places = np.array([*key, *self._baseline])
+            self._known[key] = float(np.mean([self._accuracy(task, self._chosen(task, places)) for task in self._test]))
         return self._known[key]
 
-    def _chosen(self, task: str, places: Sequence[int]) -> list[int]:
+    def _chosen(self, task: str, places: np.ndarray) -> tuple[int, ...]:
         """Return places, each added because it lowers the NLL of the mean probability most, until none does."""
-        right, total, best = self._right[task], 0.0, math.inf
-        chosen: list[int] = []
+        chosen, best = (), math.inf
         while len(chosen) < MOST_MEMBERS:
-            nll = [-np.log((total + right[one]) / (len(chosen) + 1)).mean() for one in places]
-            if min(nll) >= best:
+            nll = self._nll(task, chosen)[places]
+            if nll.min() >= best:
                 break
-            best, one = min(nll), places[int(np.argmin(nll))]
-            chosen.append(one)
-            total = total + right[one]
+            best, chosen = float(nll.min()), (*chosen, int(places[nll.argmin()]))
         return chosen
+
+    def _nll_of(self, task: str, chosen: tuple[int, ...]) -> np.ndarray:
+        """Return the validation NLL of a pool with each trial in addition [trials]."""
+        right = self._right[task]
+        return -np.log((right[list(chosen)].sum(axis=0) + right) / (len(chosen) + 1)).mean(axis=1)
+
+    def _accuracy_of(self, task: str, chosen: tuple[int, ...]) -> float:
+        assert self._labels is not None
+        pooled = self._test[task][list(chosen)].sum(axis=0)
+        return 100 * float((pooled.argmax(axis=1) == self._labels[task]).mean())
 
 
 def top_members(trials: Sequence[TableTrial], candidates: Sequence[int], metric: str, size: int) -> tuple[int, ...]:

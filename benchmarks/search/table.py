@@ -52,9 +52,11 @@ from raysent.data.corpus import Corpus, prepare
 from raysent.data.corpus.preparation import sentence_texts
 from raysent.data.pairs import PairCorpus
 from raysent.data.vocabulary import VocabularyConfig
+from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.task import TaskData
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models.objectives import PairBatches
+from raysent.models.schemes.tfidf import LexicalModel
 from raysent.platforms import trim_heap
 from raysent.storage import load_arrays, save_arrays
 from raysent.storage.files import whole_file
@@ -67,6 +69,7 @@ from raysent.training.workers import Workers
 
 SCALARS = Path(__file__).parent / "trials.csv.gz"
 LABELS = "labels.npz"
+BASELINE_FILE = "tfidf.npz"
 NUM_PAIRS = 40_000
 TEST_TASKS = "test_"
 # What the reports after 12.5, 25, 50 and 100 % of the steps measure.
@@ -91,6 +94,8 @@ class Bench:
         self._measure = Measurement(corpus, corpus_config(paths), data=data / "senteval")
         if not (output / LABELS).exists():
             write_labels(output / LABELS, self._measure.tasks)
+        if not (output / BASELINE_FILE).exists():
+            write_baseline(output / BASELINE_FILE, self._measure.tasks)
         self.row_hashes = {task: rows.row_hash for task, rows in self._measure.tasks.items()}
 
     def file(self, chosen: Configuration, seed: int) -> Path:
@@ -193,6 +198,16 @@ def write_labels(path: Path, tasks: Mapping[str, TaskData]) -> None:
         for part, rows in (("valid", data.validation), ("test", data.test))
     }
     save_arrays(path, labels)
+
+
+def write_baseline(path: Path, tasks: Mapping[str, TaskData]) -> None:
+    """Write what TF-IDF of words, fitted to the rows of trials' probes, predicts for validation and test rows."""
+    arrays = {}
+    for name, data in tasks.items():
+        (fold,) = fit_lexical(LexicalModel("words"), data)[0].folds
+        arrays[f"valid_{name}"] = fold.validation_log_probabilities.astype(np.float16)
+        arrays[f"test_{name}"] = fold.test_log_probabilities.astype(np.float16)
+    save_arrays(path, arrays)
 
 
 def build(options: argparse.Namespace) -> None:

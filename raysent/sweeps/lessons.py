@@ -4,21 +4,23 @@ In: folders of sweeps on other texts, or files of their lessons. Out: settings i
 searched name -> value. A sweep leaves its lessons as `lessons.json`: figures alone, no text and no weights, so that the
 file can be handed on; the user's cache keeps a copy of each, under `lessons`.
 
-A configuration is worth its place among the finished trials of its own sweep, from 1 for the best to 0, or the mean
-over the sweeps that have it, drawn to a half by one sweep that says nothing: what was good on two texts comes before
-what was best on one. The best of each family comes before the second best of any. What that is worth on a text of which
-the sweeps knew nothing is in benchmarks/results/search.md.
+A configuration has a place among the finished trials of its own sweep, by score and by time: from 0 for the best, or
+the cheapest, to 1, or the mean over the sweeps that have it, drawn to a half by one sweep that says nothing. What is in
+the better two thirds by score is tried, the cheapest first: an ensemble gains more from several cheap members than from
+a good one in their time. What that is worth on a text of which the sweeps knew nothing is in
+benchmarks/results/search.md.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pydantic
 
 from raysent.config import Override, StrictModel
@@ -31,6 +33,8 @@ from raysent.sweeps.space import Params, SearchSpace
 from raysent.training.validation import METRICS
 
 _FOLDER = "lessons"
+# Of the configurations of other texts, the best by score are tried; chosen on novels (benchmarks/results/search.md).
+BEST_SHARE = 2 / 3
 _Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
@@ -122,38 +126,34 @@ def _read(file: Path) -> Lessons:
         ) from None
 
 
-def first_trials(lessons: Sequence[Lessons], *, stratum: str | None = None) -> list[Params]:
-    """Return the settings of all configurations in the order in which to try them.
+def first_trials(lessons: Sequence[Lessons]) -> list[Params]:
+    """Return the settings of the better two thirds of all configurations, the cheapest first.
 
     Args:
         lessons: What the sweeps found.
-        stratum: A searched name: the best configuration of each of its values comes first, then the second best of
-            each, as an ensemble wants members that differ.
     """
-    found: dict[str, tuple[Params, list[float]]] = {}
+    found: dict[str, Params] = {}
+    ranks: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
     for one in lessons:
         sign = 1 if METRICS.get(one.metric) == "min" else -1
-        ranked = sorted(one.trials, key=lambda trial: sign * trial.score)
-        for place, trial in enumerate(ranked):
-            params = dict(trial.params)
-            worth = 1 - place / max(1, len(ranked) - 1)
-            found.setdefault(repr(sorted(params.items())), (params, []))[1].append(worth)
-    order = [params for params, _ in sorted(found.values(), key=lambda one: -_worth(one[1]))]
-    if stratum is None:
-        return order
-    tried: Counter[str] = Counter()
-    rounds: dict[int, list[Params]] = {}
-    for params in order:
-        value = repr(params.get(stratum))
-        rounds.setdefault(tried[value], []).append(params)
-        tried[value] += 1
-    return [params for number in sorted(rounds) for params in rounds[number]]
+        by_score = _places([sign * trial.score for trial in one.trials])
+        by_time = _places([trial.seconds for trial in one.trials])
+        for trial, rank, cost in zip(one.trials, by_score, by_time, strict=True):
+            name = repr(sorted(trial.params.items()))
+            found.setdefault(name, dict(trial.params))
+            ranks.setdefault(name, [0.5]).append(rank)
+            costs.setdefault(name, [0.5]).append(cost)
+    best = sorted(found, key=lambda name: float(np.mean(ranks[name])))[: math.ceil(BEST_SHARE * len(found))]
+    return [found[name] for name in sorted(best, key=lambda name: float(np.mean(costs[name])))]
 
 
-def _worth(places: Iterable[float]) -> float:
-    """Return the mean of a configuration's places and of one in the middle."""
-    known = [*places, 0.5]
-    return sum(known) / len(known)
+def _places(values: Sequence[float]) -> list[float]:
+    """Return the places of values, from 0 for the lowest to 1; equal values share the middle of theirs."""
+    ordered = np.sort(values)
+    twice = np.searchsorted(ordered, values) + np.searchsorted(ordered, values, side="right") - 1
+    places: list[float] = (twice / (2 * max(1, len(values) - 1))).tolist()
+    return places
 
 
 def lesson_overrides(space: SearchSpace) -> list[Override]:
@@ -166,12 +166,10 @@ def lesson_overrides(space: SearchSpace) -> list[Override]:
     if not names:
         return []
     lessons = [one for name in names for one in read_lessons(name)]
-    first = [
-        params for params in first_trials(lessons, stratum=space.evaluation.stratify_by) if space.restricted(params)
-    ]
+    first = [params for params in first_trials(lessons) if space.restricted(params)]
     if not first:
         raise ConfigError(f"limits.learn_from: {', '.join(names)} searched nothing that {space.name} searches")
     spaces = ", ".join(dict.fromkeys(one.space for one in lessons))
-    why = f"the best of {sum(len(one.trials) for one in lessons)} trials of {spaces} come first"
+    why = f"the better of {sum(len(one.trials) for one in lessons)} trials of {spaces} come first, the cheapest before"
     values = {"first": first, "fitted": {**space.fitted, "first": why}, "limits.learn_from": []}
     return [Override(name, value, "limits.learn_from") for name, value in values.items()]

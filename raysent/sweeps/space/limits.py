@@ -99,8 +99,9 @@ class Limits(StrictModel):
             one worker without a GPU.
         sampler: What proposes parameters: a name, or a mapping of `type` and its settings.
         scheduler: What stops trials early: a name, or a mapping of `type` and its settings.
-        learn_from: Sweeps on other texts whose best settings are tried first, in half of the trials at most: run
-            folders or `lessons.json` files, with commas between them; `cache` names all that this user's sweeps left.
+        learn_from: Sweeps on other texts whose better settings are tried first, the cheapest before, in half of the
+            trials at most: run folders or `lessons.json` files, with commas between them; `cache` names all that this
+            user's sweeps left.
         memory: Memory that the process of a trial may hold, such as `4GiB`: a space with a trial that needs more is
             refused before it starts, and a process that holds more after a trial is replaced before the next one. None
             for the memory of the machine, and no replacement.
