@@ -28,7 +28,7 @@ from raysent.data.vocabulary import Sentences, SubwordVocabulary
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.backbone import read_tokenizer
-from raysent.models.encoders.pretrained import _similar
+from raysent.models.encoders.pretrained import _CPU_COST, _similar
 from raysent.training.run import TrainingConfig
 
 NUM_WORDS, LONGEST, BATCH, RATE = 5000, 126, 32, 5e-5
@@ -81,7 +81,7 @@ def peer_step(model: Any, *, bfloat16: bool) -> Any:
 def padding(lengths: np.ndarray, *, is_grouped: bool) -> tuple[int, int]:
     """Return the places that a batch takes, and its tokens."""
     ordered = -np.sort(-lengths)
-    groups = list(_similar(ordered)) if is_grouped else [(0, len(ordered))]
+    groups = _similar(ordered, _CPU_COST) if is_grouped else [(0, len(ordered))]
     return sum(int(ordered[first]) * (end - first) for first, end in groups), int(lengths.sum())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from raysent.models.backbone import read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
 from raysent.models.derived import expand
 from raysent.models.encoders import count_parameters
-from raysent.models.encoders.pretrained import _similar
+from raysent.models.encoders.pretrained import _CPU_COST, _similar
 from raysent.models.schemes import find_scheme
 from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.report.run import read_run
@@ -468,19 +469,61 @@ def test_sweep_searches_backbones_rates_and_ranks(bert, tmp_path):
     assert len({(one.encoder.path, one.encoder.lora.rank) for one in ended}) > 1
 
 
-def test_groups_of_similar_length_hold_little_padding(bert):
-    """Every sentence once; of many about a tenth is padding, and the vectors are those of one group."""
+def places_of(lengths: np.ndarray, cuts: Any) -> list[int]:
+    """Return the places of each group of decreasing lengths that begins and ends at some cuts."""
+    return [int((end - first) * lengths[first]) for first, end in pairwise(cuts)]
+
+
+@pytest.mark.parametrize("cost", [0, 1, 5, 40, 1000])
+def test_groups_of_similar_length_are_the_best(cost):
+    """Of all ways to cut small batches; none divides sentences of one length."""
+    random = np.random.default_rng(cost)
+    for _ in range(30):
+        lengths = np.sort(random.integers(1, 30, size=random.integers(1, 9)))[::-1]
+        cuts = [0, *(end for _, end in _similar(lengths, cost))]
+        assert cuts == [0, *(first for first, _ in _similar(lengths, cost)[1:]), len(lengths)]
+        inner = range(1, len(lengths))
+        ways = (places_of(lengths, [0, *way, len(lengths)]) for n in range(9) for way in combinations(inner, n))
+        assert sum(places_of(lengths, cuts)) + cost * (len(cuts) - 1) == min(sum(way) + cost * len(way) for way in ways)
+        assert all(lengths[cut - 1] > lengths[cut] for cut in cuts[1:-1])
+
+
+def test_groups_hold_little_padding():
+    """Of many sentences less than a tenth, in few groups; a few sentences stay together."""
     lengths = np.sort(np.random.default_rng(0).integers(1, 60, size=400))[::-1]
-    groups = list(_similar(lengths))
-    assert [first for first, _ in groups] == [0, *(end for _, end in groups[:-1])]
-    assert groups[-1][1] == 400
-    padded = sum((end - first) * lengths[first] for first, end in groups)
-    assert 1 - lengths.sum() / padded < 0.11 < 1 - lengths.sum() / (400 * lengths[0])
-    model = build(bert)
-    ids = model.vocabulary.ids([f"{'the cat ' * (number % 9)}runs" for number in range(50)], max_length=30)
-    together = model.vectors(ids)[0]
-    alone = torch.cat([model.vectors(one)[0] for one in ids.split(1)])
-    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+    groups = _similar(lengths, _CPU_COST)
+    padded = sum(places_of(lengths, [0, *(end for _, end in groups)]))
+    assert 1 - lengths.sum() / padded < 0.1 < 1 - lengths.sum() / (400 * lengths[0])
+    assert len(groups) < 20
+    assert _similar(np.array([9, 7, 6, 4]), _CPU_COST) == [(0, 4)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
+    """Of one group, the best groups and sentences alone; a mask is given exactly where there is padding."""
+    folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["both"])
+    model, masks = build(folder), list[torch.Tensor | None]()
+    transformer = model.towers[0].model
+    transformer.register_forward_pre_hook(lambda *call: masks.append(call[-1]["attention_mask"]), with_kwargs=True)
+    # Long ones beside single words: nearly all of their group's places are padding.
+    text = [f"{'the cat ' * length}runs" for length in (0, 0, 7, 1, 0, 3, 3, 1, 0, 0, 2, 7, 0)]
+    found = []
+    for cost, groups, masked in ((1 << 40, 1, 1), (9, 3, 1), (0, 5, 0)):
+        masks.clear()
+        monkeypatch.setattr("raysent.models.encoders.pretrained._CPU_COST", cost)
+        packed = model.pack(model.vocabulary.ids(text, max_length=30))
+        vectors = model.vectors(packed)[0]
+        words = model.vectors(packed, tokens=True)[0]
+        assert (len(masks), sum(mask is not None for mask in masks)) == (2 * groups, 2 * masked)
+        assert all(mask is None or not mask.all() for mask in masks)
+        (vectors.square().sum() + words.sin().sum()).backward()
+        gradients = [one.grad.clone() for one in transformer.parameters() if one.grad is not None]
+        model.zero_grad()
+        found.append([vectors.detach(), words.detach(), *gradients])
+    for other in found[1:]:
+        assert len(other) == len(found[0]) > 3
+        for one, same in zip(found[0], other, strict=True):
+            torch.testing.assert_close(same, one, rtol=1e-4, atol=1e-5 * max(1.0, float(one.abs().max())))
 
 
 def test_report_of_a_run_without_metrics_shows_its_loss(bert, tmp_path):
