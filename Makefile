@@ -29,7 +29,7 @@ quickstart: setup  ## A sweep, an ensemble and a report from text that is alread
 	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
 
 test: setup  ## The tests, in two processes; `make journeys` and `make chaos` have those that take longer
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
+	$(BIN)/python -m pytest $(SELECT) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
 
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py
@@ -47,7 +47,7 @@ versions: setup  ## The tests of pretrained encoders, with the lowest and the ne
 	done
 
 journeys: setup  ## The paths of users and clusters that take more than half a minute each, from the wheel
-	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
 	$(BIN)/python -m pytest -m chaos --timeout 3600

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from caches import own_cache
 from tiny_run import write_corpus
 
 from raysent.cli import main
@@ -68,7 +69,7 @@ def write_task(folder: Path, *, num_rows: int = 40) -> None:
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with a search space, its text and a task of forty rows a class the working folder; returns it."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("RAYSENT_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("RAYSENT_CACHE", own_cache(folder / "cache"))
     (folder / "space.yaml").write_text(SPACE)
     write_corpus(folder)
     write_task(folder / "data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from caches import share_cache
 from filelock import FileLock
 from hypothesis import settings
 from installed import build, install
@@ -35,7 +37,7 @@ def _of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give all tests of a run a cache of their own: what earlier code left in the user's cache is not found."""
-    os.environ["RAYSENT_CACHE"] = str(_of_all_processes(tmp_path_factory) / "cache")
+    share_cache(_of_all_processes(tmp_path_factory) / "cache")
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +88,38 @@ def hangups() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+_RAY = contextlib.ExitStack()
+
+
+@pytest.fixture(scope="module")
+def running_ray() -> None:
+    """Have Ray of two cores in this process, as a notebook does: the files that use it follow each other, and share it."""
+    import ray
+
+    from raysent.training.ray_session import ray_session  # late, as above
+
+    def check_end() -> None:
+        assert not ray.is_initialized()
+
+    if not ray.is_initialized():
+        _RAY.callback(check_end)
+        _RAY.enter_context(ray_session(None, num_cpus=2))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End Ray before the first file that does not use it."""
+    if item.path not in item.config.stash[_WITH_RAY]:
+        _RAY.close()
+
+
+def pytest_sessionfinish() -> None:
+    """End Ray."""
+    _RAY.close()
+
+
+_WITH_RAY = pytest.StashKey[set[Path]]()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files that start Ray, which take the longest; of what takes minutes, run the quick cells alone.
 
@@ -96,8 +130,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             slow = [item for item in items if item.get_closest_marker(marker) and not item.get_closest_marker("quick")]
             items[:] = [item for item in items if item not in slow]
             config.hook.pytest_deselected(items=slow)
-    with_ray = {item.path for item in items if item.get_closest_marker("cluster")}
-    items.sort(key=lambda item: item.path not in with_ray)
+    shared = {item.path for item in items if "running_ray" in getattr(item, "fixturenames", ())}
+    with_ray = {item.path for item in items if item.get_closest_marker("cluster")} - shared
+    items.sort(key=lambda item: (item.path not in with_ray, item.path not in shared))
+    config.stash[_WITH_RAY] = shared
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from caches import own_cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -89,6 +90,8 @@ class User:
         self.env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         self.env |= {"HOME": str(folder / "home"), "PATH": f"{self._bin}:{os.environ['PATH']}"}
         self.env |= {"AWS_EC2_METADATA_DISABLED": "true"} | variables
+        if "RAYSENT_CACHE" in variables:
+            own_cache(Path(variables["RAYSENT_CACHE"]))
 
     def __call__(self, *arguments: str, code: int = 0, **variables: str) -> str:
         """Run a command of raysent, with more variables of the environment, and return its standard output."""

@@ -27,7 +27,6 @@ from raysent.evaluation.tasks import senteval
 from raysent.reproduction import plan_reproduction, read_paper
 from raysent.sweeps import read_events
 from raysent.training.loop import fit
-from raysent.training.ray_session import ray_session
 
 pytestmark = [
     pytest.mark.cluster,
@@ -68,13 +67,11 @@ def data(space: dict[str, Any]) -> Path:
     return Path(space["base"]["corpus"]["path"]).parent / "data"
 
 
-@pytest.fixture(scope="module")
-def running_ray() -> Iterator[None]:
-    """Start Ray as a notebook does; the functions use it, and leave it running."""
-    with ray_session(None, num_cpus=2):
-        assert _listening() <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
-        yield
-        assert ray.is_initialized()
+def test_ray_listens_on_this_machine_alone(running_ray):
+    """Its own processes and those of its nodes."""
+    found = _listening()
+    assert found
+    assert found <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 
 
 def _listening() -> set[str]:

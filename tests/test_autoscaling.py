@@ -84,7 +84,7 @@ def _most_at_once(lines: list[dict[str, Any]], *, for_s: float = 0.0) -> float:
 @pytest.mark.cluster
 def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_path: Path) -> None:
     """Two of four workers are within five dollars an hour beside the head; spot has the higher priority."""
-    with autoscaling_cluster(TYPES, head=HEAD, max_workers=2, idle_s=120) as cluster:
+    with autoscaling_cluster(TYPES, head=HEAD, max_workers=2, idle_s=60) as cluster:
         assert cluster.num_workers() == 0
         outcome = _sweep(cluster, tmp_path)
         assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS

@@ -15,7 +15,6 @@ from backbones import KINDS, write_backbone, write_sentence_transformer
 from small_bert import write_bert
 from tiny_run import check_resumed, check_weights, tiny_run
 
-import raysent
 from raysent.config import Document
 from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, ConfigError, RaysentError
@@ -37,7 +36,6 @@ from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.optimization import Optimizer
 from raysent.training.plan import build_model, check_run
-from raysent.training.run import load_run
 
 library = pytest.importorskip("sentence_transformers", reason="pip install raysent[pretrained]")
 pytest.importorskip("peft", reason="pip install raysent[pretrained]")
@@ -442,31 +440,6 @@ def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
         again = load(f"st:{tmp_path / target / 'run'}")
         np.testing.assert_allclose(again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5)
         assert str(tmp_path) not in (tmp_path / target / "run/raysent.json").read_text()
-
-
-def test_sweep_searches_backbones_rates_and_ranks(bert, tmp_path):
-    """Each trial is trained from the folder that it draws, and gives vectors of that folder's size."""
-    other = write_sentence_transformer(
-        tmp_path / "other", write_backbone(tmp_path / "plain", "qwen3"), **FOLDERS["last"]
-    )
-    base = run_of(tmp_path, bert, encoder={"lora": {"rank": 2}}).model_dump(mode="json")
-    base["encoder"] = {"type": "pretrained", "path": str(bert), "lora": {"rank": 2}}
-    search = {
-        "encoder.path": {"choice": [str(bert), str(other)]},
-        "encoder.lora.rank": {"choice": [1, 3]},
-        "training.learning_rate": {"choice": [0.001, 0.01]},
-    }
-    space = tmp_path / "space.yaml"
-    space.write_text(json.dumps({"base": base, "search": search}))
-    raysent.sweep(space, run=tmp_path / "run", tasks=[], trials=3, concurrent=1, progress=False)
-    ended = [load_run(folder) for folder in sorted((tmp_path / "run/trials").iterdir())]
-    assert len(ended) == 3
-    for folder, config in zip(sorted((tmp_path / "run/trials").iterdir()), ended, strict=True):
-        model = load(folder)
-        assert model.get_sentence_embedding_dimension() == 2 * (8 if config.encoder.path == str(other) else 16)
-        rank = config.encoder.lora.rank
-        assert rank in {len(value) for name, value in model.tensors().items() if "lora_A" in name}
-    assert len({(one.encoder.path, one.encoder.lora.rank) for one in ended}) > 1
 
 
 def places_of(lengths: np.ndarray, cuts: Any) -> list[int]:

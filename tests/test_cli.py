@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -286,8 +287,12 @@ def test_train_from_scratch_repeats_a_trial_to_the_last_bit(trained, place):
     assert score[0] == score[1]
 
 
-def test_train_with_several_seeds_gives_each_a_folder(trained, place):
-    """They are evaluated as one name, and the API returns them all."""
+def test_train_with_several_seeds_gives_each_a_folder(trained, place, monkeypatch):
+    """They are evaluated as one name, and the API returns them all; one session of Ray has all of a call."""
+    sessions: list[str | None] = []
+    monkeypatch.setattr(
+        "raysent.pipeline.training.ray_session", lambda address: sessions.append(address) or contextlib.nullcontext()
+    )
     ran = trained("retrain", "out", "--set", "seeds=2", "--run", "both", "--json")
     assert [one["run"] for one in json.loads(ran.out)["runs"]] == ["both/seed-1", "both/seed-2"]
     assert [member.name for member in expand(["both"])] == ["seed-1", "seed-2"]
@@ -298,6 +303,7 @@ def test_train_with_several_seeds_gives_each_a_folder(trained, place):
     )
     assert re.search(r"context_accuracy \S+ ± \S+ over 2 seeds\n", table.out)
     assert load_run(place / "spaces" / "seed-6").seed == 6
+    assert sessions == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def test_wheel_holds_the_running_code_and_installs(tmp_path):
     before = path.read_bytes()
     assert write_wheel(tmp_path).read_bytes() == before
     target = tmp_path / "installed"
-    arguments = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(target), str(path)]
+    arguments = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(target), str(path)]
     subprocess.run([sys.executable, "-m", "pip", *arguments], check=True, capture_output=True)
     assert (target / "raysent" / "cost" / "on_demand.json").is_file()
     metadata = zipfile.ZipFile(path).read(f"raysent-{wheel_version()}.dist-info/METADATA").decode()

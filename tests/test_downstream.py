@@ -89,7 +89,7 @@ def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
 
 
 @pytest.mark.cluster
-def test_sweep_is_ranked_by_a_downstream_score_across_families(tmp_path, monkeypatch, capsys):
+def test_sweep_is_ranked_by_a_downstream_score_across_families(running_ray, tmp_path, monkeypatch, capsys):
     """Encoders of two objectives in one ranking."""
     write_corpus(tmp_path)
     space = tmp_path / "space.yaml"
@@ -103,7 +103,7 @@ base:
   validation: {{num_candidates: 20, downstream: {{tasks: [docs-library], max_rows: 100}}}}
 search:
   objective: {{choice: {{quick: {{type: context_prediction}}, skip: {{type: sentence_decoding}}}}}}
-limits: {{trials: 2, scheduler: {{type: none}}}}
+limits: {{trials: 2, concurrent: 1, scheduler: {{type: none}}}}
 evaluation: {{tasks: [], stratify_by: objective}}
 """
     )

@@ -26,9 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(EXAMPLES, copy)
     base = tiny_run(copy).model_dump(mode="json", exclude_unset=True)
     search = {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}}
-    (copy / "tiny.yaml").write_text(
-        yaml.safe_dump({"base": base, "search": search, "evaluation": {"baselines": False}})
-    )
+    tiny = {"base": base, "search": search, "limits": {"concurrent": 1}, "evaluation": {"baselines": False}}
+    (copy / "tiny.yaml").write_text(yaml.safe_dump(tiny))
     command = [sys.executable, "quickstart.py", "tiny.yaml"]
     ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

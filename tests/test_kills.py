@@ -16,26 +16,31 @@ from benchmarks.kills import DAMAGES, Command, Ending, contents, difference, tro
 PROGRAM = """
 import sys
 from pathlib import Path
+import raysent
 from benchmarks import kills
-kills.PREPARATION = ("train space.yaml --run model",)
+from raysent.kernels.compiled import try_load
+try_load("text")  # kept by the processes that are forked
+def write_inputs(folder, write=kills.write_inputs):
+    write(folder)
+    raysent.average(folder / "words.vec", output=folder / "model")
+kills.PREPARATION, kills.write_inputs = (), write_inputs
 encode = kills.Command("encode model text.txt -o out.npy", ("out.npy",), damages=("model",))
 kills.PARTS = {"others": ((encode,), kills.kill), "damages": ((encode,), kills.damage)}
-kills.TEXT_SPACE = kills.TEXT_SPACE.replace("epochs: 12.0", "epochs: 1.0")
-results = kills.play({"others": 1, "damages": 2}, seed=0, folder=Path(sys.argv[1]), say=print)
+results = kills.play({"others": 1, "damages": 1}, seed=0, folder=Path(sys.argv[1]), say=print)
 print(kills.table(results))
 sys.exit(sum(result["outcome"] == kills.VIOLATION for result in results))
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks")
-def test_one_kill_and_two_damages_are_survived(tmp_path):
+def test_one_kill_and_one_damage_are_survived(tmp_path):
     """The results are kept, so the same call plays nothing again."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "kills")]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     results = [json.loads(line) for line in (tmp_path / "kills" / "results.jsonl").read_text().splitlines()]
-    assert [(result["part"], result["number"]) for result in results] == [("others", 0), ("damages", 0), ("damages", 1)]
+    assert [(result["part"], result["number"]) for result in results] == [("others", 0), ("damages", 0)]
     assert {result["outcome"] for result in results} <= {"same", "continued", "refused", "missed"}
 
 

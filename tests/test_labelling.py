@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -195,25 +193,23 @@ def test_bad_input_is_one_line(labelled, values, message):
     assert "\n" not in str(found.value)
 
 
-def test_a_person_labels_the_rows_and_hands_the_table_back(labelled, tmp_path):
-    """Ask, edit, train again and check the labels: each in a process of its own."""
+def test_a_person_labels_the_rows_and_hands_the_table_back(labelled, raysent, tmp_path):
+    """Ask, edit, train again and check the labels."""
+
+    def run(*arguments: object) -> dict[str, Any]:
+        ran = raysent(*arguments)
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)
+
     tables = [pd.read_csv(labelled / name) for name in ("reviews.csv", "new.csv")]
     pd.concat(tables).drop(columns="id").to_csv(tmp_path / "all.csv", index=False)
-    asked = run("label", labelled / "ensemble", "all.csv", "-n", 4, "--json", cwd=tmp_path)
+    asked = run("label", labelled / "ensemble", "all.csv", "-n", 4, "--json")
     assert asked == {"version": 1, "file": "all-next.csv", "rows": 102, "first": 4}
     head, *rows = (tmp_path / "all-next.csv").read_text().splitlines()
     edited = [f"{row}{'good' if number % 2 else 'bad'}" if number < 4 else row for number, row in enumerate(rows)]
     (tmp_path / "edited.csv").write_text("\n".join([head, *edited]))
-    run("ensemble", "tfidf", "hash:20", "--task", "edited.csv", "-o", "again", "--json", cwd=tmp_path)
-    assert run("label", "again", "edited.csv", "--suspect", "--json", cwd=tmp_path)["rows"] == 102
+    run("ensemble", "tfidf", "hash:20", "--task", "edited.csv", "-o", "again", "--json")
+    assert run("label", "again", "edited.csv", "--suspect", "--json")["rows"] == 102
     suspects = pd.read_csv(tmp_path / "edited-suspects.csv")
     assert list(suspects) == ["text", "label", "predicted", "probability"]
     assert suspects["probability"].count() == 64
-
-
-def run(*arguments: object, cwd: Path) -> dict[str, Any]:
-    """Return what a command prints in a process of its own."""
-    command = [sys.executable, "-m", "raysent", *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.PIPE)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from typed import typed
 
 from raysent.config import Override, parse_yaml
 from raysent.errors import ArtifactError, ConfigError
@@ -30,7 +29,7 @@ search:
   family: {choice: {bag: {encoder: {type: bag}}, linear: {encoder: {type: linear, hidden_size: 4}}}}
   training.batch_size: {choice: [4, 8, 16]}
   training.learning_rate: {loguniform: [1.0e-3, 1.0e-2]}
-limits: {trials: 4, scheduler: none}
+limits: {trials: 4, concurrent: 1, scheduler: none}
 evaluation: {tasks: [], baselines: false}
 """
 
@@ -173,18 +172,19 @@ def test_sweeps_that_teach_nothing_are_refused(tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_sweep_begins_with_the_best_settings_of_others(tmp_path, monkeypatch):
+def test_a_sweep_begins_with_the_best_settings_of_others(running_ray, raysent):
     """The first trials have the settings that came first; the journal replays, and the sweep leaves lessons of its own."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(
         "\n\n".join(f"The cat sees the dog .\nThe dog sees the {one} .\nIt ends ." for one in "abcdefghij")
     )
-    Path("toy.yaml").write_text(SPACE % "text.txt")
+    Path("toy.yaml").write_text(SPACE % Path("text.txt").absolute())
     lessons = _lessons(("bag", 4, 0.1), ("linear", 16, 0.9), ("bag", 8, 0.5))
     Path("others.json").write_text(lessons.model_dump_json())
-    ran = typed("sweep", "toy.yaml", "--run", "run", "--learn-from", "others.json", "--yes", "--seed", "5")
-    assert ran.returncode == 0, ran.stderr
-    assert "2 settings  the better of 3 trials of toy come first, the cheapest before" in ran.stderr
+    ran = raysent(
+        "sweep", "toy.yaml", "--run", Path("run").absolute(), "--learn-from", "others.json", "--yes", "--seed", "5"
+    )
+    assert ran.code == 0, ran.err
+    assert "2 settings  the better of 3 trials of toy come first, the cheapest before" in ran.err
     run = read_sweep(Path("run"))
     begun = [trial.params for trial in run.trials]
     assert [(one["family"], one["training.batch_size"]) for one in begun[:2]] == [("linear", 16), ("bag", 8)]

@@ -44,7 +44,7 @@ def repository_files(*options: str) -> set[str]:
 @pytest.fixture
 def installed(environment: Path, tmp_path: Path) -> User:
     """Return the `raysent` of the wheel."""
-    return User(environment, tmp_path)
+    return User(environment, tmp_path, RAYSENT_CACHE=os.environ["RAYSENT_CACHE"])
 
 
 def test_shipped_path_finds_every_shipped_file():
@@ -81,6 +81,12 @@ def test_wheel_declares_dependencies_that_agree(environment):
 def test_installed_version_is_the_package_version(installed):
     """The metadata and the package have one version."""
     assert installed("--version").strip() == f"raysent {VERSION}"
+
+
+def test_installed_documentation_is_extracted(installed):
+    """The first text of a library that is installed beside raysent, as the corpus `docs` has it."""
+    code = "from raysent.data.corpus.embedded import extract; print(next(extract(['optuna'])).module)"
+    assert installed.python(code).startswith("optuna")
 
 
 def test_installed_space_schema_is_printed(installed):
@@ -146,8 +152,7 @@ print(fit(RunConfig.model_validate({space["base"]}), Path("run")).status)
 @pytest.mark.cluster
 def test_installed_sweep_makes_a_report(installed):
     """A sweep of `quickstart` with almost nothing to train: trials, evaluation, few labels, ensemble and report."""
-    # The text is extracted from what is installed: for minutes, and the same for all tests.
-    installed("sweep", "quickstart", "--run=first", "--yes", "--json", *TINY, RAYSENT_CACHE=os.environ["RAYSENT_CACHE"])
+    installed("sweep", "quickstart", "--run=first", "--yes", "--json", *TINY)
     assert (installed.folder / "first" / "report.html").stat().st_size > 10_000
     curves = json.loads((installed.folder / "first" / "label_curves" / "docs-neighbours.json").read_text())["curves"]
     assert list(curves) == ["0000", "chance"]  # without baselines

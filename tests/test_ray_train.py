@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,6 @@ from tiny_run import check_weights, tiny_run
 from raysent.errors import ArtifactError, DataError, TrainingError
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_reports
-from raysent.training.ray_session import ray_session
 from raysent.training.ray_train import train, training_outcome
 
 
@@ -45,19 +43,9 @@ def test_training_outcome_raises_the_user_error_of_a_worker(tmp_path: Path) -> N
         training_outcome(tiny_run(tmp_path), tmp_path)
 
 
-@pytest.fixture(scope="module")
-def one_ray() -> Iterator[None]:
-    """Start Ray once for the tests below."""
-    import ray
-
-    with ray_session(None):
-        yield
-    assert not ray.is_initialized()
-
-
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
-def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> None:
+def test_two_ray_workers_equal_one_process(tmp_path: Path, running_ray: None) -> None:
     """Reports are passed on as they are written, and the weights are those of one process."""
     config = tiny_run(tmp_path, training__learning_rate=0.001, training__max_steps=6, training__num_reports=3)
     seen: list[Report] = []
@@ -71,7 +59,7 @@ def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> Non
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-def test_killed_ray_worker_resumes_and_equals_the_plain_loop(tmp_path: Path, one_ray: None) -> None:
+def test_killed_ray_worker_resumes_and_equals_the_plain_loop(tmp_path: Path, running_ray: None) -> None:
     """A worker that dies is restarted from the last checkpoint; the weights are those of the plain loop."""
     config = tiny_run(tmp_path, training__epochs=25.0)
 

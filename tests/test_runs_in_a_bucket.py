@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from caches import own_cache
 from command import CommandLine
 from object_store import BUCKET, keys
 from tiny_run import write_corpus
@@ -44,7 +45,7 @@ evaluation: {{tasks: []}}
 @pytest.fixture
 def store(monkeypatch, tmp_path, bucket):
     """A client of an empty bucket; the environment is that of a machine with an empty cache."""
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "here"))
+    monkeypatch.setenv("RAYSENT_CACHE", own_cache(tmp_path / "here"))
     return bucket
 
 
@@ -78,7 +79,7 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     try:
         wait_for(lambda: _is_half_done(store), driver)
         driver.send_signal(signal.SIGSTOP)  # it keeps the lease but cannot finish
-        monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "there"))
+        monkeypatch.setenv("RAYSENT_CACHE", own_cache(tmp_path / "there"))
         second = here("resume", RUN)
         assert (second.code, second.err.count("\n")) == (2, 1), second
         assert second.err.startswith(f"error: {RUN}: another process is working on this run on ")

@@ -30,12 +30,12 @@ base:
   vocabulary: {{size: 100}}
   encoder: {{type: gru, hidden_size: 16, embedding: {{dim: 8}}}}
   objective: {{type: context_prediction}}
-  training: {{batch_size: 20, learning_rate: 5e-3, epochs: {epochs}, num_reports: 4}}
+  training: {{batch_size: 20, learning_rate: 5e-3, epochs: {epochs}, num_reports: {reports}}}
   validation: {{num_candidates: 50, num_sentences: 200}}
 search:
   encoder.bidirectional: {{choice: [false, true]}}
   training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
-limits: {{trials: {trials}, scheduler: {{type: {scheduler}}}}}
+limits: {{trials: {trials}, concurrent: 1, scheduler: {{type: {scheduler}}}}}
 evaluation: {{tasks: []}}
 """
 
@@ -63,8 +63,9 @@ def corpus(tmp_path_factory) -> Path:
 
 def _write_space(corpus: Path, *, epochs: float = 2, trials: int = 4, scheduler: str = "asha") -> Path:
     path = corpus.parent / f"toy-{epochs}-{trials}-{scheduler}.yaml"
-    text = SPACE.format(corpus=corpus, cache=corpus.parent / "cache", epochs=epochs, trials=trials, scheduler=scheduler)
-    path.write_text(text)
+    # What is to be stopped has reported after an epoch or two.
+    values = {"epochs": epochs, "trials": trials, "scheduler": scheduler, "reports": 4 if epochs < 10 else 100}
+    path.write_text(SPACE.format(corpus=corpus, cache=corpus.parent / "cache", **values))
     return path
 
 
@@ -152,8 +153,10 @@ def _process_of_ray(driver: subprocess.Popen[str], name: str) -> psutil.Process 
 
 
 @pytest.mark.cluster
-def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path):
+def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path, monkeypatch):
     """Ray's control process is killed: one line with the command to resume with, exit code 2."""
+    # As long as Ray waits for its control process, so long, in parts, does the sweep wait for calls of Ray that hang.
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
     driver = begin("sweep", space, "--run", run, "--yes", "-q", stderr=subprocess.PIPE)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from backbones import write_backbone, write_sentence_transformer
+from caches import own_cache
 from tiny_run import write_corpus
 from typed import begin, typed, wait_for
 
@@ -66,7 +67,11 @@ def _num_events(run: Path, kind: str) -> int:
 def test_sweep_over_backbones_rates_and_ranks_survives_a_kill(tmp_path, monkeypatch):
     """What was decided is decided again; every trial names its backbone, and its commit where it has one."""
     monkeypatch.chdir(tmp_path)
-    for name, value in {"HF_HUB_CACHE": tmp_path / "hub", "HF_HUB_OFFLINE": 1, "RAYSENT_CACHE": tmp_path / "c"}.items():
+    for name, value in {
+        "HF_HUB_CACHE": tmp_path / "hub",
+        "HF_HUB_OFFLINE": 1,
+        "RAYSENT_CACHE": own_cache(tmp_path / "c"),
+    }.items():
         monkeypatch.setenv(name, str(value))
     _write_backbones(tmp_path)
     write_corpus(tmp_path)
@@ -88,7 +93,10 @@ def test_sweep_over_backbones_rates_and_ranks_survives_a_kill(tmp_path, monkeypa
         config, name = load_run(run / "trials" / trial_name(trial["number"])), trial["params"]["encoder.path"]
         assert config.encoder.lora.rank == trial["params"]["encoder.lora.rank"]
         assert (Path(config.encoder.path).name, config.encoder.backbone.revision) == EXPECTED[name]
-        assert raysent.load(run / "trials" / trial_name(trial["number"])).encode(["a cat"]).shape == (1, SIZES[name])
+        model = raysent.load(run / "trials" / trial_name(trial["number"]))
+        assert model.encode(["a cat"]).shape == (1, SIZES[name])
+        adapters = (len(tensor) for key, tensor in model.tensors().items() if "lora_A" in key)
+        assert set(adapters) == {config.encoder.lora.rank}
     # In a process that reads the hub's cache of this test, as each command is.
     ran = subprocess.run([sys.executable, "-c", REPLAYED], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "cpu '' 2\n"), ran.stderr

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from command import CommandLine
-from typed import typed
 
 from raysent.errors import ArtifactError
 from raysent.report.run import read_run
@@ -58,11 +57,12 @@ def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
 
 
 @pytest.mark.cluster
-def test_resume_of_a_killed_sweep_finishes_every_trial(folder):
+def test_resume_of_a_killed_sweep_finishes_every_trial(folder, monkeypatch, capsys):
     """The trial that was running continues from its checkpoint; the finished one is not trained again."""
     before = (folder / "killed" / "trials" / "0000" / "model.safetensors").stat().st_mtime_ns
-    resumed = typed("resume", folder / "killed", "--set", "accept_versions=true", "--json")
-    assert resumed.returncode == 0, resumed.stderr
+    command = ("resume", folder / "killed", "--set", "accept_versions=true", "--json")
+    resumed = CommandLine(monkeypatch, capsys)(*command)
+    assert resumed.code == 0, resumed.err
     events = list(read_events(folder / "killed"))
     assert [event["trial"] for event in events if event["event"] == "ended"] == ["0000", "0001", "0002"]
     reports = [event["index"] for event in events if event["event"] == "report" and event["trial"] == "0001"]

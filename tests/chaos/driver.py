@@ -26,12 +26,16 @@ import raysent.storage.files
 import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
 from raysent.evaluation.tasks import senteval
+from raysent.kernels.compiled import try_load
 from raysent.reproduction.reported import reported_tables
 from raysent.storage import Lines
 from raysent.storage import files as artifact_files
 from raysent.sweeps.cost_tracker import CostTracker
 
-reported_tables()  # kept by the process that drivers are forked from
+# Kept by the process that drivers are forked from.
+reported_tables()
+for _name in ("cross_entropy", "gru", "row_adam", "text"):
+    try_load(_name)
 
 COME, GO = "moment.json", "go.json"
 # The cache of the nodes of a cluster.

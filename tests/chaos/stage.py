@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import boto3
+from caches import own_cache
 from command import write_task
 from machines import metadata_service
 from object_store import BUCKET, CREDENTIALS
@@ -122,7 +123,7 @@ class Stage:
     def env(self) -> dict[str, str]:
         """What the environment of the driver's machine says."""
         endpoint = {} if self.store is None else {"AWS_ENDPOINT_URL_S3": self.store.url}
-        return {**CREDENTIALS, **endpoint, "RAYSENT_CACHE": str(self.folder / "cache")}
+        return {**CREDENTIALS, **endpoint, "RAYSENT_CACHE": own_cache(self.folder / "cache")}
 
     def labels(self, machine: str) -> dict[str, str]:
         """Return what a machine says of its type and market."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caches import own_cache
 
 from chaos.cloud_stage import CloudStage, check_cloud
 from chaos.faults import FAULTS
@@ -58,7 +59,7 @@ def stage(cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         place = FAULTS[cell.fault].place
         kind = CloudStage if place == "cloud" else PricedStage if cell.fault == "price source down" else Stage
         stage = kind(tmp_path / "stage", None if place == "disk" else store)
-        for name, value in {**stage.env, "RAYSENT_CACHE": str(tmp_path / "elsewhere")}.items():
+        for name, value in {**stage.env, "RAYSENT_CACHE": own_cache(tmp_path / "elsewhere")}.items():
             monkeypatch.setenv(name, value)
         yield stage
         stage.close()

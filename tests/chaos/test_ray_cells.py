@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caches import own_cache
 from object_store import CREDENTIALS
 
 from chaos.driver import NODES_VARIABLE
@@ -32,7 +33,7 @@ def store() -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def cluster(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A cluster whose nodes know the store."""
-    cache = str(tmp_path_factory.mktemp("nodes"))
+    cache = own_cache(tmp_path_factory.mktemp("nodes"))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
             **CREDENTIALS,
@@ -54,7 +55,7 @@ def stage(
     monkeypatch.setattr(RayStage, "cluster", cluster)
     nodes = tuple(node_name(node.node_id) for node in [cluster.head_node, *cluster.worker_nodes])
     stage = RayStage(tmp_path / "stage", store if cell.fault.startswith("storage") else None, machines=nodes)
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("RAYSENT_CACHE", own_cache(tmp_path / "elsewhere"))
     yield stage
     stage.close()
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import boto3
 import pytest
 import torch
+from caches import own_cache
 from object_store import BUCKET, CREDENTIALS, moto_server
 from safetensors.torch import load_file
 from tiny_run import write_corpus
@@ -86,7 +87,7 @@ class StartedStage(Stage):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedCluster]:
     """A head and two workers."""
-    cache = str(tmp_path_factory.mktemp("nodes"))
+    cache = own_cache(tmp_path_factory.mktemp("nodes"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(NODES_VARIABLE, cache)
         patch.setenv("RAYSENT_CACHE", cache)

@@ -45,9 +45,8 @@ PAGES = [
     "docs/interruptions.md",
     "docs/index.md",
 ]
-# The pages that run in CI, two of them by `make journeys`; `make chaos` runs all but one, which takes many minutes.
-FIRST = [pytest.mark.journey, pytest.mark.chaos]
-MARKS = {"README.md": FIRST, "docs/quickstart.md": FIRST, "docs/install.md": []}
+# `make chaos` runs the pages, which takes many minutes, but for those that are quick enough for every test.
+MARKS = {"docs/install.md": []}
 # What a line holds that cannot run here, and why.
 CANNOT_RUN = {
     r"^pip install|/pip install|--install-completion": "changes the user's environment",

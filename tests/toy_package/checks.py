@@ -124,6 +124,7 @@ def test_sweep_uses_every_component(tmp_path):
             "scheduler": "toy_stop",
         },
         "trackers": ["toy_lines"],
+        "evaluation": {"baselines": False},
     }
     sweep = raysent.sweep(space, run=tmp_path / "run", tasks=["toy-lengths"], progress=False)
     trials = sweep.trials.sort_index()
