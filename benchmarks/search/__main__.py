@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.search import compare, ends, table
+from benchmarks.search import compare, table
 
 
 def main() -> None:
@@ -25,10 +25,7 @@ def main() -> None:
     replays.add_argument("--orders", type=int, default=100, help="replays of each policy")
     replays.add_argument("--only", default="", help="policies whose names contain this, and the random ones that do")
     replays.set_defaults(command=compare.main)
-    study = commands.add_parser("ends", help="whether a search can end itself, and gains by pauses")
-    study.add_argument("--orders", type=int, default=100, help="replays of random search")
-    study.set_defaults(command=ends.main)
-    for command in (build, collect, replays, study):
+    for command in (build, collect, replays):
         command.add_argument("--output", type=Path, required=command is not replays, help="folder of the trials")
     options = parser.parse_args()
     options.command(options)
