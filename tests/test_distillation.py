@@ -30,7 +30,7 @@ from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.plan import open_stream
 from raysent.training.targets import _directions, find_teacher
-from raysent.training.validation.metrics import held_out_targets
+from raysent.training.validation.metrics import held_out_sentences
 from raysent.training.workers import Workers
 
 OBJECTIVE = {"type": "distillation", "dim": 16}
@@ -151,7 +151,7 @@ def test_held_out_sentences_have_their_own_targets(folder):
     """Those of the validation split, which follows the training split."""
     data = open_training_data(student(folder))
     text, targets, batches = data.text.validation, data.targets, []
-    held_out_targets(text, targets, num_sentences=50).objective_metrics(lambda batch: batches.append(batch) or {})
+    held_out_sentences(text, targets, num_sentences=50).objective_metrics(lambda batch: batches.append(batch) or {})
     found = np.concatenate([batch.vectors for batch in batches])
     np.testing.assert_array_equal(found, targets.vectors[text.first : text.first + 50])
 

@@ -19,6 +19,7 @@ from raysent.ensembles.pools import Combination, LogarithmicPool
 from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.members import model_folder, model_key
+from raysent.evaluation.own_layer import own_log_probabilities
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.probes.results import predicted_scores
@@ -143,6 +144,8 @@ def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str
     """Return one member's log-probabilities of new rows, [rows, classes]."""
     if isinstance(encoder, LexicalModel):
         return predict_lexical(encoder, record.probe, dict(record.arrays), columns, kind=record.kind)
+    if record.about.get("own_layer"):
+        return own_log_probabilities(encoder, columns[0])
     return record.probe.log_probabilities(features_of(encoder, columns, kind=record.kind))
 
 

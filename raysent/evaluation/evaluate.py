@@ -22,6 +22,7 @@ from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
 from raysent.evaluation.members import Member, Model, expand
+from raysent.evaluation.own_layer import own_result
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures
@@ -329,7 +330,7 @@ def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder
 
 
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
-    started, arrays = time.perf_counter(), dict[str, np.ndarray]()
+    started, arrays, own = time.perf_counter(), dict[str, np.ndarray](), None
     encoded = started
     if isinstance(encoder, LexicalModel):
         check_rows(data, protocol=job.protocol, model=job.member.name)
@@ -339,6 +340,8 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         features = task_features(encoder, data)
         encoded = time.perf_counter()
         result = fit_probe(features, data, protocol=job.protocol, source=job.member.path)
+        own = own_result(encoder, data, result) if job.protocol in ("fast", DIVIDED) else None
+        result = own or result
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
     if isinstance(encoder, LexicalModel):
         encode, costs = encoder.restored(arrays).transform, _lexical_costs(arrays, result, seconds["probe_s"])
@@ -356,7 +359,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "scale": data.scale,
     }
     learned: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
-    about["learned"] = data.task in learned or data.row_hash in learned.values()
+    about |= {"learned": data.task in learned or data.row_hash in learned.values(), "own_layer": own is not None}
     return Record(
         model=job.member.name,
         model_key=job.member.key,

@@ -372,7 +372,8 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         folds=folds,
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
         about={name: about[name] for name in _ABOUT}
-        | {"costs": about.get("costs", {}), "scale": about.get("scale"), "learned": about.get("learned", False)},
+        | {"costs": about.get("costs", {}), "scale": about.get("scale")}
+        | {name: about.get(name, False) for name in ("learned", "own_layer")},
         arrays={
             name.removeprefix(_MODEL_ARRAYS): value for name, value in arrays.items() if name.startswith(_MODEL_ARRAYS)
         },

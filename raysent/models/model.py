@@ -316,7 +316,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         config = record.config
         tables = EmptyTables(vocabulary, generator=torch.Generator())
         model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)
-        if config.objective.in_saved_model != "absent":
+        # An export has the encoders alone.
+        if config.objective.in_saved_model == "rebuilt" or any(name.startswith("objectives.") for name in tensors):
             model._add_objectives(tables.generator)
         model.load_tensors(tensors, source=source)
         model.learned_tasks = record.learned_tasks

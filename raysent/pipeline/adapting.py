@@ -180,10 +180,8 @@ def adapt(  # noqa: PLR0913 - the options of the command
 
 def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) -> str:
     low, high = difference.interval
-    found = (
-        f"{name}, which validation rows chose, is {difference.value:+.1f} [{low:+.1f}, {high:+.1f}] points from the "
-    )
-    found += f"given model on test rows of {tasks}, "
+    value = f"{difference.value:+.1f} [{low:+.1f}, {high:+.1f}] points from the given model on test rows of {tasks}, "
+    found = f"{name}, which validation rows chose, is {value}"
     return found + (f"so it helps: take {model}" if low > 0 else f"so it is not shown to help: take {model} as it is")
 
 

@@ -200,17 +200,14 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
     words = None if config.initial is None else initial_words(config.initial)
     if words is None and config.tokenizer is not None:
         words = SubwordVocabulary(read_tokenizer(config.tokenizer))
+    length = config.source.max_length
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source)
-        return TrainingData(
-            words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=config.source.max_length
-        )
+        return TrainingData(words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=length)
     if isinstance(config.source, LabelsConfig):
         labels = LabelledRows(config.source)
-        return TrainingData(
-            words or labels.vocabulary(config.vocabulary), labels=labels, max_length=config.source.max_length
-        )
+        return TrainingData(words or labels.vocabulary(config.vocabulary), labels=labels, max_length=length)
     corpus = prepare(config.corpus, config.vocabulary, words=words, progress=progress)
     batches = config.objective.batches
     targets = open_targets(batches, config.corpus, corpus, progress) if isinstance(batches, TargetBatches) else None
-    return TrainingData(corpus.vocabulary, corpus=corpus, max_length=config.corpus.max_length, targets=targets)
+    return TrainingData(corpus.vocabulary, corpus=corpus, max_length=length, targets=targets)

@@ -39,7 +39,6 @@ from raysent.training.validation.metrics import (
     HeldOut,
     held_out_pairs,
     held_out_sentences,
-    held_out_targets,
     held_out_triplets,
 )
 from raysent.training.workers import Workers, gathers_candidates
@@ -176,11 +175,9 @@ def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | 
         case TripletBatches(longest):
             text = training_data.text.validation
             return held_out_triplets(text, max_length=longest or max_length, num_sentences=num_sentences)
-        case ContextBatches():
-            return held_out_sentences(training_data.text.validation, num_sentences=num_sentences)
-        case TargetBatches():
-            text, targets = training_data.text.validation, read_part(training_data.targets)
-            return held_out_targets(text, targets, num_sentences=num_sentences)
+        case ContextBatches() | TargetBatches():
+            text, targets = training_data.text.validation, training_data.targets
+            return held_out_sentences(text, targets, num_sentences=num_sentences)
         case LabelBatches():
             return None  # validation rows are read by `downstream`
 

@@ -78,19 +78,19 @@ class _LastKept(SentenceEncoder):
     """An encoder that keeps its last vectors, for a teacher that encodes a block for its vector and for each task."""
 
     def __init__(self, encoder: SentenceEncoder) -> None:
-        self._encoder = encoder
+        self.wrapped = encoder
         self._last: tuple[list[str], Float32] | None = None
 
     def get_sentence_embedding_dimension(self) -> int:
-        return self._encoder.get_sentence_embedding_dimension()
+        return self.wrapped.get_sentence_embedding_dimension()
 
     @property
     def similarity_measure(self) -> str:
-        return self._encoder.similarity_measure
+        return self.wrapped.similarity_measure
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         if self._last is None or self._last[0] != sentences:
-            self._last = (list(sentences), self._encoder.encode(sentences, batch_size=batch_size))
+            self._last = (list(sentences), self.wrapped.encode(sentences, batch_size=batch_size))
         return self._last[1]
 
 

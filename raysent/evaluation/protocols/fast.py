@@ -188,9 +188,7 @@ def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
         results.append(
             FoldResult(validation_rows, validated_by_best, test.numpy(), tested, fits.strengths[chosen[outer]])
         )
-    return _result_of_folds(
-        results, data, fits.probe(refit, num_folds, fits.strengths[chosen[-1]]), fits.num_unfinished
-    )
+    return result_of_folds(results, data, fits.probe(refit, num_folds, fits.strengths[chosen[-1]]), fits.num_unfinished)
 
 
 def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
@@ -225,7 +223,7 @@ def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([fits.strengths[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best], data.test, tested, fits.strengths[best])
-    return _result_of_folds([result], data, fits.probe(refit, 0, fits.strengths[best]), fits.num_unfinished)
+    return result_of_folds([result], data, fits.probe(refit, 0, fits.strengths[best]), fits.num_unfinished)
 
 
 def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
@@ -234,7 +232,7 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best], data.test, tested, fits.strengths[best])
-    return _result_of_folds([result], data, fits.probe(path, best, fits.strengths[best]), fits.num_unfinished)
+    return result_of_folds([result], data, fits.probe(path, best, fits.strengths[best]), fits.num_unfinished)
 
 
 def _fit_scored_pairs(fits: Solver, data: TaskData) -> ProbeResult:
@@ -257,7 +255,8 @@ def _path_on_train(fits: Solver, data: TaskData) -> tuple[Any, Tensor]:
     return path, fits.margins(path)
 
 
-def _result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
+def result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
+    """Return folds with their scores."""
     targets = Targets.of(data)
     validation = [targets.take(fold.validation_rows).score(fold.validation_log_probabilities) for fold in results]
     rows = np.concatenate([fold.test_rows for fold in results])

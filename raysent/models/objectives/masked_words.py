@@ -95,8 +95,8 @@ class NoisyBatch(Batch):
 class WordsObjective(BaseObjective):
     """An objective that predicts words of a text from the text with noise, by the encoder's own vectors of words."""
 
-    def __init__(self, build_context: BuildContext, dim: int | None = None) -> None:
-        """Make the scores of words for states of `dim` numbers; None is the size of a word's vector."""
+    def __init__(self, build_context: BuildContext, dim: int = 0) -> None:
+        """Make the scores of words for states of `dim` numbers; 0 is the size of a word's vector."""
         super().__init__()
         table, vocabulary = build_context.words, build_context.vocabulary
         words = build_context.token_words if table is None else partial(table.get_parameter, "weight")
@@ -104,9 +104,8 @@ class WordsObjective(BaseObjective):
         assert vocabulary is not None
         self._words = words  # not a parameter of this module, and another one on another device
         num_words, word_dim = words().shape
-        self.map = None
-        if dim is not None and dim != word_dim:
-            self.map = linear_layer(dim, word_dim, generator=build_context.generator)
+        has_map, generator = dim not in (0, word_dim), build_context.generator
+        self.map = linear_layer(dim, word_dim, generator=generator) if has_map else None
         self.bias = nn.Parameter(torch.zeros(num_words))
         self._is_special = np.isin(np.arange(num_words), list(vocabulary.special_ids))
         if build_context.word_counts is not None:
@@ -154,7 +153,7 @@ class Objective(WordsObjective):
     """The choice of words, and their loss."""
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
-        super().__init__(build_context, build_context.token_dim)
+        super().__init__(build_context, build_context.token_dim or 0)
         vocabulary = build_context.vocabulary
         assert vocabulary is not None
         self._fraction, self._mask = config.fraction, vocabulary.mask_id

@@ -2,8 +2,8 @@
 
     loss = mean over the texts of the cross-entropy of softmax(W u + b), classes smoothed by `label_smoothing`
 
-Rows are the training rows of the task that `labels.task` names, balanced over classes. The layer is not saved: a probe
-on the vectors is what scores the model, as for every other.
+Rows are the training rows of the task that `labels.task` names, balanced over classes. The layer is saved: it scores
+the model on the task where validation rows prefer it to a probe on the vectors.
 
 Source: Szegedy et al., 2016, section 7 (label smoothing).
 """
@@ -32,7 +32,7 @@ class Config(ObjectiveConfig):
     """
 
     num_towers: ClassVar[Literal[1, 2]] = 1
-    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "kept"
     is_by_example: ClassVar[bool] = True
 
     type: Literal["task"] = "task"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -105,19 +105,12 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
     return HeldOut(content_key(split.corpus.text_key, split.text_hash, max_length, num_batches), make)
 
 
-def held_out_sentences(split: CorpusSplit, *, num_sentences: int) -> HeldOut:
-    """Return the first sentences of a split in blocks, without a last block of one sentence."""
+def held_out_sentences(split: CorpusSplit, targets: SentenceTargets | None, *, num_sentences: int) -> HeldOut:
+    """Return the first sentences of a split in `_blocks`, each with what a teacher returned for it if there is one."""
     stop = min(len(split), num_sentences)
-    return HeldOut(
-        content_key(split.corpus.text_key, split.text_hash, stop), lambda: _blocks(split, num_sentences=stop)
-    )
-
-
-def held_out_targets(split: CorpusSplit, targets: SentenceTargets, *, num_sentences: int) -> HeldOut:
-    """Return the first sentences of a split in blocks, each with what a teacher returned for it."""
-    stop = min(len(split), num_sentences)
-    key = content_key(split.corpus.text_key, split.text_hash, stop, targets.key)
-    return HeldOut(key, lambda: map(targets.of, _blocks(split, num_sentences=stop)))
+    key = content_key(split.corpus.text_key, split.text_hash, stop, *([] if targets is None else [targets.key]))
+    blocks = partial(_blocks, split, num_sentences=stop)
+    return HeldOut(key, blocks if targets is None else lambda: map(targets.of, blocks()))
 
 
 def _blocks(split: CorpusSplit, *, num_sentences: int) -> Iterator[Batch]:
