@@ -125,11 +125,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A file's tests stay together (`--dist loadfile`). `-m chaos` and `-m journey` run what takes longer.
     """
-    for marker in ("chaos", "journey"):
-        if marker not in config.option.markexpr:
-            slow = [item for item in items if item.get_closest_marker(marker) and not item.get_closest_marker("quick")]
-            items[:] = [item for item in items if item not in slow]
-            config.hook.pytest_deselected(items=slow)
+    slow = []
+    for item in items:
+        takes = [marker for marker in ("chaos", "journey") if item.get_closest_marker(marker)]
+        is_asked = item.get_closest_marker("quick") or any(marker in config.option.markexpr for marker in takes)
+        if takes and not is_asked:
+            slow.append(item)
+    items[:] = [item for item in items if item not in slow]
+    config.hook.pytest_deselected(items=slow)
     shared = {item.path for item in items if "running_ray" in getattr(item, "fixturenames", ())}
     with_ray = {item.path for item in items if item.get_closest_marker("cluster")} - shared
     items.sort(key=lambda item: (item.path not in with_ray, item.path not in shared))
