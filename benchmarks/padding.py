@@ -4,9 +4,11 @@ A BERT of six layers with random weights, mean pooling, pairs with in-batch nega
 its trainer without the trainer's own time: its loss and pooling on padded batches, in random order (its default) and
 grouped by length over all pairs (`group_by_length`). The pairs are the same and every way trains a model of its own;
 the ways alternate, batch by batch, and processor time is measured on one thread. Lengths are log-normal with a median
-of 20 words.
+of 20 words. With `--books`, text is sentences of novels in random order, read by the model of `--start`, a folder that
+`benchmarks.pretrain` writes, and the padding of 7,000 sentences and more is counted for several sizes of a batch.
 
-    python -m benchmarks.padding [--layers 6] [--hidden 256] [--batches 6] [--rounds 3] [--json]
+    python -m benchmarks.padding [--layers 6] [--hidden 256] [--batches 6] [--rounds 3] [--batch 32]
+        [--books FOLDER --start FOLDER] [--json]
 
 Needs sentence-transformers: `pip install raysent[bench]`.
 """
@@ -14,7 +16,10 @@ Needs sentence-transformers: `pip install raysent[bench]`.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from importlib import import_module
+from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,8 +27,10 @@ import numpy as np
 import torch
 
 from benchmarks.common import parsed, seconds_of, show
+from benchmarks.pretrain import lines_of
 from benchmarks.training_step import step_of
 from raysent.data.pairs import Pairs
+from raysent.data.sentences import split_sentences
 from raysent.data.vocabulary import Sentences, SubwordVocabulary
 from raysent.kernels.devices import set_matmul_precision
 from raysent.models import ModelConfig, SentenceModel
@@ -31,7 +38,10 @@ from raysent.models.backbone import read_tokenizer
 from raysent.models.encoders.pretrained import _CPU_COST, _similar
 from raysent.training.run import TrainingConfig
 
-NUM_WORDS, LONGEST, BATCH, RATE = 5000, 126, 32, 5e-5
+NUM_WORDS, LONGEST, RATE = 5000, 126, 5e-5
+SIZES = (16, 32, 64, 128, 256)
+# One paragraph of so many is read.
+_PARAGRAPHS = 150
 
 
 def write_model(folder: str, *, layers: int, hidden: int) -> None:
@@ -78,29 +88,53 @@ def peer_step(model: Any, *, bfloat16: bool) -> Any:
     return step
 
 
-def padding(lengths: np.ndarray, *, is_grouped: bool) -> tuple[int, int]:
-    """Return the places that a batch takes, and its tokens."""
-    ordered = -np.sort(-lengths)
-    groups = _similar(ordered, _CPU_COST) if is_grouped else [(0, len(ordered))]
-    return sum(int(ordered[first]) * (end - first) for first, end in groups), int(lengths.sum())
+def padding(batches: Iterable[np.ndarray], *, is_grouped: bool) -> float:
+    """Return the share of padding in the places that batches of some lengths take."""
+    places = tokens = 0
+    for lengths in batches:
+        ordered = -np.sort(-lengths)
+        groups = _similar(ordered, _CPU_COST) if is_grouped else [(0, len(ordered))]
+        places += sum(int(ordered[first]) * (end - first) for first, end in groups)
+        tokens += int(lengths.sum())
+    return round(1 - tokens / places, 3)
+
+
+def sentences_of(books: Path, random: np.random.Generator) -> list[str]:
+    """Return sentences of novels in random order."""
+    lines = islice(lines_of(books), 0, None, _PARAGRAPHS)
+    return [str(one) for one in random.permutation([one for line in lines for one in split_sentences(line)])]
 
 
 def main() -> None:
     """Measure and print."""
-    options = parsed(__doc__, layers=6, hidden=256, batches=6, rounds=3)
+    options = parsed(__doc__, layers=6, hidden=256, batches=6, rounds=3, batch=32, books=Path, start=Path)
     library = import_module("sentence_transformers")
     torch.set_num_threads(1)
     random, found = np.random.default_rng(0), dict[str, Any]()
-    sizes = np.clip(random.lognormal(3.0, 0.8, 2 * BATCH * options.batches), 3, LONGEST).astype(int)
+    count = 2 * options.batch * options.batches
+    sizes = np.clip(random.lognormal(3.0, 0.8, count), 3, LONGEST).astype(int)
     text = [" ".join(f"w{word}" for word in random.integers(0, NUM_WORDS, size)) for size in sizes]
     with tempfile.TemporaryDirectory() as folder:
-        write_model(folder, layers=options.layers, hidden=options.hidden)
+        if options.books:
+            whole, start = sentences_of(options.books, random), str(options.start)
+            text = whole[:count]
+        else:
+            start = folder
+            write_model(start, layers=options.layers, hidden=options.hidden)
         objective = {"type": "contrast", "positives": "pairs"}
-        encoder = {"type": "pretrained", "path": folder}
+        encoder = {"type": "pretrained", "path": start}
         config = ModelConfig.model_validate({"encoder": encoder, "objective": objective})
         words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))  # type: ignore[arg-type]
         model = SentenceModel.build(config, words, seed=0, max_length=LONGEST + 2)
-        peers = [library.SentenceTransformer(folder, device="cpu") for _ in range(2)]
+        without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        peers = [library.SentenceTransformer(start, device="cpu", config_kwargs=without) for _ in range(2)]
+        if options.books:
+            lengths = words.ids(whole, max_length=LONGEST + 2).lengths
+            batches = {size: np.split(lengths, range(size, len(lengths), size))[:-1] for size in SIZES}
+            found["padding_of_novels"] = {
+                size: {"raysent": padding(parts, is_grouped=True), "default": padding(parts, is_grouped=False)}
+                for size, parts in batches.items()
+            }
         sides = [words.ids(text[side::2], max_length=LONGEST + 2) for side in (0, 1)]
         pairs, both = Pairs(*sides), np.maximum(*(side.lengths for side in sides))
         orders = {
@@ -114,7 +148,8 @@ def main() -> None:
                 times[name].append(seconds_of(lambda function=function: function(text)))
         found["encode_ratio"] = round(median(times["peer"]) / median(times["raysent"]), 2)
         found["largest_difference"] = float(np.abs(model.encode(text) - peers[0].encode(text)).max())
-        training = TrainingConfig(batch_size=BATCH, optimizer="adamw", learning_rate=RATE, clip=1.0, clip_per="global")
+        adamw: dict[str, Any] = {"optimizer": "adamw", "learning_rate": RATE, "clip": 1.0, "clip_per": "global"}
+        training = TrainingConfig(batch_size=options.batch, **adamw)
         for bfloat16 in (False, True):
             ways = {"raysent": (step_of(model.train(), training, bfloat16=bfloat16), "random")}
             ways |= {
@@ -143,9 +178,8 @@ def main() -> None:
             ("default", False, "random"),
             ("group_by_length", False, "grouped"),
         ):
-            taken = [padding(side.lengths[rows], is_grouped=is_grouped) for rows in orders[order] for side in sides]
-            places, tokens = (sum(column) for column in zip(*taken, strict=True))
-            found[f"padding_{name}"] = round(1 - tokens / places, 3)
+            taken = [side.lengths[rows] for rows in orders[order] for side in sides]
+            found[f"padding_{name}"] = padding(taken, is_grouped=is_grouped)
     show({"matmul": set_matmul_precision(), **found}, options)
 
 
