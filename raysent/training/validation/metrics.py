@@ -33,6 +33,7 @@ from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
 from raysent.evaluation.division import divided, read_search_rows
 from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.retrieval import some_passages, validation_score
 from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
@@ -171,13 +172,6 @@ class Similarity:
             first, second = (_encode(side, encode) for side in (encoded.first, encoded.second))
             found.append(pearson(cosines(first, second), np.asarray(pairs.scores)))
         return {"pearson": float(np.mean(found))}
-
-
-def pearson(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    """Return Pearson's correlation of two columns [rows]; 0 where one of them is constant."""
-    x, y = one - one.mean(), other - other.mean()
-    length = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / length if length > 0 or np.isnan(length) else 0.0
 
 
 def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
