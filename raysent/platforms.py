@@ -65,3 +65,24 @@ def signals_handled(handlers: Mapping[str, Callable[..., Any] | signal.Handlers]
     finally:
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+
+
+def imports_from_here() -> bool:
+    """Return whether this process imports from the working folder, as the processes that it starts then may too.
+
+    Else a file `torch.py` or `random.py` of the user's there would take the library's place in them.
+    """
+    return not {"", os.path.abspath(os.curdir)}.isdisjoint(sys.path)  # noqa: PTH100 - as `sys.path` has it
+
+
+@contextlib.contextmanager
+def as_this_one_imports() -> Iterator[None]:
+    """Let what Python starts inside the block import from the working folder only if this process does."""
+    if imports_from_here() or "PYTHONSAFEPATH" in os.environ:
+        yield
+        return
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]

@@ -17,6 +17,7 @@ import psutil
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.kernels.devices import usable_gpus, use_device
+from raysent.platforms import imports_from_here
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
@@ -133,7 +134,7 @@ def _init(**options: Any) -> None:
         before = {process.pid for process in psutil.Process().children(recursive=True)}
         try:
             with sigterm_interrupts():
-                ray.init(**options)
+                ray.init(job_config=_job(), **options)
             return
         except Exception as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
             if _TOO_SLOW in str(error):
@@ -144,6 +145,23 @@ def _init(**options: Any) -> None:
             else:
                 raise
     raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
+
+
+def _job() -> Any:
+    """Return a job whose processes import from the working folder only if this process does.
+
+    Ray puts that folder before all others.
+    """
+    from ray.job_config import JobConfig  # noqa: PLC0415 - late, as above
+
+    class Job(JobConfig):
+        def _serialize(self) -> Any:
+            if not imports_from_here():
+                here = os.path.abspath(os.curdir)  # noqa: PTH100 - as Ray writes it
+                self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != here]
+            return super()._serialize()
+
+    return Job()
 
 
 def _not_started(error: Exception) -> TrainingError:
