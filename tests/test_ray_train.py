@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -41,6 +42,28 @@ def test_training_outcome_raises_the_user_error_of_a_worker(tmp_path: Path) -> N
         training_outcome(tiny_run(tmp_path), tmp_path)
     with pytest.raises(TrainingError, match="the workers ended before the run did; resume it"):
         training_outcome(tiny_run(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_what_fails_after_the_end_of_a_run_is_no_failure_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended: bool
+) -> None:
+    """Ray may lose an actor that has nothing left to do; before the end of the run it is one line."""
+    config, folder = tiny_run(tmp_path), tmp_path / "run"
+
+    def run() -> None:
+        if has_ended:
+            fit(config, folder)
+        raise RuntimeError("The actor is dead.\nits placement group was removed")
+
+    monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("raysent.training.ray_train.resources_per_worker", lambda *_: (1, 0.0))
+    monkeypatch.setattr("raysent.training.ray_train.make_trainer", lambda *_, **__: SimpleNamespace(fit=run))
+    if has_ended:
+        assert train(config, folder).status == "finished"
+    else:
+        with pytest.raises(TrainingError, match="workers failed: its placement group was removed; resume from the"):
+            train(config, folder)
 
 
 @pytest.mark.cluster

@@ -102,7 +102,7 @@ def train(
             gpus_per_worker=gpus,
             interruptions=Interruptions(per_hour=interruptions_per_hour),
         )
-        _fit_and_follow(trainer, folder, on_report)
+        _fit_and_follow(trainer, folder, on_report, key=config.key)
     return training_outcome(config, folder)
 
 
@@ -115,8 +115,11 @@ def _clear(folder: Path) -> None:
         raise ArtifactError(f"{address_of(folder)}: cannot be cleared: {error.strerror}") from None
 
 
-def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | None) -> None:
-    """Run the trainer in a thread, so that this one receives Ctrl-C, and pass on reports as they are written."""
+def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | None, *, key: str) -> None:
+    """Run the trainer in a thread, so that this one receives Ctrl-C, and pass on reports as they are written.
+
+    What fails after the run has ended, as Ray's actors may when their group is removed, is no failure of the run.
+    """
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -138,7 +141,8 @@ def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], ob
         num_seen = max(num_seen, len(reports))
         if not running:
             break
-    if failures and not (folder / USER_ERROR_FILE).exists():
+    refresh(folder)
+    if failures and not (folder / USER_ERROR_FILE).exists() and ended_outcome(folder, key=key) is None:
         [failure] = failures
         lines = str(failure).strip().splitlines() or [type(failure).__name__]
         raise TrainingError(
