@@ -21,6 +21,7 @@ from raysent.cluster.cluster_file import read_cluster, self_destruct
 from raysent.config import parse_yaml, shipped_path
 from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices, price_list
 from raysent.cost.budget import ALONE_S, BOUND_S, CHECK_S, LEASE_S, SLOW_STOP_S, WATCH_S, permit_s
+from raysent.cost.config import parse_duration
 from raysent.cost.ledger import bad_entry
 from raysent.preemption.agent import FIRST_PERMIT_S, Watch
 from raysent.preemption.ray_nodes import DrainError
@@ -38,7 +39,7 @@ def test_bound_covers_what_admission_does_not_reserve():
     halted_s = SHIPPED.poll_s + 60 + permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - window_s  # its end was refused
     alone_s = permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - window_s  # the head died at a poll
     handed_over_s = fleet_module.HANDOVER_S + WATCH_S + SLOW_STOP_S - window_s
-    uncovered_s = permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - SHIPPED.terminate_s
+    uncovered_s = permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - parse_duration(SHIPPED.terminate)
     assert max(halted_s, alone_s, handed_over_s) <= uncovered_s <= BOUND_S
     assert permit_s(SHIPPED.poll_s) <= 2 * SHIPPED.poll_s
 

@@ -154,11 +154,6 @@ class CostConfig(StrictModel):
         return parse_duration(self.poll)
 
     @property
-    def terminate_s(self) -> float:
-        """How long a machine may be billed after it was terminated, in seconds."""
-        return parse_duration(self.terminate)
-
-    @property
     def boot_s(self) -> float:
         """How long a machine is billed before its node joins the cluster, in seconds."""
         return parse_duration(self.boot)

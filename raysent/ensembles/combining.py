@@ -99,7 +99,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
-    ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1])))
+    ranked = dict(sorted(records.items(), key=lambda item: -np.mean([record.validation for record in item[1]])))
     chosen: Members = dict(list(ranked.items())[:top])
     of_tasks = _by_task(chosen)
     if method == ALL or len(chosen) < len(ranked):
@@ -178,10 +178,6 @@ def _check_choice(records: Sequence[Sequence[Record]]) -> None:
                 f"protocol {first.protocol}: {first.task} has no test rows under it, so nothing can be chosen by "
                 "other rows; use protocol fast, or leave out top and method all"
             )
-
-
-def _mean_validation(records: Sequence[Record]) -> float:
-    return float(np.mean([record.validation for record in records]))
 
 
 def _by_task(members: Members) -> list[list[Record]]:

@@ -186,7 +186,11 @@ class Evaluator:
         """Return the result of every member on every task, made or read, by member."""
         data = [task.load(self.data_dir) for task in tasks]
         protocol = protocol_name(self.protocol)
-        if protocol == "fast" and self.divides and any(map(_is_nested, data)):
+        if (
+            protocol == "fast"
+            and self.divides
+            and any(isinstance(rows, TaskData) and rows.split == "nested" for rows in data)
+        ):
             protocol = DIVIDED
         if protocol == DIVIDED:
             data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]
@@ -250,10 +254,6 @@ class Evaluator:
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(f"{job.member.name}: {job.data.task}", done, total)
-
-
-def _is_nested(data: AnyData) -> bool:
-    return isinstance(data, TaskData) and data.split == "nested"
 
 
 def _job(member: Member, data: AnyData, protocol: str) -> Job:

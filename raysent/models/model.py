@@ -343,10 +343,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def tables(self) -> list[WordTable]:
         """The trained word tables, each once, in a fixed order."""
-        return [table for table in self._word_tables() if table.weight.requires_grad]
-
-    def _word_tables(self) -> list[WordTable]:
-        return [module for module in self.modules() if isinstance(module, WordTable)]
+        return [one for one in self.modules() if isinstance(one, WordTable) and one.weight.requires_grad]
 
     def _objectives(self) -> list[Objective]:
         return [cast("Objective", objective) for objective in self.objectives]

@@ -90,7 +90,7 @@ def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> l
     """Return the tasks that a name stands for; a file of several labels stands for one task for each."""
     if isinstance(name, Task):
         named: list[Task] = [name]
-    elif is_task_file(name, known=_registered_names()):
+    elif is_task_file(name, known={_plain(one) for one in TASKS}):
         named = list(open_tasks(name))
     else:
         named = [_registered_task(name, scorings, option)]
@@ -101,10 +101,6 @@ def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> l
             f"it is scored by {named[0].scoring}"
         )
     return found
-
-
-def _registered_names() -> Collection[str]:
-    return {_plain(name) for name in TASKS}
 
 
 def load_task(name: str | Task, data_dir: Path | None = None) -> TaskData:

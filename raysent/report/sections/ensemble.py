@@ -221,13 +221,9 @@ def _member(run: Run, ensemble: EnsembleResult, name: str) -> list[Cell]:
         Cell(run.title(name)),
         Cell(fixed(adds, sign=True), adds),
         Cell(fixed(cost.encode_ms, 1), cost.encode_ms),
-        Cell(fixed(_mebibytes(cost.num_bytes), 1), cost.num_bytes),
+        Cell(fixed(cost.num_bytes / 2**20, 1), cost.num_bytes),
         Cell(duration(cost.training_s), cost.training_s),
     ]
-
-
-def _mebibytes(num_bytes: float) -> float:
-    return num_bytes / 2**20
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
