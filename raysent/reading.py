@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -133,7 +132,8 @@ def is_deeper(value: Any, depth: int) -> bool:
     """Return whether lists and mappings are nested deeper than `depth`."""
     level: list[Any] = [value]
     for _ in range(depth):
-        level = [inner for one in level if isinstance(one, (list, dict)) for inner in _children(one)]
+        lists = [one if isinstance(one, list) else one.values() for one in level if isinstance(one, (list, dict))]
+        level = [inner for one in lists for inner in one]
     return any(isinstance(one, (list, dict)) for one in level)
 
 
@@ -145,10 +145,6 @@ def _has_many_brackets(text: str) -> bool:
         while at >= 0 and num <= MAX_DEPTH:  # much faster than `count` where a text has few
             num, at = num + 1, text.find(bracket, at + 1)
     return num > MAX_DEPTH
-
-
-def _children(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
-    return value if isinstance(value, list) else value.values()
 
 
 def _checked_int(digits: str) -> int:

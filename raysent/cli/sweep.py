@@ -6,7 +6,7 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -51,8 +51,6 @@ from raysent.cli.options import (
 from raysent.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from raysent.cluster import SubmittedSweep
     from raysent.pipeline import Sweep, SweepPlan, TrainedRun
 
@@ -422,6 +420,7 @@ def _values(ended: Sweep) -> dict[str, Any]:
 
 def _print_leaderboard(ended: Sweep) -> None:
     names, metrics = list(ended.space.domains), ended.shown_metrics
+    trials = ended.trials.astype(object).where(ended.trials.notna(), None)  # what a trial does not have
     rows = [
         (
             str(name),
@@ -430,7 +429,7 @@ def _print_leaderboard(ended: Sweep) -> None:
             *(format_value(row.get(metric)) for metric in metrics),
             format_duration(row["seconds"]),
         )
-        for name, row in _rows(ended.trials)
+        for name, row in trials.iterrows()
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
     print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
@@ -439,8 +438,3 @@ def _print_leaderboard(ended: Sweep) -> None:
     for trial in ended.recorded.trials:
         if trial.error:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
-
-
-def _rows(frame: pd.DataFrame) -> Iterable[tuple[Any, pd.Series[Any]]]:
-    """Return the names and rows of a table; what a trial does not have is None, not NaN."""
-    return frame.astype(object).where(frame.notna(), None).iterrows()

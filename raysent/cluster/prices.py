@@ -62,7 +62,7 @@ def list_price(instance_type: str, region: str, *, pricing: Any = None) -> Price
             return on_demand_price(usd, source="AWS price list, today")
         reason = "returns no list price"
     except _AWS_FAILURES as error:
-        reason = _short(error)
+        reason = " ".join(str(error).split())[:120].rstrip(".")
     try:
         return price_list().on_demand(instance_type, region)
     except ConfigError as error:
@@ -236,7 +236,3 @@ def _number(text: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return value if math.isfinite(value) and value > 0 else None
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:120].rstrip(".")

@@ -203,10 +203,11 @@ def fit_candidates(
     tests = [record.folds[0].test_log_probabilities for record in records]
     methods = (lexical_method(num_fitted(records)), BASE_RULE)
     first = (tuple(groups[0]), methods[0]) if groups else None
+    cheapest = min(range(len(costs)), key=lambda place: (costs[place].num_bytes, costs[place].encode_ms))
     asked: Iterator[tuple[Sequence[int], str]] = chain(
         (((place,), ALONE) for place in range(len(records))),
         ((group, method) for group in groups for method in methods),
-        () if targets.is_scored else [((_cheapest(costs),), MAJORITY)],
+        () if targets.is_scored else [((cheapest,), MAJORITY)],
     )
     found = []
     for places, method in asked:
@@ -218,10 +219,6 @@ def fit_candidates(
         cost = total_cost([costs[place] for place in used])
         found.append(Fitted(used, method, fit.held_out, tested, cost, is_first=(tuple(places), method) == first))
     return found
-
-
-def _cheapest(costs: Sequence[MemberCost]) -> int:
-    return min(range(len(costs)), key=lambda place: (costs[place].num_bytes, costs[place].encode_ms))
 
 
 def choose(

@@ -42,7 +42,6 @@ from raysent.data.vocabulary import (
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import EmbeddingConfig, EmptyTables, WordTable
-from raysent.models.encoders import Tower
 from raysent.models.encoders.bag import Config as Bag
 from raysent.models.files import TENSORS_FILE
 from raysent.models.model import SentenceModel
@@ -168,7 +167,7 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
 
     Fixed word vectors, which all towers share, are one block.
     """
-    towers = [_tables(tower) for tower in model.towers]
+    towers = [[one for one in tower.modules() if isinstance(one, WordTable)] for tower in model.towers]
     if not model.tables:
         towers = [list(dict.fromkeys(towers[0]))]
         values: dict[str, Any] = {"encoder": _bags(towers[0]), "objective": {"type": "paraphrase_margin"}}
@@ -184,10 +183,6 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
     names = [f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)]
     tensors = dict(zip(names, weights, strict=True))
     return SentenceModel.from_tensors(model.record.model_copy(update={"config": config}), model.vocabulary, tensors)
-
-
-def _tables(tower: Tower) -> list[WordTable]:
-    return [module for module in tower.modules() if isinstance(module, WordTable)]
 
 
 def _bags(tables: list[WordTable]) -> dict[str, Any]:

@@ -190,7 +190,8 @@ class SubwordVocabulary(Vocabulary):
             raise ArtifactError(f"{source}: not a tokenizer: {' '.join(str(error).split())}") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self.words = [self._tokenizer.id_to_token(word) or "" for word in range(_num_ids(self._tokenizer))]
+        num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        self.words = [self._tokenizer.id_to_token(word) or "" for word in range(num_ids)]
         self.lowercase = False
         self._index = {word: index for index, word in enumerate(self.words)}
         encoded = self._tokenizer.encode("a")
@@ -270,10 +271,6 @@ class SubwordVocabulary(Vocabulary):
     def save(self, path: Path) -> None:
         """Write a first line that names the kind, and the tokenizer in one line."""
         storage.write_text(path, f"{_SUBWORDS_HEAD}\n{self._tokenizer.to_str()}\n")
-
-
-def _num_ids(tokenizer: Tokenizer) -> int:
-    return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
 
 
 # Words leave a larger share of held-out text unknown: `auto` takes sub-words.
