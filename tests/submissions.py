@@ -24,8 +24,8 @@ SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 CANARY = "AKIACANARYCANARYCANA"
 
 
-def toy_space(folder: Path, *, trials: int = 2, epochs: float = 1.0) -> Path:
-    """Write a search space, and its corpus."""
+def toy_space(folder: Path, *, trials: int | str = 2, epochs: float = 1.0) -> Path:
+    """Write a search space, and its corpus; more limits may follow the number of trials."""
     corpus = write_corpus(folder)
     path = folder / "toy.yaml"
     text = SPACE.replace("trials: 4", f"trials: {trials}").replace("text.txt", str(corpus))

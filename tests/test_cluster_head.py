@@ -102,7 +102,11 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(following.follow_stored, "__kwdefaults__", {"wait": lambda _: time.sleep(0.2)})
-    space, token, first = read_space(toy_space(tmp_path, trials=4, epochs=60.0)), head.token_file.read_text(), []
+    space, token, first = (
+        read_space(toy_space(tmp_path, trials="4, concurrent: 1", epochs=10.0)),
+        head.token_file.read_text(),
+        [],
+    )
     cluster = LocalTunnel(head.dashboard, head.token_file)
 
     def on_event(event) -> None:
@@ -183,7 +187,7 @@ def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
 
 def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     options = ["--run", "run", "--address", head.address, "--yes"]
-    return _command(folder, "sweep", str(toy_space(folder)), *options, **environment)
+    return _command(folder, "sweep", str(toy_space(folder, trials="2, concurrent: 1")), *options, **environment)
 
 
 @pytest.mark.cluster

@@ -100,4 +100,7 @@ def test_few_rows_and_encoders_in_memory_stay_in_this_process(monkeypatch: pytes
     in_memory = ThreadsJob(member=Member("m", "m", "m", raysent.load("hash:3")))
     for job in (small, in_memory):
         assert {process for _, (process, _) in map_jobs()([job] * 2)} == {os.getpid()}
-    assert os.getpid() not in {process for _, (process, _) in map_jobs(2)([small] * 2)}
+    used: list[int] = []
+    monkeypatch.setattr(evaluation, "map_in_processes", lambda *_, num_processes: used.append(num_processes) or [])
+    assert list(map_jobs(2)([small] * 3)) == []
+    assert used == [2]
