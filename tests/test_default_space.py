@@ -10,7 +10,8 @@ import pytest
 import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
-from raysent.evaluation.tasks import load_divided
+from raysent.evaluation.division import divided
+from raysent.evaluation.tasks import load_task
 from raysent.pipeline import training
 from raysent.pipeline.arguments import default_space, take_along
 from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fitted_settings, with_vocabulary
@@ -40,7 +41,7 @@ def _space(table: Path, **arguments):
 def test_text_is_that_of_the_rows_that_do_not_test(table, tmp_path):
     """Each training text once, and no test row; a run has its own copy, as the cache may be emptied."""
     space = _space(table)
-    (task,) = load_divided([str(table)])
+    task = divided(load_task(str(table)))
     path = Path(space.config(space.first_params()).corpus.path)
     texts = {json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()}
     assert texts == {task.sentences[0][row] for row in task.train}

@@ -12,12 +12,9 @@ import raysent
 from raysent.data.tables import Table
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.division import (
-    check_divisions,
     divided,
     draw_rows,
-    is_ranked_by_other_rows,
     near_copies,
-    save_divisions,
 )
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
@@ -252,22 +249,3 @@ def test_choosing_under_a_published_protocol_without_test_rows_is_refused(tmp_pa
         raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "a", top=1, **options)
     made = raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "b", **options)
     assert made.result.protocol == "senteval/prototyping"
-
-
-# --- saved with a run --------------------------------------------------------------------------------------------------
-
-
-def test_a_saved_division_is_checked_and_other_rows_are_refused(tmp_path):
-    """The same rows pass, whatever the order of the tasks; a changed table is one line."""
-    data = own(labelled(60))
-    save_divisions(tmp_path, [data], ranking={"own"})
-    check_divisions(tmp_path, [nested(), data])
-    changed = own({**labelled(60), "text": [*texts(59), "another"]})
-    task = OwnTask("own.csv")
-    assert not is_ranked_by_other_rows(tmp_path, task, lambda _: data)
-    assert is_ranked_by_other_rows(tmp_path, task, lambda _: changed)
-    assert not is_ranked_by_other_rows(tmp_path, OwnTask("other.csv"), lambda _: changed)
-    with pytest.raises(
-        DataError, match=r"^own: must have the 60 rows that .* divided into train and test; given 60 rows"
-    ):
-        check_divisions(tmp_path, [changed])

@@ -7,8 +7,7 @@ Whatever ranks, stops, chooses or fits reads the other rows, and cross-validates
 Rows are drawn in the order of a hash of their text. So every command, process and machine finds the same test rows, in
 whatever order a file has them; a table with other rows is divided again.
 
-A sweep writes the rows that rank its trials into a file of their own, so that its search never opens a table with test
-rows: the division and the last evaluation do.
+A run writes the rows that train and those that test into files of their own, see `divided`.
 
 Source: Broder, 1997 (min-wise hashing, by which near-copies are found).
 """
@@ -18,18 +17,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from raysent.errors import ArtifactError, DataError
-from raysent.evaluation.task import NO_ROWS, Task, TaskData
-from raysent.storage import address_of, read_json, write_json
-from raysent.storage.layout import DIVISIONS_FOLDER
+from raysent.errors import DataError
+from raysent.evaluation.task import NO_ROWS, TaskData
 
 TEST_SHARE = 0.2
 # Below this number of rows, a fifth of them would leave intervals too wide to say anything.
@@ -46,7 +41,6 @@ _CHUNK = 2**21
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 Int64 = npt.NDArray[np.int64]
-_ROWS, _TUPLES = ("labels", "train", "validation", "test", "folds"), ("label_names", "sentences", "scale")
 
 
 def divided(data: TaskData) -> TaskData:
@@ -66,7 +60,7 @@ def divided(data: TaskData) -> TaskData:
     if groups is not None:
         folds = np.zeros(len(data), dtype=np.int64)
         folds[train] = np.unique(groups[train], return_inverse=True)[1]
-    return replace(data, split="train-test", train=train, test=test, folds=folds)
+    return replace(data, split="train-test", train=train, test=test, folds=folds, is_drawn=True)
 
 
 def test_share(num_rows: int) -> float:
@@ -197,85 +191,3 @@ def _signatures(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
             mixed[is_cut] = np.iinfo(np.uint64).max
             found[rows, column] = np.minimum.reduceat(mixed, starts)
     return found
-
-
-def save_divisions(folder: Path, tasks: Sequence[TaskData], *, ranking: Collection[str]) -> None:
-    """Write the test rows of divided tasks into ``divisions/<task>.json`` of a run's folder.
-
-    Args:
-        folder: The run's folder.
-        tasks: Tasks, as `divided` returned them.
-        ranking: The names of those that trials are ranked by.
-
-    Raises:
-        ArtifactError: If the folder cannot be written.
-    """
-    for data in tasks:
-        values = {"row_hash": data.row_hash, "num_rows": len(data), "ranks": data.task in ranking}
-        write_json(folder / DIVISIONS_FOLDER / f"{data.task}.json", {**values, "test": data.test.tolist()})
-
-
-def save_search_rows(path: Path, tasks: Sequence[TaskData]) -> None:
-    """Write the rows that a search may read; none of them tests.
-
-    Raises:
-        ArtifactError: If the file cannot be written.
-    """
-    rows = [{one.name: getattr(data, one.name) for one in fields(data)} for data in tasks]
-    plain = [{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in row.items()} for row in rows]
-    write_json(path, plain)
-
-
-def read_search_rows(path: Path) -> list[TaskData]:
-    """Read what `save_search_rows` wrote; the tasks have the same `row_hash`.
-
-    Raises:
-        ArtifactError: If it is damaged.
-    """
-    found = list[TaskData]()
-    try:
-        for row in read_json(path):
-            values: dict[str, Any] = dict(row)
-            values |= {name: tuple(row[name]) for name in _TUPLES if row[name] is not None}
-            values |= {name: np.array(row[name], dtype=np.int64) for name in _ROWS}
-            found.append(TaskData(**{**values, "scores": np.array(row["scores"], dtype=np.float64)}))
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise ArtifactError(f"{address_of(path)}: not the rows of a search; begin another run") from None
-    return found
-
-
-def check_divisions(folder: Path, tasks: Sequence[TaskData]) -> None:
-    """Check that tasks have the rows that a run divided; tasks that it did not divide pass.
-
-    Raises:
-        DataError: If a task's rows are others.
-    """
-    for data in tasks:
-        saved = _saved_division(folder, data.task)
-        if saved is not None and saved["row_hash"] != data.row_hash:
-            raise DataError(
-                f"{data.task}: must have the {saved['num_rows']} rows that {address_of(folder)} divided into train and "
-                f"test; given {len(data)} rows, some of them others; restore them, or begin another run"
-            )
-
-
-def is_ranked_by_other_rows(folder: Path, task: Task, load: Callable[[Task], Any]) -> bool:
-    """Return whether a run ranked trials by a task of this name whose train and test rows were others.
-
-    Args:
-        folder: The run's folder.
-        task: The task.
-        load: Returns its rows; called only where the run ranked by one of the name.
-    """
-    saved = _saved_division(folder, task.name)
-    return saved is not None and bool(saved.get("ranks")) and saved["row_hash"] != load(task).row_hash
-
-
-def _saved_division(folder: Path, task: str) -> dict[str, Any] | None:
-    path = folder / DIVISIONS_FOLDER / f"{task}.json"
-    if not path.is_file():
-        return None
-    values = read_json(path)
-    if not isinstance(values, dict) or not {"row_hash", "num_rows"} <= values.keys():
-        raise ArtifactError(f"{address_of(path)}: not a division of a task's rows; restore it, or begin another run")
-    return values

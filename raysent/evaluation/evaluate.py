@@ -42,14 +42,7 @@ from raysent.evaluation.records import (
     write_record,
     write_score,
 )
-from raysent.evaluation.retrieval import (
-    RETRIEVAL,
-    RetrievalRecord,
-    rank,
-    read_retrieval,
-    record_of,
-    write_retrieval,
-)
+from raysent.evaluation.retrieval import RETRIEVAL, RetrievalRecord, rank, read_retrieval, record_of, write_retrieval
 from raysent.evaluation.retrieval import VERSION as RETRIEVAL_VERSION
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
@@ -189,7 +182,7 @@ class Evaluator:
         if (
             protocol == "fast"
             and self.divides
-            and any(isinstance(rows, TaskData) and rows.split == "nested" for rows in data)
+            and any(isinstance(rows, TaskData) and (rows.split == "nested" or rows.is_drawn) for rows in data)
         ):
             protocol = DIVIDED
         if protocol == DIVIDED:
@@ -359,7 +352,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "scale": data.scale,
     }
     learned: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
-    about |= {"learned": data.task in learned or data.row_hash in learned.values(), "own_layer": own is not None}
+    about |= {"learned": data.task in learned or data.is_any_of(learned.values()), "own_layer": own is not None}
     return Record(
         model=job.member.name,
         model_key=job.member.key,

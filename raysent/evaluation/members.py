@@ -18,16 +18,7 @@ from raysent.models import TENSORS_FILE, member_folders
 from raysent.models.pretrained import is_on_hub
 from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, load, missing_model, split_path
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.storage import (
-    address_of,
-    content_key,
-    file_sha256,
-    is_remote,
-    open_folder,
-    read_json,
-    refresh,
-    to_uri,
-)
+from raysent.storage import address_of, content_key, file_sha256, is_remote, open_folder, read_json, refresh, to_uri
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,

@@ -21,7 +21,7 @@ from raysent.models import SentenceModel
 def own_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResult | None:
     """Return the result of a model's own layer; None where it has none of just these rows, or the probe is better."""
     has_layer = isinstance(encoder, SentenceModel) and encoder.config.objective.type == "task" and encoder.objectives
-    if not has_layer or next(iter(encoder.learned_tasks.values()), "") != data.row_hash:  # then those of its start
+    if not has_layer or not data.is_any_of([*encoder.learned_tasks.values()][:1]):  # then those of its start
         return None
     texts = ([data.sentences[0][row] for row in rows] for rows in (data.validation, data.test))
     validated, tested = (own_log_probabilities(encoder, some) for some in texts)

@@ -54,6 +54,8 @@ class TaskData:
         folds: Where the task gives them, the fold of each row from 0, int64 [rows], for cross-validation; else empty,
             and the protocol draws them.
         metric: What counts, for tasks with classes.
+        is_drawn: Whether `division.divided` drew the test rows.
+        part_of: Of rows that a run divided, the hash of all rows of the task.
     """
 
     task: str
@@ -69,6 +71,8 @@ class TaskData:
     scale: tuple[float, float] | None = None
     folds: np.ndarray = field(default_factory=lambda: NO_ROWS)
     metric: Metric = "accuracy"
+    is_drawn: bool = False
+    part_of: str = ""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -86,6 +90,16 @@ class TaskData:
             validation=NO_ROWS,
             test=NO_ROWS,
         )
+
+    def without_test(self) -> TaskData:
+        """Return the rows that do not test, with their places among themselves."""
+        others = np.setdiff1d(np.arange(len(self)), self.test)
+        train, validation = (np.searchsorted(others, rows) for rows in (self.train, self.validation))
+        return replace(self.select(others), train=train, validation=validation)
+
+    def is_any_of(self, hashes: Collection[str]) -> bool:
+        """Return whether one of these is the `row_hash` of all rows, or of those that do not test."""
+        return self.row_hash in hashes or (bool(hashes) and self.without_test().row_hash in hashes)
 
     @property
     def is_scored(self) -> bool:
@@ -265,7 +279,7 @@ class Task(ABC):
 
     def missing_files(self, data_dir: Path) -> list[str]:
         """Return the files that the data folder lacks."""
-        return [name for name in self.files if not (data_dir / name).is_file()]
+        return [name for name in self.files if name and not (data_dir / name).is_file()]
 
     def is_present(self, data_dir: Path) -> bool:
         """Return whether the data folder holds every file."""
@@ -295,10 +309,12 @@ class ProbeTask(Task):
     Attributes:
         reader: Reads the rows; takes the task and the data folder (the working folder for a task without files).
         is_scored: Whether the probe predicts scores of pairs instead of classes.
+        has_test_file: Whether the last file holds the test rows; a file without a name has no rows.
     """
 
     reader: Callable[[ProbeTask, Path], TaskData] = field(kw_only=True)
     is_scored: bool = field(default=False, kw_only=True)
+    has_test_file: bool = field(default=False, kw_only=True)
 
     @property
     def scoring(self) -> Scoring:

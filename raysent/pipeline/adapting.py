@@ -17,10 +17,11 @@ from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import score_model
 from raysent.errors import ConfigError, DataError, TrainingError
 from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
+from raysent.evaluation.divided import divide_tasks
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand, model_folder
 from raysent.evaluation.task import PROBED, Task
-from raysent.evaluation.tasks import load_divided, resolve_tasks
+from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import TrainingView
 from raysent.models import SentenceModel
 from raysent.models.files import read_record
@@ -124,13 +125,13 @@ def adapt(  # noqa: PLR0913 - the options of the command
         raise ConfigError(f"time: {error}") from None
     data_dir, folder = None if data is None else Path(data), run_folder_of(output, "adapt")
     chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
-    load_divided(chosen, data_dir)  # wrong rows are found before the trainings
     runs, left_out = _runs(open_folder(model), str(corpus), seed, set, has_tasks=bool(chosen))
     with ProgressLines(is_quiet=not progress) as bar:
         for config in runs.values():
             check_run(config, open_training_data(config, progress=bar))
     places = {name: folder / TRIALS_FOLDER / name for name in runs}
-    judge = chosen or [_documents(next(iter(runs.values())), folder)]
+    judges = chosen or [_documents(next(iter(runs.values())), folder)]
+    judge = divide_tasks(folder, [(task, data_dir) for task in judges])  # nothing opens its test rows before the end
     if progress and any((place / RUN_FILE).is_file() for place in places.values()):
         messages.print(
             "trainings that have begun keep their steps, and the time is for the others; -o NEW begins again"

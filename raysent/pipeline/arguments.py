@@ -16,8 +16,10 @@ from typing import Any, Literal, TypeAlias, get_args
 from raysent.config import Document, Override, dotted_values, get_dotted
 from raysent.data.corpus import CorpusConfig, corpus_language, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.evaluation.task import VALIDATED, RetrievalData, Task, TaskData
-from raysent.evaluation.tasks import load_divided, resolve_tasks
+from raysent.evaluation.division import divided
+from raysent.evaluation.task import PROBED, VALIDATED, RetrievalData, SimilarityData, Task, TaskData
+from raysent.evaluation.task_files import OwnTask
+from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.live import SweepView, is_submitted
 from raysent.progress import messages
 from raysent.reproduction import read_paper
@@ -310,10 +312,12 @@ def default_space(
     names = {*values, *(f"limits.{name}" for name in arguments), *(f"cost.{name}" for name in arguments)}
     if corpus is None and "corpus.path" not in values:
         place = None if data is None else Path(data)
-        rows: list[TaskData | RetrievalData] = [*load_divided(tasks, place)]
-        chosen = resolve_tasks(tasks, place, scorings=VALIDATED)
-        found = [task.load(place) for task in chosen if task.scoring == "retrieval"]
-        rows += [data for data in found if isinstance(data, RetrievalData)]
+        # Embedded tasks have the rows of installed packages.
+        own = [one for one in resolve_tasks(tasks, place, scorings=VALIDATED) if one.files or isinstance(one, OwnTask)]
+        found = [load_task(one, place, with_test=False) if one.scoring in PROBED else one.load(place) for one in own]
+        rows = [
+            divided(one) if isinstance(one, TaskData) else one for one in found if not isinstance(one, SimilarityData)
+        ]
         if not rows:
             raise ConfigError(f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on")
         corpus, reasons["corpus"] = _text_of(rows)

@@ -44,11 +44,7 @@ _CODE = {"type": "random_projection", "distribution": "rotation", "whiten": 0.25
 
 
 def expand(
-    model: str | Path | SentenceModel,
-    vectors: str | Path,
-    *,
-    output: str | Path | None = None,
-    intercept: bool = True,
+    model: str | Path | SentenceModel, vectors: str | Path, *, output: str | Path | None = None, intercept: bool = True
 ) -> SentenceModel:
     """Give a trained model the words of pretrained vectors; its own words keep their vectors.
 

@@ -92,10 +92,7 @@ def distill(  # noqa: PLR0913 - the options of the command
         name,
         {
             "encoder": {"type": into} if isinstance(into, str) else dict(into),
-            "objective": {
-                "tasks": [task.spec for task in chosen] or None,
-                "data": None if data is None else str(data),
-            },
+            "objective": {"tasks": [task.spec for task in chosen] or None, "data": None if data is None else str(data)},
             "seed": seed,
         },
         corpus=None if corpus is None else str(corpus),

@@ -13,21 +13,14 @@ from typing import Any
 import pandas as pd
 import torch
 
-from raysent.ensembles import (
-    DEFAULT_SIZES,
-    Ensemble,
-    LabelCurve,
-    label_curve,
-    load_ensemble,
-    parse_sizes,
-    write_curves,
-)
+from raysent.ensembles import DEFAULT_SIZES, Ensemble, LabelCurve, label_curve, load_ensemble, parse_sizes, write_curves
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.ensembles.combining import combine
 from raysent.ensembles.fusion import FusedModel, load_fusion, save_fusion
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
-from raysent.evaluation.division import divided, is_ranked_by_other_rows
+from raysent.evaluation.divided import is_ranked_by_other_rows
+from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
 from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
@@ -244,10 +237,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             save_fusion(models, ranks[0], evaluator, folder=folder)
             return load_fusion(folder)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol.partition("/")[0] == "fast")
-    with (
-        trusting(trust_remote_code),
-        ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
-    ):
+    with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         combine(
             models,
             output=folder,
@@ -429,10 +419,7 @@ class ClusterMap:
 
 
 def _map_on_ray(
-    jobs: Sequence[Any],
-    *,
-    address: str | None,
-    on_wait: Callable[[], object] = lambda: None,
+    jobs: Sequence[Any], *, address: str | None, on_wait: Callable[[], object] = lambda: None
 ) -> Generator[tuple[int, Any]]:
     """Run jobs on a cluster; see `map_on_ray`."""
     if not jobs:

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from raysent.cost import bill_values
-from raysent.ensembles import (
-    Answer,
-    Ensemble,
-    EnsembleResult,
-    FrontRow,
-    LabelCurve,
-    load_ensemble,
-    read_answers,
-)
+from raysent.ensembles import Answer, Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble, read_answers
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.live import chance_line

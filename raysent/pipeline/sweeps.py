@@ -23,12 +23,12 @@ from raysent.ensembles import (
 from raysent.ensembles.combining import combine
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
-from raysent.evaluation.division import check_divisions, save_divisions, save_search_rows
+from raysent.evaluation.divided import divide_tasks, divided_tasks, save_rows
 from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
-from raysent.evaluation.tasks import load_divided, resolve_tasks
+from raysent.evaluation.tasks import find_task, resolve_tasks
 from raysent.kernels.devices import chosen_device, on_device
 from raysent.live import chance_line, fitted_lines, is_submitted, plan_lines, ranking_line, size_line
 from raysent.parallel import Progress
@@ -51,13 +51,15 @@ from raysent.pipeline.arguments import (
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, evaluated_scores, write_report
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder, remove_folder
+from raysent.storage import address_of, open_folder, remove_folder, to_uri
 from raysent.storage.layout import (
     BEST_FOLDER,
+    DIVISIONS_FOLDER,
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
-    SEARCH_ROWS_FILE,
+    RANKING_ROWS_FILE,
+    ROWS_SUFFIX,
     SWEEP_FILE,
     TRIALS_FOLDER,
 )
@@ -198,7 +200,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     chosen = tasks_of(checked, tasks, data, progress=progress)
     checked = with_labels_of(checked, chosen, data, are_given=tasks is not None)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
-    options["tasks"] = [spec_of(task) for task in chosen]
+    options |= {"tasks": [spec_of(task) for task in chosen], "names": [task.name for task in chosen]}
     if labels is None and checked.evaluation.baselines:
         labels = DEFAULT_SIZES
     if labels:
@@ -213,14 +215,14 @@ def sweep(  # noqa: PLR0913 - the options of the command
     checked = take_along(checked, folder)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = _with_search_rows(fit_to_machine(checked, tasks=named, address=address, progress=bar), folder)
+        checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)
+    checked = _divide(checked, folder, chosen, None if data is None else Path(data))
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
     record = SweepRecord(checked, seed, command, address, options, device=chosen_device())
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
-        _save_divisions(checked, folder, chosen, data)
         if shows_plan:
             print_lines([] if messages.is_terminal else lines)
             print_notes(checked.config(checked.first_params()))
@@ -246,28 +248,28 @@ def sweep(  # noqa: PLR0913 - the options of the command
         return _evaluated(folder, progress=progress, tracking=tracking)
 
 
-def _with_search_rows(space: SearchSpace, folder: Path) -> SearchSpace:
-    """Write the rows that rank trials, none of which tests, into a run's folder; returns the space that reads them."""
-    config = space.config(space.first_params()).validation.downstream
-    if space.metric != "downstream" or config is None:
-        return space
-    found, path = Downstream(config.model_copy(update={"rows": None})).tasks, (folder / SEARCH_ROWS_FILE).resolve()
-    tasks = [data for data in found if isinstance(data, TaskData)]
-    if len(tasks) < len(found):  # queries, of which those of test are others
-        return space
-    save_search_rows(path, tasks)
-    return with_overrides(space, [Override("base.validation.downstream.rows", str(path), "tasks")])
-
-
-def _save_divisions(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: str | Path | None) -> None:
-    """Write which rows test of the tasks that a sweep ranks and evaluates by."""
-    config = space.config(space.first_params()).validation.downstream
-    ranking: list[TaskData] = []
-    if space.metric == "downstream" and config is not None:
-        place = None if config.data is None else Path(config.data)
-        ranking = load_divided(config.tasks, place)
-    others = load_divided(tasks, None if data is None else Path(data))
-    save_divisions(folder, [*others, *ranking], ranking={rows.task for rows in ranking})
+def _divide(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path | None) -> SearchSpace:
+    """Write the rows of a sweep's tasks into its folder, and return the space whose trials open none that test."""
+    config, values, ranking = space.config(space.first_params()), dict[str, str](), list[Task]()
+    named: dict[str, tuple[Task, Path | None]] = {spec_of(task): (task, data) for task in tasks}
+    if (by := config.validation.downstream) is not None:
+        place = None if by.data is None else Path(by.data)
+        ranking = resolve_tasks(by.tasks, place, scorings=VALIDATED, default={"accuracy"})
+        named |= {spec_of(task): (task, place) for task in ranking}
+        found = Downstream(by.model_copy(update={"rows": None})).tasks
+        rows = [one for one in found if isinstance(one, TaskData)]
+        if len(rows) == len(found):  # others have queries
+            save_rows(folder / RANKING_ROWS_FILE, rows)
+            values["validation.downstream.rows"] = RANKING_ROWS_FILE
+    if config.labels is not None and config.labels.task is not None:
+        learned = find_task(config.labels.task, scorings=PROBED)
+        named[spec_of(learned)] = (learned, None if config.labels.data is None else Path(config.labels.data))
+        values["labels.rows"] = f"{DIVISIONS_FOLDER}/{learned.name}{ROWS_SUFFIX}"
+    remove_folder(folder / DIVISIONS_FOLDER)
+    ranks = {task.name for task in ranking} if space.metric == "downstream" else ()
+    divide_tasks(folder, named.values(), ranking=ranks)
+    written = {name: f"{to_uri(folder)}/{file}" for name, file in values.items() if (folder / file).is_file()}
+    return with_overrides(space, [Override(f"base.{name}", file, "tasks") for name, file in written.items()])
 
 
 def resume(
@@ -434,8 +436,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     members = [trial_folder(ended.folder, trial.number) for trial in trials]
     result, stopped = None, ""
     if members and options.get("tasks") != []:
-        check_divisions(ended.folder, load_divided(options.get("tasks"), data))
-        chosen = resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"})
+        chosen = _tasks_of(ended.folder, options, data)
         probed = [task for task in chosen if task.scoring in PROBED]
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
 
@@ -453,7 +454,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     save_best(members, evaluator, run=ended.folder, prefer=evaluation.prefer, **options_of)
                 _save_fusions(ended.folder, members, [task for task in chosen if task not in probed], evaluator)
                 if result is not None and options.get("labels"):
-                    _write_label_curves(ended, result, options, on_progress, _map_of(machines))
+                    _write_label_curves(ended, result, {**options, "tasks": chosen}, on_progress, _map_of(machines))
                 machines.release()  # the rest is this machine's work
             except BudgetError as error:
                 run = shlex.quote(address_of(ended.folder))
@@ -466,6 +467,14 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
     return SweepEvaluation(result, report, stopped, curves)
 
 
+def _tasks_of(folder: Path, options: Mapping[str, Any], data: Path | None) -> list[Task]:
+    """Return the tasks of a sweep with the rows in its folder; those of an earlier version are divided first."""
+    known, specs = divided_tasks(folder), options.get("tasks")
+    named = specs and [known.get(name, spec) for name, spec in zip(options.get("names", specs), specs, strict=True)]
+    found = resolve_tasks(named, data, scorings=VALIDATED, default={"accuracy"})
+    return divide_tasks(folder, [(task, data) for task in found])
+
+
 def _save_fusions(run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator) -> None:
     """Save what ranks passages on each task with queries as the model to take."""
     is_only = len(tasks) == 1 and not any((run / BEST_FOLDER).glob(f"**/{ENSEMBLE_FILE}"))
@@ -476,11 +485,7 @@ def _save_fusions(run: Path, members: Sequence[Path], tasks: Sequence[Task], eva
 
 
 def _write_label_curves(
-    ended: Sweep,
-    result: EnsembleResult,
-    options: Mapping[str, Any],
-    progress: Progress,
-    run: MapJobs,
+    ended: Sweep, result: EnsembleResult, options: Mapping[str, Any], progress: Progress, run: MapJobs
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])

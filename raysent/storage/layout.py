@@ -4,8 +4,9 @@ a training   run.json reports.jsonl outcome.json model.json model.safetensors vo
 a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv lessons.json trials/0000/ ... tensorboard/
+             ranking.rows
 
-             divisions/TASK.json   (which rows test)
+             divisions/TASK.json TASK.rows TASK.test   (the rows that train and choose, and those that test)
              best/ or best/TASK/ (an ensemble: what to take)   encoder/ (a model: the best with vectors)
              soup/ (a model: the mean of trials' weights, if they share a start and it is better)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
@@ -58,9 +59,11 @@ JOB_FILE = "job.json"
 STOP_FILE = "stop.json"
 
 EVALUATION_FOLDER = "evaluation"
-# The test rows of each task of a sweep, none of which ranked, stopped or chose anything.
+# The rows of each task of a run: those that train and choose, and those that test, which nothing opens before.
 DIVISIONS_FOLDER = "divisions"
-SEARCH_ROWS_FILE = "divisions/search_rows.json"
+ROWS_SUFFIX, TEST_SUFFIX = ".rows", ".test"
+# Some of the former, of all tasks that rank a sweep's trials.
+RANKING_ROWS_FILE = "ranking.rows"
 ENSEMBLE_FILE = "ensemble.json"
 # In a sweep's folder: the ensemble to take, with several tasks one below for each; and the best model with vectors.
 BEST_FOLDER = "best"

@@ -15,6 +15,7 @@ from raysent.config import StrictModel
 from raysent.data.pairs import vocabulary_of
 from raysent.data.vocabulary import Sentences, Vocabulary, VocabularyConfig
 from raysent.errors import ConfigError
+from raysent.evaluation.divided import has_rows, read_rows
 from raysent.evaluation.tasks import load_task
 from raysent.storage import content_key
 
@@ -27,11 +28,13 @@ class LabelsConfig(StrictModel):
             a sweep is given.
         data: Folder of task files in SentEval's layout.
         max_length: Tokens read of a longer text.
+        rows: File of the rows, which a sweep's division writes; while it is there, the task's own file is not opened.
     """
 
     task: str | None = None
     data: str | None = None
     max_length: int = pydantic.Field(default=50, ge=1)
+    rows: str | None = None
 
     @property
     def path(self) -> str:
@@ -44,7 +47,7 @@ class LabelledRows:
 
     Attributes:
         task: The task's name.
-        row_hash: `TaskData.row_hash` of the whole task.
+        row_hash: `TaskData.row_hash` of the whole task; where its test rows are a file of their own, without them.
         train: The texts.
         validation: None, as validation rows are read by the metric `downstream` alone.
         labels: The class of each text, int64 [rows].
@@ -61,7 +64,10 @@ class LabelledRows:
         """
         if config.task is None:
             raise ConfigError("labels.task: must name the task whose training rows are learned; given none")
-        data = load_task(config.task, None if config.data is None else Path(config.data))
+        if config.rows is not None and has_rows(config.rows):
+            (data,) = read_rows(config.rows)
+        else:
+            data = load_task(config.task, None if config.data is None else Path(config.data), with_test=False)
         if data.is_scored or data.kind != "sentence":
             raise ConfigError(f"labels.task: {data.task}: must have one text and a class a row; given pairs or scores")
         if data.split != "train-validation-test":
@@ -70,7 +76,7 @@ class LabelledRows:
                 "choose; given a task that is cross-validated; write a task file of its table with "
                 "'split: {validation: 0.15, test: 0.15}', or name the column of its parts: split"
             )
-        self.task, self.row_hash = data.task, data.row_hash
+        self.task, self.row_hash = data.task, data.part_of or data.row_hash
         self.train = [data.sentences[0][row] for row in data.train]
         self.validation: list[str] = []
         self.labels = data.labels[data.train]

@@ -258,9 +258,10 @@ class RunConfig(StrictModel):
             for name in ("positives", "negatives"):
                 if not pairs[name]:
                     del pairs[name]
+        for task in (values["labels"], values["validation"]["downstream"]):
+            (task or {}).pop("rows", None)
         if values["labels"] is None:
             del values["labels"]
-        (values["validation"]["downstream"] or {}).pop("rows", None)
         objective = values["objective"]
         if objective["type"] == "relatedness":
             objective["num_marks"] = objective.pop("num_levels")

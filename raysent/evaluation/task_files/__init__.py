@@ -50,13 +50,7 @@ from raysent.evaluation.task_files.columns import (
     text_columns,
 )
 from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings, known_splits
-from raysent.evaluation.task_files.queries import (
-    beir_files,
-    is_beir_folder,
-    is_query_table,
-    read_folder,
-    read_queries,
-)
+from raysent.evaluation.task_files.queries import beir_files, is_beir_folder, is_query_table, read_folder, read_queries
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.reading import parse_json
 from raysent.storage import is_remote
@@ -296,6 +290,12 @@ def read_label_table(name: str, num_columns: int) -> LabelTable:
     if any(isinstance(value, list) for value in values):
         raise ConfigError(_ONE_CLASS.format(name=name))
     return LabelTable(name, table, texts, label, as_labels(values, table.class_names.get(label)))
+
+
+def forget_tables() -> None:
+    """Free the memory of the tables that were read, which later readers read again."""
+    _cached_table.cache_clear()
+    _cached_rows.cache_clear()
 
 
 def replace_task(task: OwnTask, *, only: str = "", is_similarity: bool = False) -> OwnTask:

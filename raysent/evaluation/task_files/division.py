@@ -113,11 +113,7 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
 
 
 def _drawn_parts(
-    table: Table,
-    texts: Sequence[list[str]],
-    strata: np.ndarray,
-    groups: np.ndarray | None,
-    fractions: Fractions | None,
+    table: Table, texts: Sequence[list[str]], strata: np.ndarray, groups: np.ndarray | None, fractions: Fractions | None
 ) -> dict[str, np.ndarray]:
     """Draw rows for test and, by fractions, for validation.
 

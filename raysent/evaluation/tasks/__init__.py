@@ -8,27 +8,17 @@ user names into tasks; every command uses it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.division import divided
-from raysent.evaluation.task import PROBED, SCORINGS, VALIDATED, Scoring, Task, TaskData
-from raysent.evaluation.task_files import OwnTask, is_task_file, open_tasks
+from raysent.evaluation.task import PROBED, SCORINGS, ProbeTask, Scoring, Task, TaskData
+from raysent.evaluation.task_files import is_task_file, open_tasks
 from raysent.registry import Registry, by_table
 
-__all__ = [
-    "TASKS",
-    "FilesStatus",
-    "absent_tasks",
-    "check_data",
-    "find_task",
-    "load_divided",
-    "load_task",
-    "resolve_tasks",
-]
+__all__ = ["TASKS", "FilesStatus", "absent_tasks", "check_data", "find_task", "load_task", "resolve_tasks"]
 
 TASKS: Registry[Task] = Registry("task", package=__name__, folders=__path__, read=by_table("TASKS"))
 
@@ -103,33 +93,19 @@ def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> l
     return found
 
 
-def load_task(name: str | Task, data_dir: Path | None = None) -> TaskData:
-    """Return the rows of a task with a probe.
+def load_task(name: str | Task, data_dir: Path | None = None, *, with_test: bool = True) -> TaskData:
+    """Return the rows of a task with a probe; those of a published test file, which stays closed else, at `with_test`.
 
     Raises:
         ConfigError: If there is no such task.
         DataError: If its files are missing or not as published.
     """
-    data = find_task(name, scorings=PROBED).load(data_dir)
+    task = find_task(name, scorings=PROBED)
+    if isinstance(task, ProbeTask) and task.has_test_file and not with_test:
+        task = replace(task, files=(*task.files[:-1], ""))
+    data = task.load(data_dir)
     assert isinstance(data, TaskData)
     return data
-
-
-def load_divided(names: Iterable[str | Task] | None, data_dir: Path | None = None) -> list[TaskData]:
-    """Return the rows of tasks with a probe as a sweep and an ensemble read them, with train and test.
-
-    Embedded tasks, whose rows come with the packages that are installed, are left out, and so are tasks with queries.
-
-    Args:
-        names: As for `resolve_tasks`; None for those scored by accuracy.
-        data_dir: Folder in SentEval's layout.
-
-    Raises:
-        RaysentError: If a task is unknown, or its files are missing or wrong.
-    """
-    tasks = resolve_tasks(names, data_dir, scorings=VALIDATED, default={"accuracy"})
-    probed = [task for task in tasks if task.scoring in PROBED and (task.files or isinstance(task, OwnTask))]
-    return [divided(load_task(task, data_dir)) for task in probed]
 
 
 def absent_tasks(data_dir: Path) -> list[str]:

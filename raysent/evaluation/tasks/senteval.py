@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,52 +80,21 @@ def read_two_files(task: Task, data_dir: Path) -> TaskData:
     )
 
 
-def read_sst2(task: Task, data_dir: Path) -> TaskData:
-    """Read three files of `sentence<TAB>label`: train (phrases), validation, test (sentences)."""
-    parts = [_labelled(task, data_dir, name, "\t", encoding="utf-8", last=True) for name in task.files]
-    return _joined(task, parts, labels=("0", "1"), label_names=("negative", "positive"))
+def read_labelled(task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **how: Any) -> TaskData:
+    """Read train, validation if there is any, and test: lines of a sentence and a label, whose class `names` has."""
+    parts = [_labelled(task, data_dir, name, **how) for name in task.files]
+    return _joined(task, parts, names or {label: label for label in sorted({label for label, _ in parts[0]})})
 
 
-def read_sst5(task: Task, data_dir: Path) -> TaskData:
-    """Read three files of `label sentence`: train, validation, test."""
-    parts = [_labelled(task, data_dir, name, " ", encoding="utf-8") for name in task.files]
-    names = ("very negative", "negative", "neutral", "positive", "very positive")
-    return _joined(task, parts, labels=("0", "1", "2", "3", "4"), label_names=names)
-
-
-def read_trec(task: Task, data_dir: Path) -> TaskData:
-    """Read two files of `COARSE:fine question`; the coarse class is the label."""
-    parts = [_labelled(task, data_dir, name, " ", encoding="latin-1") for name in task.files]
-    coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
-    names = tuple(sorted({label for label, _ in coarse[0]}))
-    return _joined(task, coarse, labels=names, label_names=names)
-
-
-def read_mrpc(task: Task, data_dir: Path) -> TaskData:
-    """Read two files with a header: quality, two numbers, two sentences."""
-    parts = [_columns(task, data_dir, name, label=0, first=3, second=4) for name in task.files]
-    return _joined_pairs(task, parts, labels=("0", "1"), label_names=("other", "paraphrase"))
-
-
-def read_sick_entailment(task: Task, data_dir: Path) -> TaskData:
-    """Read three files with a header: number, two sentences, relatedness, entailment."""
-    parts = [_columns(task, data_dir, name, label=4, first=1, second=2) for name in task.files]
-    labels = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
-    return _joined_pairs(task, parts, labels=labels, label_names=tuple(label.lower() for label in labels))
-
-
-def read_sick_relatedness(task: Task, data_dir: Path) -> TaskData:
-    """Read three files with a header: number, two sentences, relatedness, entailment."""
-    return _scored_pairs(task, [_columns(task, data_dir, name, label=3, first=1, second=2) for name in task.files])
-
-
-def read_sts_benchmark(task: Task, data_dir: Path) -> TaskData:
-    """Read three files: genre, file, year, number, score, two sentences."""
-    parts = [_columns(task, data_dir, name, label=4, first=5, second=6, header=False) for name in task.files]
-    return _scored_pairs(task, parts)
+def read_pairs(task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **columns: Any) -> TaskData:
+    """Read such files of columns, with two sentences on each line and a label, or without `names` a score."""
+    parts = [_columns(task, data_dir, name, **columns) for name in task.files]
+    return _scored_pairs(task, parts) if names is None else _joined_pairs(task, parts, names)
 
 
 def _published_lines(task: Task, data_dir: Path, name: str, *, encoding: str) -> list[str]:
+    if not name:
+        return []
     lines = read_lines(task, data_dir / name, encoding=encoding)
     if len(lines) != NUM_ROWS[name]:
         raise DataError(
@@ -135,9 +105,9 @@ def _published_lines(task: Task, data_dir: Path, name: str, *, encoding: str) ->
 
 
 def _labelled(
-    task: Task, data_dir: Path, name: str, separator: str, *, encoding: str, last: bool = False
+    task: Task, data_dir: Path, name: str, separator: str = " ", *, encoding: str = "utf-8", last: bool = False
 ) -> list[tuple[str, str]]:
-    """Return a file's (label, sentence) rows; the label is the first field of a line, or the last."""
+    """Return a file's (label, sentence) rows; the label is the first field of a line, up to a colon, or the last."""
     rows = []
     for number, line in enumerate(_published_lines(task, data_dir, name, encoding=encoding), start=1):
         before, found, after = line.rpartition(separator) if last else line.partition(separator)
@@ -146,7 +116,7 @@ def _labelled(
                 f"{data_dir / name}:{number}: {task.name} needs a label and a sentence; given {line[:40]!r}"
             )
         rows.append((after, before) if last else (before, after))
-    return [(label, text.strip(" \t")) for label, text in rows]
+    return [(label.partition(":")[0], text.strip(" \t")) for label, text in rows]
 
 
 def _columns(
@@ -166,22 +136,20 @@ def _columns(
     return rows
 
 
-def _joined(
-    task: Task, parts: list[list[tuple[str, str]]], *, labels: tuple[str, ...], label_names: tuple[str, ...]
-) -> TaskData:
+def _joined(task: Task, parts: list[list[tuple[str, str]]], names: dict[str, str]) -> TaskData:
     """Join the files of a task with given splits: train and test, or train, validation and test."""
     rows = [row for part in parts for row in part]
-    numbers = {label: number for number, label in enumerate(labels)}
+    numbers = {label: number for number, label in enumerate(names)}
     unknown = next((label for label, _ in rows if label not in numbers), None)
     if unknown is not None:
-        raise DataError(f"{task.files[0]}: the labels of {task.name} must be {', '.join(labels)}; given {unknown!r}")
+        raise DataError(f"{task.files[0]}: the labels of {task.name} must be {', '.join(names)}; given {unknown!r}")
     ends = np.cumsum([len(part) for part in parts])
     ranges = np.split(np.arange(len(rows), dtype=np.int64), ends[:-1])
     return TaskData(
         task=task.name,
         kind="sentence",
         split="train-validation-test" if len(parts) == 3 else "train-test",
-        label_names=label_names,
+        label_names=tuple(names.values()),
         sentences=([text for _, text in rows],),
         labels=np.array([numbers[label] for label, _ in rows], dtype=np.int64),
         train=ranges[0],
@@ -190,10 +158,8 @@ def _joined(
     )
 
 
-def _joined_pairs(
-    task: Task, parts: list[list[tuple[str, ...]]], *, labels: tuple[str, ...], label_names: tuple[str, ...]
-) -> TaskData:
-    data = _joined(task, [[(row[0], row[1]) for row in part] for part in parts], labels=labels, label_names=label_names)
+def _joined_pairs(task: Task, parts: list[list[tuple[str, ...]]], names: dict[str, str]) -> TaskData:
+    data = _joined(task, [[(row[0], row[1]) for row in part] for part in parts], names)
     seconds = [row[2] for part in parts for row in part]
     return replace(data, kind="pair", sentences=(data.sentences[0], seconds))
 
@@ -208,8 +174,8 @@ def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
         raise DataError(f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity")
     levels = iter(np.clip(np.rint(scores), 1, NUM_LEVELS).astype(int).tolist())
     with_levels = [[(str(next(levels)), *row[1:]) for row in part] for part in parts]
-    names = tuple(str(level) for level in range(1, NUM_LEVELS + 1))
-    return replace(_joined_pairs(task, with_levels, labels=names, label_names=names), scores=scores)
+    names = {str(level): str(level) for level in range(1, NUM_LEVELS + 1)}
+    return replace(_joined_pairs(task, with_levels, names), scores=scores)
 
 
 def _sst(folder: str) -> tuple[str, ...]:
@@ -217,10 +183,21 @@ def _sst(folder: str) -> tuple[str, ...]:
 
 
 _task = partial(ProbeTask, source=SENTEVAL)
+_with_test = partial(_task, has_test_file=True)
 _PARTS = ("train", "dev", "test")
-_MRPC = ("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt")
+MRPC = ("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt")
 _SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annotated"))
 _STS_B = tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS)
+_FINE = ("very negative", "negative", "neutral", "positive", "very positive")
+# SST-2: phrases for training, and sentences. TREC: the coarse class. SICK: two sentences, relatedness, entailment.
+_SST_2 = partial(read_labelled, separator="\t", last=True, names={"0": "negative", "1": "positive"})
+_SST_5 = partial(read_labelled, names={str(label): name for label, name in enumerate(_FINE)})
+_TREC = partial(read_labelled, encoding="latin-1")
+_PARAPHRASE = partial(read_pairs, label=0, first=3, second=4, names={"0": "other", "1": "paraphrase"})
+_ENTAILMENT = {label.upper(): label for label in ("contradiction", "neutral", "entailment")}
+_SICK_E = partial(read_pairs, label=4, first=1, second=2, names=_ENTAILMENT)
+_SICK_R = partial(read_pairs, label=3, first=1, second=2)
+_SCORED = partial(read_pairs, label=4, first=5, second=6, header=False)
 
 TASKS = {
     task.name: task
@@ -229,12 +206,12 @@ TASKS = {
         _task("CR", reader=read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
         _task("SUBJ", reader=read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")),
         _task("MPQA", reader=read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
-        _task("SST-2", reader=read_sst2, files=_sst("binary")),
-        _task("TREC", reader=read_trec, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
-        _task("SST-5", reader=read_sst5, files=_sst("fine")),
-        _task("MRPC", reader=read_mrpc, files=_MRPC),
-        _task("SICK-E", reader=read_sick_entailment, files=_SICK),
-        _task("SICK-R", reader=read_sick_relatedness, files=_SICK, is_scored=True),
-        _task("STS-B", reader=read_sts_benchmark, files=_STS_B, is_scored=True),
+        _with_test("SST-2", reader=_SST_2, files=_sst("binary")),
+        _with_test("TREC", reader=_TREC, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
+        _with_test("SST-5", reader=_SST_5, files=_sst("fine")),
+        _with_test("MRPC", reader=_PARAPHRASE, files=MRPC),
+        _with_test("SICK-E", reader=_SICK_E, files=_SICK),
+        _with_test("SICK-R", reader=_SICK_R, files=_SICK, is_scored=True),
+        _with_test("STS-B", reader=_SCORED, files=_STS_B, is_scored=True),
     )
 }

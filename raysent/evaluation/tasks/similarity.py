@@ -16,34 +16,15 @@ import numpy as np
 
 from raysent.errors import DataError
 from raysent.evaluation.task import ScoredSet, SimilarityTask
-from raysent.evaluation.tasks.senteval import SENTEVAL, read_lines
+from raysent.evaluation.tasks.senteval import MRPC, SENTEVAL, read_lines
 
 # Published numbers of scored pairs of every set.
 SET_SIZES: dict[str, dict[str, int]] = {
-    "STS12": {
-        "MSRpar": 750,
-        "MSRvid": 750,
-        "SMTeuroparl": 459,
-        "surprise.OnWN": 750,
-        "surprise.SMTnews": 399,
-    },
+    "STS12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
     "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
-    "STS14": {
-        "deft-forum": 450,
-        "deft-news": 300,
-        "headlines": 750,
-        "images": 750,
-        "OnWN": 750,
-        "tweet-news": 750,
-    },
+    "STS14": {"deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750},
     "STS15": {"answers-forums": 375, "answers-students": 750, "belief": 375, "headlines": 750, "images": 750},
-    "STS16": {
-        "answer-answer": 254,
-        "headlines": 249,
-        "plagiarism": 230,
-        "postediting": 244,
-        "question-question": 209,
-    },
+    "STS16": {"answer-answer": 254, "headlines": 249, "plagiarism": 230, "postediting": 244, "question-question": 209},
     "STS-B-similarity": {"test": 1379},
     "SICK-R-similarity": {"test": 4927},
     "MRPC-similarity": {"train": 4076, "test": 1725},
@@ -62,28 +43,14 @@ def read_sts(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
         yield _scored_set(task, data_dir / pairs_file, name, lines, columns=(0, 1, 2))
 
 
-def read_sts_benchmark(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
-    """Read tab-separated lines: genre, file, year, number, score, two sentences."""
-    for path, name in _files_of_sets(task, data_dir):
-        yield _scored_set(task, path, name, read_lines(task, path, encoding="utf-8"), columns=(4, 5, 6))
-
-
-def read_sick(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
-    """Read tab-separated lines below a header: number, two sentences, score, entailment."""
-    for path, name in _files_of_sets(task, data_dir):
-        yield _scored_set(task, path, name, read_lines(task, path, encoding="utf-8")[1:], columns=(3, 1, 2))
-
-
-def read_mrpc(task: SimilarityTask, data_dir: Path) -> Iterator[ScoredSet]:
-    """Read tab-separated lines below a header: 1 for a paraphrase, two numbers, two sentences."""
-    for path, name in _files_of_sets(task, data_dir):
-        lines = [line.strip() for line in read_lines(task, path, encoding="utf-8")[1:]]
-        yield _scored_set(task, path, name, lines, columns=(0, 3, 4))
-
-
-def _files_of_sets(task: SimilarityTask, data_dir: Path) -> Iterator[tuple[Path, str]]:
+def read_columns(
+    task: SimilarityTask, data_dir: Path, *, columns: tuple[int, int, int], num_headers: int = 1, strips: bool = False
+) -> Iterator[ScoredSet]:
+    """Read tab-separated lines below a header; `columns` are those of the score and the two sentences."""
     for name, file in zip(SET_SIZES[task.name], task.files, strict=True):
-        yield data_dir / file, name
+        lines = read_lines(task, data_dir / file, encoding="utf-8")[num_headers:]
+        found = [line.strip() for line in lines] if strips else lines
+        yield _scored_set(task, data_dir / file, name, found, columns=columns)
 
 
 def _scored_set(
@@ -114,17 +81,16 @@ def sts_task(year: str) -> SimilarityTask:
 
 
 _task = partial(SimilarityTask, source=SENTEVAL)
+_STS_B = partial(read_columns, columns=(4, 5, 6), num_headers=0)
+_SICK = partial(read_columns, columns=(3, 1, 2))
+_MRPC = partial(read_columns, columns=(0, 3, 4), strips=True)  # 1 for a paraphrase
 
 TASKS = {
     task.name: task
     for task in (
         *(sts_task(f"STS{year}") for year in range(12, 17)),
-        _task("STS-B-similarity", reader=read_sts_benchmark, files=("STS/STSBenchmark/sts-test.csv",)),
-        _task("SICK-R-similarity", reader=read_sick, files=("SICK/SICK_test_annotated.txt",)),
-        _task(
-            "MRPC-similarity",
-            reader=read_mrpc,
-            files=("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"),
-        ),
+        _task("STS-B-similarity", reader=_STS_B, files=("STS/STSBenchmark/sts-test.csv",)),
+        _task("SICK-R-similarity", reader=_SICK, files=("SICK/SICK_test_annotated.txt",)),
+        _task("MRPC-similarity", reader=_MRPC, files=MRPC),
     )
 }

@@ -23,7 +23,7 @@ class DownstreamConfig(StrictModel):
         data: Folder in SentEval's layout.
         max_rows: Rows of a task that train a probe, and rows that validate it, at most; or queries of dev, ranked among
             ten times as many passages.
-        rows: File of these rows, which a sweep writes at its division; while it is there, no task's own file is opened.
+        rows: File of these rows, which a sweep's division writes; while it is there, no task's own file is opened.
     """
 
     tasks: list[str] | None = pydantic.Field(default=None, min_length=1)

@@ -31,7 +31,8 @@ from raysent.data.corpus import Corpus, CorpusSplit
 from raysent.data.pairs import Pairs, PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
-from raysent.evaluation.division import divided, read_search_rows
+from raysent.evaluation.divided import has_rows, read_rows
+from raysent.evaluation.division import divided
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.protocols import fit_probe
@@ -280,8 +281,8 @@ class Downstream:
         """
         folder, option = None if config.data is None else Path(config.data), "validation.downstream.tasks: "
         self.tasks: list[TaskData | RetrievalData]
-        if config.rows is not None and Path(config.rows).is_file():
-            self.tasks = [*read_search_rows(Path(config.rows))]
+        if config.rows is not None and has_rows(config.rows):
+            self.tasks = [*read_rows(config.rows)]
         else:
             tasks = resolve_tasks(config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option=option)
             self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
@@ -305,7 +306,7 @@ def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData | 
         data = task.load(folder)
         assert isinstance(data, RetrievalData)
         return some_passages(data, max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows)
-    return sample_rows(load_task(task, folder), max_rows=max_rows)
+    return sample_rows(load_task(task, folder, with_test=False), max_rows=max_rows)
 
 
 def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
