@@ -62,7 +62,9 @@ CANNOT_RUN = {
     r"sweep (everything|adapt|labels) |RUN|NAME-DATE|SPACE|benchmarks": "is the form of a command, or takes many minutes",
 }
 # What a line makes anew: it must not be there yet.
-MADE = r"(?:--run|-o|--output|\b(?:run|output)=)[ \"]*((?:runs|models|vectors|exported|onnx_model)[\w/]*)(?![\w./])"
+MADE = (
+    r"(?:--run|-o|--output|\b(?:run|output)=)[ \"]*((?:runs|models|vectors|exported|onnx_model|index)[\w/]*)(?![\w./])"
+)
 TINY = {
     "metric": "context_accuracy",
     "base": {
