@@ -26,7 +26,7 @@ import psutil
 from loky.backend import reduction
 
 from raysent.errors import WorkerError
-from raysent.platforms import as_this_one_imports, num_cores
+from raysent.platforms import num_cores, same_import_path
 
 Progress = Callable[[str, int, int | None], None]
 """Called with what is done, how much of it is done, and how much there is, None where that is not known."""
@@ -79,7 +79,7 @@ def map_in_processes(
         yield from map(function, items)
         return
     # By a file: a process that dies before it has read a pipe would let this one wait for it without end.
-    with tempfile.TemporaryDirectory(prefix="raysent-") as folder, as_this_one_imports():
+    with tempfile.TemporaryDirectory(prefix="raysent-") as folder, same_import_path():
         path = Path(folder) / "function"
         path.write_bytes(reduction.dumps(function))
         pool = loky.ProcessPoolExecutor(

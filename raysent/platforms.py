@@ -67,7 +67,7 @@ def signals_handled(handlers: Mapping[str, Callable[..., Any] | signal.Handlers]
             signal.signal(getattr(signal, name), handler)
 
 
-def imports_from_here() -> bool:
+def imports_from_working_folder() -> bool:
     """Return whether this process imports from the working folder, as the processes that it starts then may too.
 
     Else a file `torch.py` or `random.py` of the user's there would take the library's place in them.
@@ -76,9 +76,9 @@ def imports_from_here() -> bool:
 
 
 @contextlib.contextmanager
-def as_this_one_imports() -> Iterator[None]:
+def same_import_path() -> Iterator[None]:
     """Let what Python starts inside the block import from the working folder only if this process does."""
-    if imports_from_here() or "PYTHONSAFEPATH" in os.environ:
+    if imports_from_working_folder() or "PYTHONSAFEPATH" in os.environ:
         yield
         return
     os.environ["PYTHONSAFEPATH"] = "1"

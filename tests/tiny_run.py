@@ -62,6 +62,15 @@ def check_weights(one: Path, other: Path, *, atol: float = 0.0) -> None:
         torch.testing.assert_close(others[name], value, atol=atol, rtol=0)
 
 
+def check_learns(config: RunConfig, folder: Path) -> None:
+    """Assert that held-out words, by whose `nll` alone a run is measured, become more probable, and that it resumes."""
+    assert config.metrics == ("nll",)
+    found: list[float] = []
+    fit(config, folder / "run", report=lambda report: found.append(report.metrics["nll"]) or True)
+    assert found[-1] < found[0]
+    check_resumed(config, folder)
+
+
 def check_resumed(config: RunConfig, folder: Path) -> None:
     """Assert that a run which is stopped after its first report, and resumed, has the weights of one which is not."""
     fit(config, folder / "whole")

@@ -179,11 +179,8 @@ class Evaluator:
         """Return the result of every member on every task, made or read, by member."""
         data = [task.load(self.data_dir) for task in tasks]
         protocol = protocol_name(self.protocol)
-        if (
-            protocol == "fast"
-            and self.divides
-            and any(isinstance(rows, TaskData) and (rows.split == "nested" or rows.is_drawn) for rows in data)
-        ):
+        lacks_test_rows = [isinstance(rows, TaskData) and (rows.split == "nested" or rows.is_drawn) for rows in data]
+        if protocol == "fast" and self.divides and any(lacks_test_rows):
             protocol = DIVIDED
         if protocol == DIVIDED:
             data = [divided(rows) if isinstance(rows, TaskData) else rows for rows in data]

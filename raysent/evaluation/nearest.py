@@ -88,10 +88,8 @@ def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], 
     faiss = load_faiss("search of codes without a C++ compiler")
     found = _with_ties(lambda some, size: faiss.knn_hamming(some, codes, size), queries, len(codes), k=k, slack=0)
     orders = [np.lexsort((rows, distances))[:k] for distances, rows in found]
-    return Hits(
-        np.stack([rows[order] for (_, rows), order in zip(found, orders, strict=True)]),
-        np.stack([distances[order] for (distances, _), order in zip(found, orders, strict=True)]).astype(np.int64),
-    )
+    near = [(rows[order], distances[order]) for (distances, rows), order in zip(found, orders, strict=True)]
+    return Hits(np.stack([rows for rows, _ in near]), np.stack([some for _, some in near]).astype(np.int64))
 
 
 def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: int) -> Hits:

@@ -65,8 +65,11 @@ class Optimizer:
         self._row_factors = [factors.get(id(weight), 1.0) for weight in tables]
         dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
         of_dense = [factors.get(id(parameter), 1.0) for parameter in dense]
-        is_plain = config.optimizer == "sgd"
-        self._dense = GradientDescent(dense, of_dense) if is_plain else DenseAdam(dense, of_dense, decay=config.decay)
+        self._dense: DenseAdam | GradientDescent = (
+            GradientDescent(dense, of_dense)
+            if config.optimizer == "sgd"
+            else DenseAdam(dense, of_dense, decay=config.decay)
+        )
 
     def catch_up(self, words: Tensor) -> None:
         """Apply the outstanding updates to the rows of these words, int64 [words]."""
@@ -179,12 +182,11 @@ class DenseAdam:
             value.copy_(named[name])
 
 
-class GradientDescent(DenseAdam):
+class GradientDescent:
     """Plain gradient descent, which has no state."""
 
     def __init__(self, parameters: list[nn.Parameter], factors: list[float]) -> None:
         """Store the parameters, and factors of the learning rate, one for each."""
-        super().__init__([], [])
         self._parameters, self._factors = parameters, factors
 
     @torch.no_grad()
@@ -193,6 +195,13 @@ class GradientDescent(DenseAdam):
         for parameter, factor in zip(self._parameters, self._factors, strict=True):
             if parameter.grad is not None:
                 parameter.sub_(parameter.grad, alpha=rate * factor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return no state."""
+        return {}
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Accept no state."""
 
 
 def count_drops(values: list[float], *, mode: Literal["max", "min"]) -> int:

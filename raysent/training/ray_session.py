@@ -17,7 +17,7 @@ import psutil
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.kernels.devices import usable_gpus, use_device
-from raysent.platforms import imports_from_here
+from raysent.platforms import imports_from_working_folder
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
@@ -156,7 +156,7 @@ def _job() -> Any:
 
     class Job(JobConfig):
         def _serialize(self) -> Any:
-            if not imports_from_here():
+            if not imports_from_working_folder():
                 here = os.path.abspath(os.curdir)  # noqa: PTH100 - as Ray writes it
                 self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != here]
             return super()._serialize()
