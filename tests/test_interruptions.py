@@ -38,8 +38,9 @@ USD_PER_HOUR = 3.6
 INTERRUPTIONS_PER_HOUR = 60
 NUM_TRIALS, NUM_STEPS = 4, 600
 NOTICE_S = 6.0
-# Notice of the drill: long enough that workers of a busy machine see it before there is time for one save only.
-DRILL_NOTICE_S = 16.0
+# Shortest notice of the drill, and notice by the time of a step: workers of a busy machine see it before there is time
+# for one save only.
+DRILL_NOTICE_S, DRILL_NOTICE_STEPS = 16.0, 60
 NUM_REPORTS, STEPS_PER_REPORT = 10_000, 100
 # The longest until Ray notices a node that has ended.
 NOTICED_S = 240.0
@@ -218,11 +219,15 @@ class Drill:
 
     def interrupt_a_busy_node(self, enough: Path) -> None:
         """Drain a busy node, end it at the deadline, and create the file `enough` once the run has continued."""
-        self._wait_for(lambda: self.furthest >= 20)
+        self._wait_for(lambda: self.furthest > 0)
+        began, began_s = self.furthest, time.monotonic()
+        self._wait_for(lambda: self.furthest >= began + 10)
+        step_s = (time.monotonic() - began_s) / (self.furthest - began)
+        notice_s = max(DRILL_NOTICE_S, step_s * DRILL_NOTICE_STEPS)
         free = ray._private.state.available_resources_per_node()
         node = next(node for node in self.cluster.worker_nodes if free[node.node_id].get("CPU", 0) < 1)
-        before, until_s = self.checkpoints(), time.monotonic() + DRILL_NOTICE_S
-        drain_node(self.cluster.address, node.node_id, left_s=DRILL_NOTICE_S, why="drill")
+        before, until_s = self.checkpoints(), time.monotonic() + notice_s
+        drain_node(self.cluster.address, node.node_id, left_s=notice_s, why="drill")
         seen: set[int] = set()
         while time.monotonic() < until_s:
             seen |= self.checkpoints() - before
