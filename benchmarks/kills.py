@@ -28,6 +28,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -60,6 +61,7 @@ TIMED = {
     "steps_lost",
     "seconds",
     "hours",
+    "training_hours",
     "memory_bytes",
     "time",
     "spent_usd",
@@ -68,6 +70,8 @@ TIMED = {
     "step_s",
     "choices",
 }
+# In prose too, of two measured times.
+TIMES = re.compile(rb"[\d.]+ times (?:faster|slower)")
 
 TEXT_SPACE = """
 metric: context_accuracy
@@ -248,7 +252,7 @@ def _values(name: str, data: bytes) -> Iterator[tuple[str, str]]:
     try:
         values = json.loads(data) if not name.endswith(".jsonl") else [json.loads(line) for line in data.splitlines()]
     except ValueError:
-        yield name, hashlib.sha256(data).hexdigest()
+        yield name, hashlib.sha256(TIMES.sub(b"", data)).hexdigest()
         return
     yield from _leaves(name, values)
 

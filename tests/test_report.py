@@ -454,6 +454,7 @@ def test_what_was_scored_stands_once_in_the_table():
             (("0001",), "validation", 70.0),
             (("0001",), "greedy", 70.0),
             (("tfidf",), "validation", 69.0),
+            (("tfidf",), "greedy", 69.0),
         )
     ]
     scored = Answer(
@@ -463,3 +464,4 @@ def test_what_was_scored_stands_once_in_the_table():
     titles = [row[0].text for row in answer_section._table(scored).rows]
     assert len(titles) == len(set(titles)) == 3
     assert [row[0].text for row in answer_section._table(scored).rows if row[0].mark == "best"] == ["0001"]
+    assert [one.title for one in scored.simpler] == ["tfidf"]

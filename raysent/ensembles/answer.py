@@ -130,8 +130,9 @@ class Answer(StrictModel):
         untrained = [one for one in others if is_free(one.members[0])]
         trained = [one for one in others if not is_baseline(one.members[0])]
         majority = [] if self.majority is None else [self.candidates[self.majority]]
-        found = [*majority, *lexical, *untrained[:1], *trained[:1]]
-        return [one for one in found if one is not self.answer]
+        # Two candidates may hold the same member alone.
+        found = {one.title: one for one in (*majority, *lexical, *untrained[:1], *trained[:1])}
+        return [one for title, one in found.items() if title != self.answer.title]
 
     @property
     def sentence(self) -> str:
