@@ -317,7 +317,6 @@ class SweepView(_View):
         apply_event(self._trials, event)
 
     def _line(self, event: Mapping[str, Any]) -> str:
-        """Return the line of text for an event; empty for events that are not shown."""
         match event["event"]:
             case "session" if sum(trial.status in ENDED for trial in self._trials.values()) < event["trials"]:
                 most = "at most " if event.get("price") == MACHINES else ""

@@ -70,11 +70,7 @@ class _Command(typer.core.TyperCommand):
     """A command; an error of the library that begins with an argument begins with the option that was typed."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
-
-        Raises:
-            ConfigError: If `--set` names an argument that has an option.
-        """
+        """Run the command, unless `--set` names an argument that has an option."""
         flags = [flag for parameter in self.params for flag in parameter.opts if flag.startswith("--")]
         options = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
         for text in ctx.params.get("overrides") or ():

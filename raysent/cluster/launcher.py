@@ -176,11 +176,7 @@ class Head:
         )
 
     def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
-        """Run a command of Ray.
-
-        Raises:
-            CloudError: If it fails, with the last line of its output.
-        """
+        """Run a command of Ray; its failure is a CloudError with the last line of its output."""
         last = [""]
 
         def receive(line: str) -> None:
@@ -388,7 +384,8 @@ def write_wheel(folder: Path) -> Path:
         f"{about}/WHEEL": _WHEEL.encode(),
         f"{about}/entry_points.txt": _ENTRY_POINTS.encode(),
     }
-    record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
+    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()) for name, data in files.items()}
+    record = "".join(f"{name},sha256={digests[name].decode().rstrip('=')},{len(files[name])}\n" for name in files)
     files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
     path = folder / wheel_name()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -442,7 +439,3 @@ def _metadata() -> str:
             f"raysent: its metadata must be of version {raysent.__version__}; given {installed.version}; reinstall it"
         )
     return found
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")

@@ -79,14 +79,11 @@ def _checked(value: str | float | None, parse: object) -> str | float | None:
     return value
 
 
-def _is_deadline(text: str) -> float:
-    """Check the form of a deadline; whether it has passed is checked when a sweep starts."""
-    return parse_deadline(text, start=datetime.datetime.min.replace(tzinfo=datetime.UTC))
-
-
 Duration = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, parse_duration))]
 Money = Annotated[str | float | int, pydantic.AfterValidator(lambda value: _checked(value, parse_money))]
-Deadline = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, _is_deadline))]
+# Only the form: whether a deadline has passed is checked when a sweep starts.
+_form = functools.partial(parse_deadline, start=datetime.datetime.min.replace(tzinfo=datetime.UTC))
+Deadline = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, _form))]
 
 UsdPerHour = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 

@@ -63,11 +63,7 @@ class Batch:
 
 
 class _Stream(ABC, Generic[Own]):
-    """Batches that are rows of a whole, sentences, triplets or pairs, of which each worker has a block.
-
-    Attributes:
-        num_batches: Steps of an epoch.
-    """
+    """Batches that are rows of a whole, of which each worker has a block; `num_batches` are an epoch."""
 
     num_batches: int
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raysent.data.sentences import split_sentences
 
@@ -64,7 +63,7 @@ def find_language(text: str, *, default: str) -> str:
     words = _WORD.findall(text.lower())
     if sum(_ENGLISH.fullmatch(word) is not None for word in words) > _LEAST_ENGLISH * len(words):
         return "en"
-    return str(_classifier().classify(text)[0]) if num_letters >= _FEWEST_LETTERS else default
+    return str(import_module("py3langid").classify(text)[0]) if num_letters >= _FEWEST_LETTERS else default
 
 
 def main_language(texts: Iterable[str], *, default: str = "en") -> str:
@@ -83,8 +82,3 @@ def unspaced_language(texts: Sequence[str]) -> str | None:
         return None
     found = main_language(sample)
     return found if found in WITHOUT_BLANKS else None
-
-
-@cache
-def _classifier() -> Any:
-    return import_module("py3langid")

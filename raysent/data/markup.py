@@ -87,10 +87,6 @@ def _texts(root: LexborNode) -> Iterator[str]:
         elif node.is_element_node:
             edge = "" if node.tag in _INLINE else _BREAK
             yield edge
-            if not _is_left_out(node):
+            if not (node.tag in _LEFT_OUT or (node.tag == "table" and node.css_first("th") is not None)):
                 waiting.append(edge)
                 waiting += reversed(list(node.iter(include_text=True)))
-
-
-def _is_left_out(node: LexborNode) -> bool:
-    return node.tag in _LEFT_OUT or (node.tag == "table" and node.css_first("th") is not None)

@@ -112,6 +112,5 @@ def _checked(blocks: Iterable[list[Any]], name: str, column: str) -> Iterator[li
 
 
 def _from_splits(table: Table, wanted: str) -> Texts:
-    """Return the texts of a folder that `datasets` saved, of all its splits."""
     column = find_text_column(list(table.columns), wanted=wanted, where=f"column: {table.source}")
     return Texts(table.texts(column, key="column"), column)

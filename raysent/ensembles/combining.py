@@ -26,7 +26,7 @@ from raysent.ensembles.task_ensemble import (
     task_ensemble,
 )
 from raysent.errors import ConfigError
-from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
+from raysent.evaluation.bootstrap import mean_estimate
 from raysent.evaluation.evaluate import Evaluator, Load, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
 from raysent.evaluation.records import Record
@@ -105,13 +105,15 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     if method == ALL or len(chosen) < len(ranked):
         _check_choice(of_tasks)
     scores = [score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES]) for of_task in of_tasks]
+    if method == ALL:
+        method = max(METHODS, key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]))
     others = evaluator.records(evaluator.baselines(list(chosen), tasks) if baselines else [], tasks)
     result = ensemble_result(
         output,
         chosen,
         others=others,
         scores=scores,
-        method=_best_method(scores) if method == ALL else method,
+        method=method,
         costs={member.name: member_cost(member, records) for member, records in chosen.items()},
     )
     write_result(output, result)
@@ -140,11 +142,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _saved(member: Member, output: Path) -> Member:
-    """Return a member that can be loaded again; saves one that is in memory.
-
-    Raises:
-        ConfigError: If it cannot be saved.
-    """
+    """Return a member that can be loaded again; saves one that is in memory, if it can be saved."""
     if member.encoder is None:
         return member
     if isinstance(member.encoder, Ensemble):
@@ -183,10 +181,6 @@ def _check_choice(records: Sequence[Sequence[Record]]) -> None:
 def _by_task(members: Members) -> list[list[Record]]:
     """Return the members' records [tasks][members]."""
     return [list(of_task) for of_task in zip(*members.values(), strict=True)]
-
-
-def _best_method(scores: Sequence[Mapping[str, TaskScores]]) -> str:
-    return max(METHODS, key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]))
 
 
 def ensemble_result(
@@ -234,11 +228,8 @@ def ensemble_result(
         tasks=tasks,
         mean=MeanOverTasks(
             scores={name: mean_scores(found) for name, found in of_all.items()},
-            difference=_difference(of_all[ENSEMBLE], of_all[names[0]]),
+            difference=mean_estimate(
+                [one.tested.minus(best.tested) for one, best in zip(of_all[ENSEMBLE], of_all[names[0]], strict=True)]
+            ),
         ),
     )
-
-
-def _difference(one: Sequence[TaskScores], other: Sequence[TaskScores]) -> BootstrapEstimate:
-    """Return the mean over tasks by which test scores differ; paired."""
-    return mean_estimate([first.tested.minus(second.tested) for first, second in zip(one, other, strict=True)])

@@ -235,14 +235,7 @@ def _host_name(host: str) -> str | None:
 
 
 class _Service:
-    """What one model answers.
-
-    Attributes:
-        config: Limits.
-        batcher: The model's queue.
-        num_requests: Counter of requests by route and status.
-        seconds: Histogram of their durations.
-    """
+    """What one model answers, within limits, from its queue; requests are counted by route and status."""
 
     def __init__(
         self, encoder: SentenceEncoder, *, name: str, config: ServerConfig, index: SearchIndex | None = None
@@ -299,7 +292,8 @@ class _Service:
         vectors = (await self._run(_VECTORS, rows))[:, :size]
         if size is not None and self._normalizes:
             vectors = normalize_rows(vectors)
-        found = [_base64(vector) for vector in vectors] if form == "base64" else vectors.tolist()
+        is_text = form == "base64"
+        found = [base64.b64encode(row.astype("<f4")).decode() for row in vectors] if is_text else vectors.tolist()
         num_words = sum(len(text.split()) for (text,) in rows)
         return JSONResponse(
             {
@@ -387,7 +381,6 @@ class _Service:
         return values
 
     def _rows(self, values: Mapping[str, Any]) -> list[tuple[str, ...]]:
-        """Return the texts, or pairs of texts, of a request."""
         given, limit = values.get("input"), self.config.max_texts
         rows = [given] if isinstance(given, str) else given
         if not isinstance(rows, list) or not 1 <= len(rows) <= limit:
@@ -431,10 +424,6 @@ def _threshold(predictor: Predictor, values: Mapping[str, Any]) -> float:
         return predictor.promise(**asked).level.threshold if asked else 0.0
     except ConfigError as error:
         raise HTTPException(400, str(error)) from None
-
-
-def _base64(vector: np.ndarray) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 class QueueFullError(Exception):
@@ -491,7 +480,6 @@ class Batcher:
             self.num_waiting -= len(rows)
 
     def _parts(self, kind: Hashable, rows: Rows) -> Iterator[_Part]:
-        """Yield rows in parts of at most a batch."""
         sizes = [1 + sum(map(len, row)) // _ROW_CHARACTERS for row in rows]
         numbers = (np.cumsum(sizes) - 1) // self._max_batch
         for _, found in groupby(zip(numbers, sizes, rows, strict=True), key=lambda one: one[0]):

@@ -129,15 +129,7 @@ class EncodedCorpus:
 
 @dataclass(frozen=True)
 class _File:
-    """One file to encode.
-
-    Attributes:
-        source: The text's file.
-        name: Its name in the folder of vectors.
-        version: Its version.
-        column: Column of the text; None for the usual one.
-        splits_sentences: Whether running text is split.
-    """
+    """One file to encode, and its name in the folder of vectors; no column is the usual one."""
 
     source: Source
     name: str
@@ -159,14 +151,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where vectors go, and how they are computed.
-
-    Attributes:
-        model: The model's name, which every machine can load.
-        folder: Name of the folder of vectors.
-        format: What its vectors have in common.
-        encoding: How they are computed.
-    """
+    """Where vectors go, and how they are computed, by a model whose name every machine can load."""
 
     model: str
     folder: str
@@ -284,11 +269,7 @@ def _format_of(
 
 
 def _choose_device(encoder: SentenceEncoder, folder: VectorFolder, address: str | None) -> str:
-    """Return the device: what is chosen, what the folder was begun with, or what there is.
-
-    Raises:
-        ConfigError: If that is a GPU, and there is none.
-    """
+    """Return the device: what is chosen, what the folder was begun with, or what there is; a GPU must be there."""
     coming = None if address is None else workers_to_come()
     if address is None:
         has_any = default_device().type == "cuda"
@@ -416,11 +397,7 @@ def _held(folder: VectorFolder) -> Iterator[None]:
 
 
 def _name_of(model: str | Path | SentenceEncoder) -> str:
-    """Return the name that a model is loaded by; that of a folder in a bucket is its local folder.
-
-    Raises:
-        ConfigError: If it is in memory only.
-    """
+    """Return the name that a model is loaded by, the local folder of one in a bucket; refuse one in memory."""
     if isinstance(model, SentenceEncoder):
         if model.source is None:
             raise ConfigError("model: must be saved in a folder, so that its vectors can be continued; save it first")
@@ -429,11 +406,7 @@ def _name_of(model: str | Path | SentenceEncoder) -> str:
 
 
 def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None, splits_sentences: bool) -> list[_File]:
-    """Return the files of all paths, and where their vectors belong in the folder.
-
-    Raises:
-        DataError: If a path matches no file, or two files have the same place.
-    """
+    """Return the files of all paths, at least one each, and their vectors' places in the folder, all different."""
     paths = [str(path) for path in ([input] if isinstance(input, str | Path) else input)]
     files: dict[str, _File] = {}
     for path in paths:

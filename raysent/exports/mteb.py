@@ -139,11 +139,8 @@ def _published_task(name: str) -> Any:
     try:
         return known.get_task(name)
     except KeyError:
-        raise ConfigError(f"mteb {name}: unknown task of mteb{did_you_mean(name, _known_tasks())}") from None
-
-
-def _known_tasks() -> list[str]:
-    return [task.metadata.name for task in import_module("mteb").get_tasks(exclude_superseded=False)]
+        names = [task.metadata.name for task in import_module("mteb").get_tasks(exclude_superseded=False)]
+        raise ConfigError(f"mteb {name}: unknown task of mteb{did_you_mean(name, names)}") from None
 
 
 def _own_tasks(path: Path) -> list[Any]:

@@ -117,12 +117,9 @@ class SearchIndex:
             return [[] for _ in asked]
         by = by or self.by
         depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
-        found = [
-            Ranking(np.arange(len(asked)), hits.rows, -hits.distances)
-            for name, search in (("vectors", self._by_vectors), ("words", self._by_words))
-            if by in (name, "fused")
-            for hits in [search(asked, depth)]
-        ]
+        hits = [self._by_vectors(asked, depth)] if by != "words" else []
+        hits += [Hits(*self.words.search(asked, depth))] if by != "vectors" else []
+        found = [Ranking(np.arange(len(asked)), one.rows, -one.distances) for one in hits]
         ranking = found[0]
         if by == "fused":
             ranking = fuse(*found, weight=self.word_weight if weight is None else weight, depth=size)
@@ -219,9 +216,6 @@ class SearchIndex:
             np.save(self._derived / _INT8_FILE, self.int8)
         write_json(self._derived / _ABOUT, self._about)
 
-    def _by_words(self, queries: list[str], k: int) -> Hits:
-        return Hits(*self.words.search(queries, k))
-
     def _by_vectors(self, queries: list[str], k: int) -> Hits:
         vectors = self.encoder.encode_query(queries)
         if self.format.measure == "hamming":
@@ -243,7 +237,6 @@ class SearchIndex:
         return np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2 - 1
 
     def _hits(self, ranking: Ranking) -> list[list[Hit]]:
-        """Return the passages of a ranking with their places and texts."""
         known = np.unique(ranking.rows[ranking.rows >= 0])
         texts: dict[int, str] = {}
         for number, source in enumerate(self._files if self.format.has_text else ()):

@@ -56,11 +56,6 @@ def numbered(name: str, number: int) -> str:
     return name.replace(".", f"{number}.", 1) if number else name
 
 
-def _spaces() -> normalizers.Normalizer:
-    """Return the step for white space of `str.split` that the pattern's class of white space lacks."""
-    return normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")
-
-
 def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
     """Return the tokenizer of a vocabulary; that of words is not truncated, as no word may be known before the cut."""
     if isinstance(vocabulary, SubwordVocabulary):
@@ -68,7 +63,8 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
         own.enable_truncation(max_length)
         return own
     words, pattern = vocabulary.words, PATTERN.removeprefix(r"\n|")
-    steps: list[normalizers.Normalizer] = [_spaces()]
+    # White space of `str.split` that the pattern's class of white space lacks.
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")]
     if vocabulary.lowercase:
         steps.append(normalizers.Replace(Regex(f"[{_PERIOD}{_APOSTROPHE}]"), _OTHER))
     steps += _replacements()
@@ -85,7 +81,6 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
 
 
 def _replacements() -> list[normalizers.Normalizer]:
-    """Return one step for each plain form, in the order of the table."""
     forms: dict[str, list[str]] = {}
     for typographic, plain in REPLACEMENTS:
         forms.setdefault(plain, []).append(typographic)

@@ -279,14 +279,7 @@ def rounded(count: int, multiple: int) -> int:
 
 
 class _Recurrence:
-    """The products of one direction over one batch.
-
-    Args:
-        order: The tokens.
-        workspaces: Source of the buffers.
-        dtype: Type of the products.
-        has_states: Whether all states are wanted rather than the last ones.
-    """
+    """The products of one direction over one batch; of all states, or the last ones."""
 
     def __init__(self, order: _Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool) -> None:
         self._order, self._dtype, self.has_states = order, dtype, has_states

@@ -125,14 +125,7 @@ class _Direction(Arguments):
 
 
 class _CompiledDirection:
-    """One direction over one batch, by the compiled kernel.
-
-    Args:
-        packed: The sentences.
-        dtype: Type of the products.
-        workspaces: Source of the buffers.
-        backwards: Whether to read each sentence from its last token.
-    """
+    """One direction over one batch, by the compiled kernel; backwards from each last token."""
 
     def __init__(self, packed: Packed, dtype: torch.dtype, workspaces: Workspaces, *, backwards: bool) -> None:
         order, library, kind = order_of_words(packed, backwards=backwards), load("lstm"), str(dtype)[6:]

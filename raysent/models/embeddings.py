@@ -190,11 +190,7 @@ class EmptyTables(Tables):
 
 
 def _check_dim(vectors: npt.NDArray[np.float32], config: EmbeddingConfig) -> None:
-    """Refuse vectors of another size.
-
-    Raises:
-        ConfigError: If they do not have `config.dim` numbers.
-    """
+    """Refuse vectors of another size than `config.dim`."""
     dim = vectors.shape[1]
     if dim != config.dim:
         raise ConfigError(

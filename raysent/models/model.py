@@ -234,11 +234,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return model
 
     def _set_encoders(self, tensors: dict[str, Tensor]) -> None:
-        """Copy another model's encoders; from a model of two towers only the first, where this model has one.
-
-        Raises:
-            ConfigError: If names or shapes differ.
-        """
+        """Copy encoders of equal names and shapes; of two towers only the first, where this model has one."""
         own = {name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))}
         given = {name: tensors[name] for name in own if name in tensors}
         try:

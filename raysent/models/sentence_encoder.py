@@ -536,11 +536,6 @@ def check_size(name: str, value: object) -> int:
 
 
 def _device(name: str | torch.device) -> torch.device:
-    """Return a device.
-
-    Raises:
-        ConfigError: If torch knows no such device.
-    """
     try:
         return torch.device(name)
     except (RuntimeError, TypeError):

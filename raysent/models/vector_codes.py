@@ -175,11 +175,7 @@ def make_code(
 
 
 def _checked_pairs(related: np.ndarray, rows: int) -> np.ndarray:
-    """Return pairs of rows [pairs, 2].
-
-    Raises:
-        DataError: If they are not, or a row does not exist.
-    """
+    """Return pairs of rows [pairs, 2]; refuse other shapes and rows that do not exist."""
     if related.ndim != 2 or related.shape[1] != 2 or related.dtype.kind not in "iu":
         raise DataError(f"related: must be row numbers [pairs, 2]; given {related.dtype} {list(related.shape)}")
     if related.size and not (related.min() >= 0 and related.max() < rows):

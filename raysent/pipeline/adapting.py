@@ -189,12 +189,7 @@ def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) 
 def _runs(
     place: Path, corpus: str, seed: int, values: Mapping[str, Any] | None, *, has_tasks: bool
 ) -> tuple[dict[str, RunConfig], dict[str, str]]:
-    """Return the runs by name, and why objectives are left out.
-
-    Raises:
-        ConfigError: If none is left, or a value is wrong.
-        ArtifactError: If the folder holds no model that can be trained further.
-    """
+    """Return the runs by name, at least one, and why objectives are left out."""
     trained, kind, num_towers = model_folder(place), "pretrained", 1
     start: dict[str, Any] = {"encoder": {"type": kind, "path": str(place), "dropout": _DROPOUT}}
     if trained is not None:
@@ -231,11 +226,7 @@ def _runs(
 
 
 def _documents(config: RunConfig, folder: Path) -> Task:
-    """Write sentences of held-out documents as a table, and return the task: from which document each is.
-
-    Raises:
-        DataError: If there are too few such documents.
-    """
+    """Write sentences of held-out documents as a table, and return the task: from which document each is."""
     corpus = open_training_data(config).corpus
     assert corpus is not None
     starts = corpus.document_starts[corpus.document_starts >= corpus.validation.first]

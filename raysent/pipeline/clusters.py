@@ -240,7 +240,6 @@ def _with_checked_tasks(
 def _show(
     follow: Callable[..., SubmittedSweep], space: SearchSpace, address: str, folder: Path, *, is_quiet: bool
 ) -> SubmittedSweep:
-    """Show a submitted sweep as one on this machine is shown."""
     with SweepView(messages, space, is_quiet=is_quiet) as view:
         ended = follow(on_event=view.on_event, say=_silent if is_quiet else _say)
     return replace(ended, address=address, folder=folder)

@@ -113,11 +113,7 @@ def distill(  # noqa: PLR0913 - the options of the command
 
 
 def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
-    """Return the folder or the name of a teacher, as `load` takes it.
-
-    Raises:
-        ConfigError: If it is a model that was not loaded from a folder.
-    """
+    """Return the folder or the name of a teacher, as `load` takes it; refuse a model that was not loaded."""
     if isinstance(teacher, Sweep):
         return str(encoder_name(teacher.folder))
     if not isinstance(teacher, SentenceEncoder):
@@ -128,11 +124,6 @@ def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
 
 
 def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> RunConfig:
-    """Return a run with as many steps as fit into a time.
-
-    Raises:
-        ConfigError: If the time is no duration.
-    """
     try:
         seconds = parse_duration(time)
     except ConfigError as error:

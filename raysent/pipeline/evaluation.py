@@ -22,7 +22,7 @@ from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
 from raysent.evaluation.divided import is_ranked_by_other_rows
 from raysent.evaluation.division import divided
 from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
-from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
+from raysent.evaluation.members import Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
@@ -148,11 +148,7 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
 
 
 def _answering(models: Sequence[Model], task: Task) -> list[Model]:
-    """Return the models that answer a task: those of words answer tasks with queries, or all others.
-
-    Raises:
-        ConfigError: If there is none.
-    """
+    """Return the models that answer a task, at least one: those of words answer queries, or all others."""
     ranks = task.scoring == "retrieval"
     found = [one for one in models if isinstance(one, SentenceEncoder) or can_answer(str(one), ranks=ranks)]
     if not found:
@@ -425,21 +421,17 @@ def _map_on_ray(
     if not jobs:
         return
     # The rows of a task are sent apart, once to each node.
-    sent = [replace(job, member=_sent_member(job.member), data=None) for job in jobs]
+    members = [
+        one.member if one.member.encoder is not None else replace(one.member, path=shared_name(one.member.path))
+        for one in jobs
+    ]
+    sent = [replace(job, member=member, data=None) for job, member in zip(jobs, members, strict=True)]
     rows = [job.data for job in jobs]
     yield from map_on_ray(_run_sent_job, sent, shared=rows, gpus_each=gpu_share, address=address, on_wait=on_wait)
 
 
-def _sent_member(member: Member) -> Member:
-    return member if member.encoder is not None else replace(member, path=shared_name(member.path))
-
-
 def _run_sent_job(sent: Any, data: AnyData) -> Any:
-    """Run a job that was sent without its rows, in a process that imports this module: it can load ensembles too.
-
-    Raises:
-        UnreadableModelError: If this machine cannot read the model.
-    """
+    """Run a job that was sent without its rows, in a process that imports this module: it can load ensembles too."""
     job, member = replace(sent, data=data), sent.member
     if member.encoder is not None:
         return job.run(load=load_model)

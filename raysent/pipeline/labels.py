@@ -147,6 +147,5 @@ def _frame(given: LabelTable) -> pd.DataFrame:
 
 
 def _ordered(frame: pd.DataFrame, first: np.ndarray) -> pd.DataFrame:
-    """Return some rows, then the others in their order."""
     others = np.setdiff1d(np.arange(len(frame)), first)
     return frame.iloc[np.concatenate([first, others])].reset_index(drop=True)

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from raysent.cost import bill_values
-from raysent.ensembles import Answer, Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble, read_answers
+from raysent.ensembles import (
+    ENSEMBLE,
+    Answer,
+    Ensemble,
+    EnsembleResult,
+    FrontRow,
+    LabelCurve,
+    answer_lines,
+    load_ensemble,
+    read_answers,
+    read_result,
+)
 from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.live import chance_line
@@ -28,6 +39,8 @@ from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.ranking import median_values
 from raysent.sweeps.samplers.optuna_samplers import study_of
 from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trackers import evaluated_event
+from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import trial_name
 from raysent.training.outcome import Outcome
 from raysent.training.validation import chance_of
@@ -35,14 +48,6 @@ from raysent.training.validation import chance_of
 if TYPE_CHECKING:
     import optuna
 
-
-from typing import TYPE_CHECKING
-
-from raysent.ensembles import ENSEMBLE, answer_lines, read_result
-from raysent.sweeps.trackers import evaluated_event
-from raysent.sweeps.trackers import track as track_events
-
-if TYPE_CHECKING:
     from raysent.sweeps import Event
 
 
@@ -329,11 +334,7 @@ class Sweep:
 
 
 def _sentence_model(folder: Path) -> SentenceModel:
-    """Return the trained model of a folder.
-
-    Raises:
-        ArtifactError: If there is none, or one of another kind.
-    """
+    """Return the trained model of a folder; refuse one of another kind."""
     loaded = load_model(folder)
     if not isinstance(loaded, SentenceModel):
         raise ArtifactError(f"{address_of(folder)}: must hold a trained model; it holds {type(loaded).__name__}")

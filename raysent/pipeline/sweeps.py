@@ -334,11 +334,7 @@ def origin_of(run: str | Path) -> Path:
 
 
 def _check_relative_paths(recorded: RecordedSweep) -> None:
-    """Refuse a sweep whose space names files that other processes look for elsewhere.
-
-    Raises:
-        ConfigError: With the folder that its relative paths start from.
-    """
+    """Refuse a sweep whose space names files that other processes look for elsewhere."""
     origin, values = Path(recorded.record.origin), recorded.space.document.values
     if is_submitted() or not recorded.record.origin or not origin.is_dir() or origin.samefile(Path.cwd()):
         return

@@ -171,11 +171,7 @@ def retrain(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out wh
 
 
 def _models(trained: Sequence[TrainedRun], seeds: int | None) -> SentenceModel | list[SentenceModel]:
-    """Return the models of trainings: one, or with `seeds` a list.
-
-    Raises:
-        TrainingError: If the loss of one was not finite.
-    """
+    """Return the models of trainings: one, or with `seeds` a list; a loss that was not finite is a TrainingError."""
     for one in trained:
         if one.outcome.status == "nan":
             raise TrainingError(f"{one.address}: {one.outcome.message}")
@@ -263,11 +259,6 @@ def train_trial(
 
 
 def _with_seeds(config: RunConfig, first: int, seeds: int | None) -> list[RunConfig]:
-    """Return the runs of several seeds, or of one.
-
-    Raises:
-        ConfigError: If their number is not positive.
-    """
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds={seeds}: must be at least 1")
     return [config.model_copy(update={"seed": first + number}) for number in range(seeds or 1)]
@@ -325,11 +316,7 @@ def train_all(  # noqa: PLR0913 - the options of the command
 
 
 def _check_free(folder: Path, config: RunConfig) -> None:
-    """Refuse a folder with other contents; a training of the same run continues in its folder.
-
-    Raises:
-        ArtifactError: If the path is a file, a sweep's folder, or the folder of another run.
-    """
+    """Refuse a file, and a folder of a sweep or of another run; a training of the same run continues in its folder."""
     where = address_of(folder)
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"{where}: must be a folder; given a file; name another run folder")

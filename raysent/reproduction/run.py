@@ -284,11 +284,6 @@ def _dataset_of(paper: PaperFile, name: str, *, scale: Scale) -> Dataset | None:
 
 
 def _chosen(paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the tables and claims that are asked for.
-
-    Raises:
-        ConfigError: If one is unknown.
-    """
     for what, known, names in (("table", paper.tables, tables or ()), ("claim", paper.claims, claims)):
         for name in names:
             if name not in known and (what, name) != ("claim", "all"):

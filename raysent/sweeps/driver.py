@@ -315,11 +315,7 @@ class _Session:
     prices: Prices
 
     def train(self, workers: contextlib.ExitStack) -> bool:
-        """Train until nothing is left; return whether the user interrupted.
-
-        Args:
-            workers: Ends the machines of a cluster that grows when it is closed.
-        """
+        """Train until nothing is left; return whether the user interrupted. `workers` closes what grows."""
         record, folder, controller = self.record, self.folder, self.controller
         again = f"raysent resume {shlex.quote(address_of(folder))}"
         with output_to_stderr(), ray_session(record.address, how_to_continue=again):

@@ -395,7 +395,7 @@ class _Fitting:
 
     def __init__(self, space: SearchSpace, situation: Situation, speed: Speed) -> None:
         self.now = situation
-        self._space, self._speed = space, speed
+        self._space, self.speed = space, speed
         self._values: dict[str, Any] = copy.deepcopy(space.document.values)
         self._reasons: dict[str, str] = {}
 
@@ -452,10 +452,6 @@ class _Fitting:
             found.setdefault(params[name], space.config(params))
         return found
 
-    def mean_seconds(self, configs: Sequence[RunConfig]) -> RunSeconds:
-        """Return the mean seconds of parts of runs."""
-        return self._speed(configs)
-
     def put_metric(self, metric: str, settings: Mapping[str, Any], why: str) -> None:
         """Rank by a metric, with the settings of the validation that it needs."""
         self._values["metric"] = metric
@@ -469,27 +465,17 @@ class _Fitting:
             place[key] = {"loguniform": list(_RATES)} if isinstance(place[key], dict) else _RATE
         self._reasons[name] = why
 
-    @property
-    def metric(self) -> str:
-        """The metric as it is written."""
-        return self._space.metric
-
     def written(self, name: str) -> Any:
         """Return the value of a name in `base`; None where it has none."""
         return get_dotted(self._values, f"base.{name}")
 
     def seconds(self, name: str = "", most: int = 0) -> RunSeconds:
-        """Return the mean seconds of parts of trials that are drawn at random from the space as it is now.
-
-        Args:
-            name: A name whose values are limited meanwhile; empty for none.
-            most: The limit.
-        """
+        """Return the mean seconds of parts of drawn trials of the space as it is now, with a name of at most `most`."""
         values = copy.deepcopy(self._values)
         for place, key in list(_places(values, name)) if name else []:
             place[key] = _changed(place[key], lambda value: min(value, most))
         space = self._parsed(values)
-        return self._speed(_drawn_configs(space))
+        return self.speed(_drawn_configs(space))
 
     def first(self) -> RunConfig:
         """Return the first run of the space as it is now."""
@@ -573,7 +559,7 @@ def _fit_metric(fitting: _Fitting, _: str) -> None:
         fitting.put_metric("document_accuracy", {"documents": NUM_DOCUMENTS}, why)
     else:
         fitting.put_metric(
-            fitting.metric,
+            fitting.space().metric,
             {},
             f"no tasks are named, and the text has {num_documents} of the {NUM_DOCUMENTS} documents of "
             f"{sentences_of_document()} sentences that document_accuracy needs",
@@ -599,7 +585,7 @@ def _fit_family(fitting: _Fitting, name: str) -> None:
         leave_out(alone, f"{1 - now.with_neighbours:.0%} of the sentences stand alone in their document")
     slow = [label for label, config in left.items() if config.encoder.reads_order]
     if slow and now.trial_s is not None:
-        passes = now.trial_s / fitting.mean_seconds([left[label] for label in slow]).epoch_s
+        passes = now.trial_s / fitting.speed([left[label] for label in slow]).epoch_s
         if passes < _PASSES_OF_ORDER:
             times = f"a trial of {format_duration(now.trial_s)} reads the text {_count(passes)} times"
             leave_out(slow, f"{times}; in that, bags of words learn more")

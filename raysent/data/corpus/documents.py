@@ -326,13 +326,11 @@ def _sampled_language(sources: tuple[tuple[Source, str], ...], reading: tuple[tu
 
 
 def _shortened(passage: Passage) -> Passage:
-    """Return the first lines of a passage."""
     end = passage.text.find("\n", _MAX_SAMPLE_CHARACTERS)
     return passage if end < 0 or passage.kind in ("html", "markdown") else passage._replace(text=passage.text[:end])
 
 
 def _reading(config: CorpusConfig, language: TextLanguage) -> dict[str, Any]:
-    """Return the arguments of `passages`."""
     return {**config.model_dump(include={"format", "text_field", "document_field"}), "language": language}
 
 
@@ -379,17 +377,12 @@ def _read_group(
 
 
 def _parts(sources: Sequence[Source], reading: dict[str, Any]) -> Iterator[Passage | Source]:
-    """Yield small files as they are, and the passages of others."""
+    """Yield small files, which the process that reads their sentences reads as a whole, and the passages of others."""
     for source in sources:
-        if _is_small(source):
+        if source.kind != "table" and not source.etag and source.num_bytes <= _MAX_FILE_BYTES:
             yield source
         else:
             yield from passages(source, **reading)
-
-
-def _is_small(source: Source) -> bool:
-    """Return whether a file is read as a whole by the process that reads its sentences, rather than in order."""
-    return source.kind != "table" and not source.etag and source.num_bytes <= _MAX_FILE_BYTES
 
 
 def _size(part: Passage | Source) -> int:
@@ -512,11 +505,7 @@ def _paragraph_sentences(paragraph: Any, language: TextLanguage) -> list[str]:
 
 
 def _list(value: Any) -> list[Any]:
-    """Return a list; a string is none, though it could be iterated.
-
-    Raises:
-        TypeError: If it is anything else.
-    """
+    """Return a list, else raise TypeError; a string is none, though it could be iterated."""
     if not isinstance(value, list):
         raise TypeError
     return value
@@ -529,7 +518,6 @@ def _shown(value: Any) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Return the lines of a value, each a paragraph."""
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 

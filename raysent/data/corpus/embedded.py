@@ -219,7 +219,6 @@ def _read_modules(modules: Sequence[_Module]) -> list[tuple[_Module, list[_Text]
 
 
 def _modules(library: str) -> Iterator[_Module]:
-    """Yield the modules of a library, sorted by path."""
     if library == "python":
         folder = Path(sysconfig.get_paths()["stdlib"])
         yield from _topics(folder / "pydoc_data" / "topics.py")
@@ -232,12 +231,9 @@ def _modules(library: str) -> Iterator[_Module]:
         parent = folder.parent
     for file in sorted(folder.rglob("*.py")):
         path = file.relative_to(parent)
-        if not any(_is_skipped(part) for part in path.parts[:-1]):
+        private = {part for part in path.parts[:-1] if part.startswith("_")} - {"_core"}
+        if not private and _SKIPPED_FOLDERS.isdisjoint(path.parts[:-1]):
             yield _Module(library, ".".join(path.with_suffix("").parts).removesuffix(".__init__"), file)
-
-
-def _is_skipped(part: str) -> bool:
-    return part in _SKIPPED_FOLDERS or (part.startswith("_") and part != "_core")
 
 
 def _topics(file: Path) -> Iterator[_Module]:

@@ -230,12 +230,7 @@ def corpus_language(config: CorpusConfig) -> str:
 
 
 class _Text:
-    """A text, by its content and how it is read, in the cache, where it is built when it is opened.
-
-    Attributes:
-        key: A hash of the files' content, independent of their paths, and of how they are read.
-        language: Its language, or that of most of it.
-    """
+    """A text in the cache, where it is built when it is opened, by a hash of its content and how it is read."""
 
     def __init__(self, config: CorpusConfig, progress: Progress | None) -> None:
         self._config, self._progress = config, progress
@@ -297,7 +292,6 @@ class _PassageReader:
 
     @cached_property
     def _table(self) -> ChunkTable:
-        """The table, made in the process that uses it."""
         return ChunkTable(self._numbers.__getitem__, is_compiled=True)
 
     def __reduce__(self) -> tuple[type[_PassageReader], tuple[()]]:

@@ -73,7 +73,6 @@ def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
 
 
 def _sparse(values: Any, **options: Any) -> Any:
-    """Return a sparse matrix, stored by rows."""
     from scipy.sparse import csr_matrix  # noqa: PLC0415 - a tenth of a second for every process that loads a model
 
     return csr_matrix(values, **options)

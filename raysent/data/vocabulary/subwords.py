@@ -105,7 +105,6 @@ def _runs_by_count(sentences: Iterable[str]) -> dict[int, list[str]]:
 
 
 def _alphabet(runs: Mapping[int, list[str]], config: VocabularyConfig) -> list[str]:
-    """Return the characters that have an id."""
     totals: Counter[str] = Counter()
     for count, some in runs.items():
         for character, number in Counter("".join(some)).items():

@@ -317,7 +317,6 @@ def _plain_text(chunks: Sequence[str]) -> str:
 
 
 def _matched_tokens(text: str) -> Iterator[list[str]]:
-    """Yield the tokens of each line, split by the pattern."""
     tokens = (token for token, _ in _pre_tokenizer.pre_tokenize_str(text))
     for _ in range(text.count("\n")):
         yield list(iter(tokens.__next__, "\n"))

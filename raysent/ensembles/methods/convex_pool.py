@@ -155,7 +155,6 @@ def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> PoolS
 
 
 def _gap(weights: Float64, gradient: Float64, centre: Float64, pull: float) -> float:
-    """Return the duality gap; see the module's docstring."""
     dual = np.maximum(0, centre - gradient / pull)
     return float((weights - dual) @ gradient + _penalty(weights, centre, pull) - _penalty(dual, centre, pull))
 

@@ -239,7 +239,6 @@ class LexicalFits:
         return LexicalSolution(torch.from_numpy(margins), probes)
 
     def _first(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Return so many of some rows, of all classes."""
         return rows if most is None or len(rows) <= most else np.sort(rows[np.argsort(self._ranks[rows])[:most]])
 
     def margins(self, solution: LexicalSolution) -> Tensor:

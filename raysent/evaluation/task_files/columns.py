@@ -134,11 +134,7 @@ def _text_columns(settings: TaskSettings, guess: _Guess) -> tuple[str, ...]:
 
 
 class _Guess:
-    """Finds columns by their names.
-
-    Attributes:
-        notes: What was found.
-    """
+    """Finds columns by their names; notes what was found."""
 
     def __init__(self, table: Table) -> None:
         self.table = table

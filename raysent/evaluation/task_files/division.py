@@ -96,7 +96,6 @@ def group_numbers(groups: Sequence[str | None] | None, num_rows: int) -> np.ndar
 
 
 def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None:
-    """Return the rows of each given split, or None."""
     if table.parts:
         return {SPLIT_NAMES[split.lower()]: rows for split, rows in table.parts.items()}
     if columns.split is None:
@@ -115,11 +114,7 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
 def _drawn_parts(
     table: Table, texts: Sequence[list[str]], strata: np.ndarray, groups: np.ndarray | None, fractions: Fractions | None
 ) -> dict[str, np.ndarray]:
-    """Draw rows for test and, by fractions, for validation.
-
-    Raises:
-        DataError: If no row is left to test on.
-    """
+    """Draw rows for test, of which some must be left, and, by fractions, for validation."""
     fractions_of = {"test": test_share(len(strata)), "validation": 0.0}
     if fractions is not None:
         fractions_of = {"test": fractions.test, "validation": fractions.validation}

@@ -154,11 +154,7 @@ def _digest_file(library: Path) -> Path:
 
 
 def _make_private(folder: Path) -> None:
-    """Let no other user change a folder.
-
-    Raises:
-        ArtifactError: If it belongs to another user.
-    """
+    """Let no other user change a folder, which must belong to this one."""
     if not _is_owned(folder):
         raise ArtifactError(f"{folder}: another user's; code is run from it, so set RAYSENT_CACHE to your own folder")
     if not _is_private(folder):

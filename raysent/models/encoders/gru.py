@@ -185,7 +185,6 @@ class Encoder(Tower):
         return torch.cat(last, dim=1).index_select(0, packed.rank)
 
     def _run(self, run: Callable[..., Any], packed: Packed, projected: list[Tensor], **options: Any) -> list[Any]:
-        """Return what a recurrence returns for each direction."""
         directions = zip(projected, self._directions(), strict=False)  # word vectors may follow
         return [
             run(inputs, weight, bias_hh[2 * self.gru.hidden_size :], packed, backwards=backwards == 1, **options)

@@ -344,11 +344,7 @@ def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]
 
 
 def _add_adapters(model: Any, config: LoraConfig) -> None:
-    """Put adapters beside the linear layers of a transformer, which is then fixed but for them.
-
-    Raises:
-        ConfigError: If no layer has such a name.
-    """
+    """Put adapters beside linear layers of a transformer, at least one, which is then fixed but for them."""
     peft = library("peft", where="encoder.lora")
     settings = peft.LoraConfig(
         r=config.rank,

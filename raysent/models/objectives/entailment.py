@@ -86,7 +86,6 @@ class Objective(BaseObjective):
         return {"accuracy": (right, len(labels)), "nll": (nll, len(labels))}
 
     def _logits(self, read: Read, batch: Pairs) -> Tensor:
-        """Return the logits [batch, classes]."""
         u, v = read(batch.first)[0], read(batch.second)[0]
         values = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         for number, layer in enumerate(self.layers):

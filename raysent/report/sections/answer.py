@@ -47,9 +47,10 @@ def _plot(answer: Answer) -> Figure:
 
 
 def _whiskers(shown: Sequence[Candidate], answer: Answer) -> Any:
+    names = ["the answer" if one is answer.answer else one.title for one in shown]
     return go.Scatter(
         x=[one.test for one in shown],
-        y=[_wrapped("the answer" if one is answer.answer else one.title) for one in shown],
+        y=["<br>".join(map(label, textwrap.wrap(name, _NAME_WIDTH, break_long_words=False))) for name in names],
         mode="markers",
         marker={"size": 10, "color": [BEST if one is answer.answer else ACCENT for one in shown]},
         error_x={
@@ -63,10 +64,6 @@ def _whiskers(shown: Sequence[Candidate], answer: Answer) -> Any:
         },
         hovertemplate="%{y}: %{x:.1f}<extra></extra>",
     )
-
-
-def _wrapped(name: str) -> str:
-    return "<br>".join(label(line) for line in textwrap.wrap(name, _NAME_WIDTH, break_long_words=False))
 
 
 def _table(answer: Answer) -> Table:

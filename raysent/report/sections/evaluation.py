@@ -67,12 +67,13 @@ def _table(run: Run, protocol: str) -> Table:
     rows = [
         [
             Cell(run.title(model)),
-            *(_costs(run.cost(model)) if has_costs else []),
+            *([Cell(whole(cost.num_parameters), cost.num_parameters), hours_cell(cost.training_hours)] * has_costs),
             *(_cell(scores.get((model, task)), best[task]) for task in tasks),
             *([Cell(fixed(mean), mean, mark=_mark(mean, best_mean))] if tasks else []),
             *(_cell(scores.get((model, task)), best[task]) for task in correlations),
         ]
         for model, mean in sorted(means.items(), key=lambda item: (item[1] is None, -(item[1] or 0.0)))
+        for cost in [run.cost(model)]
     ]
     return Table(columns, rows, _caption(protocol))
 
@@ -85,10 +86,6 @@ def _caption(protocol: str) -> str:
     if protocol == RETRIEVAL:
         return "passages ranked for queries, nothing trained: nDCG@10 × 100"
     return f"protocol {protocol}"
-
-
-def _costs(costs: Costs) -> list[Cell]:
-    return [Cell(whole(costs.num_parameters), costs.num_parameters), hours_cell(costs.training_hours)]
 
 
 def _mean(scores: Iterable[AnyScore | None]) -> float | None:

@@ -101,7 +101,6 @@ def _row(run: Run, trial: Trial, optional: Sequence[Cell]) -> list[Cell]:
 
 
 def _bar(run: Run, trial: Trial) -> float | None:
-    """Return the length of the bar behind the metric, relative to the greatest; None if less is better."""
     value = run.value(trial)
     if value is None or not run.highest or run.mode != "max" or trial.status in BROKEN:
         return None

@@ -68,7 +68,8 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
             f"needs a metric of whitened vectors, {' or '.join(FINISHED_METRICS)}; given {space.metric}; "
             "name a task with --metric, or whiten the best trial with 'raysent whiten'",
         )
-    _check_edges(space)
+    for params in space.edges():  # every edge value, under every combination of the names that others depend on
+        space.config(params)
     if not is_recorded:
         _check_base(space)
         check_components(space)
@@ -104,12 +105,6 @@ def _conditions(document: Document, sections: SpaceFile) -> dict[str, dict[str, 
                 )
             conditions.setdefault(name, {})[other] = wanted
     return conditions
-
-
-def _check_edges(space: SearchSpace) -> None:
-    """Validate the run at every edge value, under every combination of the names that others depend on."""
-    for params in space.edges():
-        space.config(params)
 
 
 def _check_base(space: SearchSpace) -> None:

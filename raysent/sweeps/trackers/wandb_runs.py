@@ -93,9 +93,6 @@ class WandbRuns:
                 run.summary["summary"] = event["summary"]
             run.finish()
 
-    def _id_of(self, name: str) -> str:
-        return re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}")
-
     def _run_of(self, trial: Trial) -> Any:
         if trial.name not in self._runs:
             config = {**trial.params, "seed": trial.seed, "folder": self._trials.address_of(trial.name)}
@@ -107,7 +104,7 @@ class WandbRuns:
         return wandb.init(
             project=self._project,
             entity=self._entity,
-            id=self._id_of(name),
+            id=re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}"),
             name=name,
             group=self._group,
             job_type=job,
