@@ -46,7 +46,7 @@ versions: setup  ## The tests of pretrained encoders, with the lowest and the ne
 			tests/test_backbones.py tests/test_pretrained.py tests/test_exports.py || exit 1; \
 	done
 
-journeys: setup  ## The paths of users and clusters that take more than half a minute each, from the wheel
+journeys: setup  ## Before a release: paths of users and clusters that take more than half a minute each, from the wheel
 	$(BIN)/python -m pytest -m journey --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 12
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended

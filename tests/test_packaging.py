@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -17,20 +18,9 @@ from raysent.config import SHIPPED, shipped_path
 
 # Files at the top of the repository that serve only those who have the repository.
 NOT_IN_SDIST = {".ci/run", ".gitattributes"}
-# A sweep of `quickstart` that does everything once, with next to nothing to train.
-TINY = [
-    "--trials=1",
-    "--tasks=docs-neighbours",
-    "--set",
-    "evaluation.baselines=false",
-    "--set=labels=[32]",
-    "--set=corpus.max_sentences=3000",
-    "--set=vocabulary.size=500",
-    "--set=encoder={type: gru, hidden_size: 8, embedding: {dim: 8}}",
-    "--set=training.epochs=0.1",
-    "--set=training.batch_size=50",
-    "--set=validation={num_candidates: 20, num_sentences: 60}",
-]
+# What makes the README's sweep one of seconds, which still does everything once.
+TINY = ["--yes", "--trials=1", "--set=evaluation.baselines=false", "--set=labels=[32]", "--set=training.max_steps=4"]
+NOUNS = [f"{kind} {place}" for kind in ("hotel", "camera", "train") for place in range(20)]
 
 
 def repository_files(*options: str) -> set[str]:
@@ -149,13 +139,22 @@ print(fit(RunConfig.model_validate({space["base"]}), Path("run")).status)
 
 
 @pytest.mark.cluster
-def test_installed_sweep_makes_a_report(installed):
-    """A sweep of `quickstart` with almost nothing to train: trials, evaluation, few labels, ensemble and report."""
+def test_installed_raysent_does_what_the_readme_shows_first(installed):
+    """In an empty folder: a sweep of a table, few labels, the answer, the report, and what the answer predicts."""
+    shown = re.findall(r"^\$ raysent (.*)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    sweep, predict = (next(line.split() for line in shown if line.startswith(name)) for name in ("sweep", "predict"))
+    texts = [f"The {thing} was {word}.,{word}\n" for thing in NOUNS for word in ("good", "bad")]
+    (installed.folder / "reviews.csv").write_text("text,label\n" + "".join(texts))
+    (installed.folder / "new.csv").write_text("text\nIt was good.\nBad it was.\n")
     own = {"random.py", "torch.py"}  # the user's, which no process of Ray's may import in place of the libraries
     for name in own:
         (installed.folder / name).write_text("raise SystemExit('not a library')")
-    installed("sweep", "quickstart", "--run=first", "--yes", "--json", *TINY)
-    assert (installed.folder / "first" / "report.html").stat().st_size > 10_000
-    curves = json.loads((installed.folder / "first" / "label_curves" / "docs-neighbours.json").read_text())["curves"]
+    installed(*sweep, *TINY)
+    assert (installed.folder / "runs/first/report.html").stat().st_size > 10_000
+    curves = json.loads((installed.folder / "runs/first/label_curves/reviews.json").read_text())["curves"]
     assert list(curves) == ["0000", "chance"]  # without baselines
-    assert {path.name for path in installed.folder.iterdir()} == {"first", *own}
+    installed(*predict)
+    assert (installed.folder / "predicted.csv").read_text() == "text,predicted\nIt was good.,good\nBad it was.,bad\n"
+    assert {path.name for path in installed.folder.iterdir()} == {
+        *own, "reviews.csv", "new.csv", "runs", "predicted.csv",
+    }  # fmt: skip

@@ -50,7 +50,7 @@ MARKS = {"README.md": [pytest.mark.chaos, pytest.mark.journey], "docs/install.md
 # What a line holds that cannot run here, and why.
 CANNOT_RUN = {
     r"^pip install|/pip install|--install-completion": "changes the user's environment",
-    r"^make ": "needs the checkout; .ci/run runs them",
+    r"^make ": "needs the checkout; .ci/run runs its tests",
     r"^cp -r": "copies the examples, which test_examples.py runs",
     r"s3://|^aws ": "needs a bucket; test_bucket.py has a sweep in one",
     r"cluster|HOST|^raysent (attach|stop)": "needs an account of AWS or a cluster; test_following.py and test_cluster.py have fakes",
