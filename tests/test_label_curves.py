@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -71,6 +73,17 @@ def noise(number: int = 400) -> TaskData:
     data = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own").load()
     assert isinstance(data, TaskData)
     return data
+
+
+def test_label_curve_is_the_same_from_other_processes_in_any_order():
+    """Jobs and results are sent, and the results come as they are ready."""
+
+    def backwards(jobs):
+        sent = [pickle.loads(pickle.dumps(job)) for job in jobs]
+        return [(place, pickle.loads(pickle.dumps(sent[place].run()))) for place in reversed(range(len(jobs)))]
+
+    curve = partial(label_curve, rows(60), expand(["hash:8", "hash:12"]), [], sizes=[16])
+    assert curve(map_jobs=backwards) == curve()
 
 
 def test_validation_of_an_ensemble_is_of_rows_that_its_weights_were_not_fitted_on():

@@ -75,7 +75,7 @@ def served(model: object) -> Iterator[tuple[http.client.HTTPConnection, str]]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "raysent", "serve", str(model), "--port", str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         assert process.stderr is not None
         said = process.stderr.readline()
@@ -88,7 +88,7 @@ def served(model: object) -> Iterator[tuple[http.client.HTTPConnection, str]]:
     finally:
         connection.close()
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
 
 
 def post(connection: http.client.HTTPConnection, path: str, **body: object) -> tuple[int, dict[str, object]]:

@@ -106,7 +106,7 @@ def test_worker_processes_end_with_a_process_that_is_killed():
         ]
         process.kill()
     assert len(workers) == 2
-    _, alive = psutil.wait_procs(workers, timeout=120)
+    _, alive = psutil.wait_procs(workers, timeout=600)
     for worker in alive:
         worker.kill()
     assert alive == []

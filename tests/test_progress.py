@@ -32,7 +32,7 @@ def test_a_long_step_is_shown_again(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(ProgressLines, "REPEAT_S", 0.05)
     with ProgressLines() as bar:
         bar("MR", 1, 2)
-        deadline, seen = time.monotonic() + 60, ""
+        deadline, seen = time.monotonic() + 600, ""
         while "MR: 1 of 2" not in seen and time.monotonic() < deadline:
             time.sleep(0.01)
             seen += capsys.readouterr().err

@@ -71,6 +71,20 @@ class Words(SentenceEncoder):
         return 2
 
 
+class Held(HashEncoder):
+    """`hash:8`, which reads the texts of clients once a file is there."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(8)
+        self._file = Path(file)
+
+    def encode_texts(self, sentences, *, batch_size=512):
+        """Encode."""
+        while any(one.startswith("t ") for one in sentences) and not self._file.exists():
+            time.sleep(0.01)
+        return super().encode_texts(sentences, batch_size=batch_size)
+
+
 @contextlib.contextmanager
 def running(encoder=None, **limits) -> Iterator[tuple[str, int]]:
     """Run a server in a thread, as `serve` does; yield its host and port."""
@@ -85,7 +99,7 @@ def running(encoder=None, **limits) -> Iterator[tuple[str, int]]:
     while CLIENTS:
         CLIENTS.pop().close()
     server.should_exit = True
-    thread.join(60)
+    thread.join(600)
     assert not thread.is_alive()
 
 
@@ -98,7 +112,7 @@ def client(address, token="none") -> openai.OpenAI:
 def ask(address, method, path, body=None, **headers) -> tuple[int, str, dict[str, str]]:
     """Return status, body and headers of the answer to a request."""
     given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    with contextlib.closing(http.client.HTTPConnection(*address, timeout=60)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=600)) as connection:
         connection.request(method, path, body=body, headers=given)
         response = connection.getresponse()
         return response.status, response.read().decode(), dict(response.getheaders())
@@ -351,7 +365,7 @@ def test_no_web_page_of_others_can_use_a_server_without_a_token() -> None:
 )
 def test_client_that_does_not_send_its_request_loses_the_connection(sent) -> None:
     """A head or a body, also byte after byte."""
-    with running(read_s=1.0) as address, socket.create_connection(address, timeout=60) as slow:
+    with running(read_s=1.0) as address, socket.create_connection(address, timeout=600) as slow:
         if sent.startswith(b"GET /health HTTP"):  # the second half follows the answer
             head, end, rest = sent.partition(b"\r\n\r\n")
             slow.sendall(head + end)
@@ -373,7 +387,7 @@ def test_client_that_does_not_send_its_request_loses_the_connection(sent) -> Non
 def test_connections_are_bounded_and_kept_for_the_next_request() -> None:
     """More are closed at once; a connection is kept longer than clients keep it, 5 s in httpx."""
     with running(max_connections=3) as address:
-        held = [socket.create_connection(address, timeout=60) for _ in range(3)]
+        held = [socket.create_connection(address, timeout=600) for _ in range(3)]
         while True:
             with socket.create_connection(address, timeout=1) as more, contextlib.suppress(TimeoutError):
                 if more.recv(1) == b"":
@@ -524,18 +538,18 @@ def test_long_requests_take_turns_with_others() -> None:
     assert batches == [[1] * 4, [3, 3, 1, 1], [1000], [600], [5000, 1]]
 
 
-def test_signal_to_stop_answers_requests_in_flight() -> None:
-    """SIGTERM: requests that were sent get their vectors, and the process ends with code 0."""
+def test_signal_to_stop_answers_requests_in_flight(tmp_path) -> None:
+    """SIGTERM: requests that were received get their vectors, and the process ends with code 0."""
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_server
 from raysent.exports.server import ServerConfig, make_application, make_server, serve
-serve(test_server.Slow(8), port=int(sys.argv[1]), config=ServerConfig(max_batch=1))
+serve(test_server.Held(sys.argv[2]), port=int(sys.argv[1]), config=ServerConfig(max_batch=1))
 """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", script, str(port)])
+    process = subprocess.Popen([sys.executable, "-c", script, str(port), str(tmp_path / "go")])
     address = ("127.0.0.1", port)
     while True:
         assert process.poll() is None
@@ -546,15 +560,17 @@ serve(test_server.Slow(8), port=int(sys.argv[1]), config=ServerConfig(max_batch=
     api = client(address)
     with ThreadPoolExecutor(6) as threads:
         sent = [threads.submit(api.embeddings.create, model="m", input=f"t {n}") for n in range(6)]
-        time.sleep(0.5)
+        while "raysent_texts_waiting 6.0" not in get(address, "/metrics")[1]:
+            time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
+        (tmp_path / "go").touch()
         for number, result in enumerate(sent):
             np.testing.assert_array_equal(
                 np.array(result.result().data[0].embedding, dtype=np.float32),
                 HashEncoder(8).encode([f"t {number}"], normalize_embeddings=True)[0],
             )
     CLIENTS.pop().close()
-    assert process.wait(30) in (0, -signal.SIGTERM)
+    assert process.wait(600) in (0, -signal.SIGTERM)
 
 
 def test_ctrl_c_ends_a_server_without_a_traceback(hangups: None) -> None:
@@ -571,6 +587,6 @@ def test_ctrl_c_ends_a_server_without_a_traceback(hangups: None) -> None:
                 break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
