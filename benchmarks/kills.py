@@ -242,8 +242,9 @@ def contents(folder: Path, command: Command, output: str) -> dict[str, str]:
             found.update(_values("-", output.encode()))
             continue
         for path in [folder / made, *sorted((folder / made).rglob("*"))]:
-            if path.is_file() and path.name not in UNCOMPARED and not path.name.startswith("."):
-                found.update(_values(str(path.relative_to(folder)), path.read_bytes()))
+            place = path.relative_to(folder)
+            if path.is_file() and path.name not in UNCOMPARED and not any(part[0] == "." for part in place.parts):
+                found.update(_values(str(place), path.read_bytes()))
     return found
 
 
