@@ -73,7 +73,7 @@ def map_in_processes(
         num_processes: At least 1.
 
     Raises:
-        WorkerError: If a process dies. Exceptions of the function are raised unchanged.
+        WorkerError: If a process dies, or none can be started. Exceptions of the function are raised unchanged.
     """
     if num_processes == 1:
         yield from map(function, items)
@@ -82,9 +82,14 @@ def map_in_processes(
     with tempfile.TemporaryDirectory(prefix="raysent-") as folder, same_import_path():
         path = Path(folder) / "function"
         path.write_bytes(reduction.dumps(function))
-        pool = loky.ProcessPoolExecutor(
-            num_processes, initializer=_initialize, initargs=(path, os.getpid()), env={"OMP_NUM_THREADS": "1"}
-        )
+        try:
+            pool = loky.ProcessPoolExecutor(
+                num_processes, initializer=_initialize, initargs=(path, os.getpid()), env={"OMP_NUM_THREADS": "1"}
+            )
+        except OSError as error:  # of semaphores
+            raise WorkerError(
+                f"processes: the system refuses them: {error}; is /dev/shm writable, with room?"
+            ) from error
         yield from _map_in_pool(pool, items, num_ahead=_NUM_AHEAD * num_processes)
 
 

@@ -22,7 +22,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models import SentenceModel, load
 from raysent.models.objectives import TargetBatches, build_objective
 from raysent.models.objectives.distillation import Config
-from raysent.pipeline.distillation import within_time
+from raysent.pipeline.distillation import _within, within_time
 from raysent.storage import read_json
 from raysent.storage.layout import FRONT_FILE
 from raysent.sweeps.space import parse_space
@@ -292,8 +292,8 @@ def test_distill_without_tasks_trains_alone(folder, monkeypatch):
     assert made.table.empty
 
 
-def test_time_becomes_steps_that_a_resumed_run_keeps(folder, tmp_path, monkeypatch):
-    """The steps are what fits beside the reports; in a folder with the run they are not measured again."""
+def test_time_becomes_steps_that_a_resumed_run_keeps(folder, tmp_path, monkeypatch, capsys):
+    """The steps are what fits beside the reports; in a folder with the run they are not measured again, as a line says."""
     config = student(folder)
     data = open_training_data(config)
     monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: (0.5, 1.0))
@@ -304,6 +304,10 @@ def test_time_becomes_steps_that_a_resumed_run_keeps(folder, tmp_path, monkeypat
     fit(timed, tmp_path)
     monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: pytest.fail("measured"))
     assert within_time(config, data, 999.0, folder=tmp_path).key == timed.key
+    assert _within(config, "1h", tmp_path, progress=True).key == timed.key
+    assert (
+        capsys.readouterr().err == f"{tmp_path} has begun and keeps its steps, whatever the time; -o NEW begins again\n"
+    )
 
 
 def test_members_of_another_kind_have_no_text(monkeypatch):

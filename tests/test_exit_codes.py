@@ -190,3 +190,35 @@ def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(monkeypatch:
         end_watch()
         dead.append(("gcs_server", None))
         time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("error", "written", "line"),
+    [
+        (
+            "pid: 7\nWorker exit detail: connection error code 2. End of file.",
+            "",
+            " without a word, as after kill -9; ",
+        ),
+        ("pid: 7", "x\n*** SIGSEGV received at time=1 ***\nPC: @\n", ": SIGSEGV received at time=1"),
+        ("pid: 7", "one\nRuntimeError: no device\n\n", ": RuntimeError: no device"),
+        (
+            "Worker exit detail: Worker exits with an exit code 3. Some causes: memory",
+            "",
+            ": Worker exits with an exit code 3",
+        ),
+        (
+            "killed due to the node running low on memory. ",
+            "",
+            ": Ray ended it, as the machine was low on memory; see limits",
+        ),
+    ],
+)
+def test_death_of_a_process_is_said_as_it_is_known(error, written, line, monkeypatch, tmp_path) -> None:
+    """Memory is the cause only where something says so: Ray's own text lists it among possible causes."""
+    (tmp_path / "worker-ab-01-7.err").write_text(written)
+    node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
+    monkeypatch.setattr(ray._private.worker, "_global_node", node)
+    found = ray_processes.why_died(RuntimeError(error))
+    assert found.startswith(line)
+    assert ("memory" in found) == ("low on memory" in error)

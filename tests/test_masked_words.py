@@ -156,6 +156,13 @@ def test_text_without_a_known_word_is_refused_in_one_line(tmp_path):
             fit(config, tmp_path / objective)
 
 
+def test_held_out_text_of_which_no_word_is_chosen_is_named(tmp_path):
+    """There is no mean of no words; the loss is finite, and no learning rate would help."""
+    words = {"objective": {"type": "masked_words", "fraction": 0.001}, "training__max_steps": 1}
+    with pytest.raises(DataError, match=r"must have something to predict, and nll found nothing; set corpus\.valid"):
+        fit(tiny_run(tmp_path, validation__num_sentences=3, **words), tmp_path / "run")
+
+
 def test_encoder_without_states_of_words_is_refused_in_one_line(tmp_path):
     """A bag has none, nor has the gate of the released code, whose recurrence keeps the last state."""
     for encoder in ({"type": "bag", "embedding": {"dim": 6}}, {**_ENCODERS["gru"], "variant": "authors"}):

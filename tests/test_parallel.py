@@ -1,5 +1,6 @@
 """Mapping over several processes: order, errors, dead workers, and the number of processes."""
 
+import errno
 import operator
 import os
 import subprocess
@@ -9,6 +10,7 @@ from functools import partial
 import psutil
 import pytest
 
+from raysent import parallel
 from raysent.errors import DataError, RaysentError, WorkerError
 from raysent.parallel import map_in_processes, num_processes_for
 
@@ -110,3 +112,15 @@ def test_worker_processes_end_with_a_process_that_is_killed():
     for worker in alive:
         worker.kill()
     assert alive == []
+
+
+def test_processes_that_may_not_be_started_are_an_error(monkeypatch):
+    """A semaphore needs /dev/shm; no file of the caller's is at fault."""
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(parallel.loky, "ProcessPoolExecutor", refuse)
+    line = "^processes: the system refuses them: .*Permission denied; is /dev/shm writable, with room"
+    with pytest.raises(WorkerError, match=line):
+        list(map_in_processes(abs, [1], num_processes=2))

@@ -225,6 +225,7 @@ def test_a_text_without_passages_is_refused(passages) -> None:
     Path("empty.txt").touch()
     with pytest.raises(DataError, match=r"^empty.txt: must hold passages; given none$"):
         raysent.index("hash:32", ["empty.txt"], "none", progress=False)
+    assert not Path("none").exists()
 
 
 def test_folder_of_another_model_is_refused(passages) -> None:

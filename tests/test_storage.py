@@ -40,6 +40,14 @@ def test_storage_errors_names_a_full_disk():
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_storage_errors_says_what_the_system_said_of_no_file():
+    """A semaphore that may not be made is no cache that cannot be written; a file of ours is."""
+    with pytest.raises(ArtifactError, match=r"^/x: the system refused .*: \[Errno 13\]"), storage_errors("/x"):
+        raise OSError(errno.EACCES, "Permission denied")
+    with pytest.raises(ArtifactError, match="^/x: cannot be written"), storage_errors("/x"):
+        raise OSError(errno.EACCES, "Permission denied", "/x/y")
+
+
 def test_write_json_refuses_nan(tmp_path):
     """NaN is never written, nor replaced by another value."""
     with pytest.raises(ValueError, match="not JSON compliant"):

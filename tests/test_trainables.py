@@ -1,9 +1,11 @@
 """Processes in which one trial after the other trains."""
 
+from pathlib import Path
+
 import pytest
 
 from raysent.sweeps import trainables
-from raysent.sweeps.trainables import ReusedActor
+from raysent.sweeps.trainables import ReusedActor, nested_train
 
 
 @pytest.fixture
@@ -16,7 +18,7 @@ def actor(monkeypatch):
     monkeypatch.setattr(trainables, "node_name", lambda: "here")
     monkeypatch.setattr(trainables, "node_notice", lambda: None)
     monkeypatch.setattr(trainables, "resident_bytes", lambda: 1000)
-    actor = ReusedActor({"trial": "0000", "num_threads": 1})
+    actor = ReusedActor({"trial": "0000", "num_threads": 1, "working_folder": "."})
     actor.step()
     return actor
 
@@ -24,7 +26,8 @@ def actor(monkeypatch):
 @pytest.mark.parametrize("limit", [None, 1000])
 def test_process_within_its_memory_takes_the_next_trial(actor, limit):
     """The next trial trains in the same process."""
-    assert actor.reset_config({"trial": "0001", "num_threads": 1, "memory_bytes": limit})
+    config = {"trial": "0001", "num_threads": 1, "working_folder": ".", "memory_bytes": limit}
+    assert actor.reset_config(config)
     assert actor.step()["trial"] == "0001"
 
 
@@ -33,3 +36,21 @@ def test_process_above_its_memory_fails_at_the_next_step(actor):
     assert actor.reset_config({"trial": "0001", "num_threads": 1, "memory_bytes": 999})
     with pytest.raises(MemoryError, match="holds 1000 bytes; limits.memory is 999"):
         actor.step()
+
+
+def test_trials_work_in_the_folder_of_the_sweep(actor, monkeypatch, tmp_path):
+    """Ray may have been started in another one, as before `os.chdir` in a notebook; paths are relative to the new one."""
+    (tmp_path / "now").mkdir()
+    config = {"trial": "0001", "num_threads": 1, "working_folder": str(tmp_path / "now"), "folder": "run", "run": {}}
+    seen = []
+    monkeypatch.setattr(trainables, "open_folder", lambda *_, **__: seen.append(Path.cwd()))
+    monkeypatch.setattr(trainables.RunConfig, "model_validate", lambda _: None)
+    monkeypatch.setattr(trainables, "_trainer", lambda *_, **__: seen.append(Path.cwd()))
+    monkeypatch.setattr(trainables, "_trained", lambda *_: {"status": "finished"})
+    monkeypatch.setattr(trainables.tune, "report", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    nested_train(None, num_workers=2, gpus_per_worker=0)(config)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trainables, "train_trial", lambda *_, **__: {"status": "finished", "in": Path.cwd()})
+    actor.reset_config(config)
+    assert {*seen, actor.step()["in"]} == {tmp_path / "now"}

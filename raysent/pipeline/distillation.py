@@ -26,8 +26,8 @@ from raysent.pipeline.arguments import overrides_of, run_folder_of
 from raysent.pipeline.evaluation import map_jobs
 from raysent.pipeline.results import Distilled, Sweep, write_report
 from raysent.pipeline.training import train_all
-from raysent.progress import ProgressLines
-from raysent.storage import open_folder
+from raysent.progress import ProgressLines, messages
+from raysent.storage import address_of, open_folder
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.loop import seconds_of_steps
@@ -129,7 +129,10 @@ def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> Ru
     except ConfigError as error:
         raise ConfigError(f"time: {error}") from None
     with ProgressLines(is_quiet=not progress) as bar:
-        return within_time(config, open_training_data(config, progress=bar), seconds, folder=folder)
+        timed = within_time(config, open_training_data(config, progress=bar), seconds, folder=folder)
+    if progress and (folder / RUN_FILE).is_file() and load_run(folder).key == timed.key:
+        messages.print(f"{address_of(folder)} has begun and keeps its steps, whatever the time; -o NEW begins again")
+    return timed
 
 
 def _student_front(

@@ -20,6 +20,7 @@ from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.progress import ProgressLines, messages
+from raysent.storage import is_remote, remove_folder
 
 # With fewer blocks per process, another process would be ready too late to help.
 _LEAST_BLOCKS = 4
@@ -174,10 +175,13 @@ def index(
     """
     encoder = model if isinstance(model, SentenceEncoder) else load_model(encoder_name(model, says=False))
     prompts = (name for name in ("document", "passage", "corpus") if name in encoder.prompts)
+    is_new = not is_remote(output) and not Path(output).exists()
     encoded = encode_corpus(model, input, output, **{"prompt_name": next(prompts, None), **options})
     if not encoded.stopped:
         made = SearchIndex(output)
         if not made.num_passages:
+            if is_new:
+                remove_folder(Path(output))
             paths = [input] if isinstance(input, str | Path) else input
             raise DataError(f"{', '.join(map(str, paths))}: must hold passages; given none")
         made.save_derived()

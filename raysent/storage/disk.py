@@ -30,6 +30,8 @@ def storage_errors(path: Path | str) -> Iterator[None]:
         if is_short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
+            if error.filename is None:  # no file of ours is at fault: a semaphore
+                raise ArtifactError(f"{path}: the system refused part of the work on it: {error}") from error
             raise ArtifactError(f"{path}: cannot be written; name another folder") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
             raise ArtifactError(f"{path}: a file exists where a folder is needed, or the reverse") from error

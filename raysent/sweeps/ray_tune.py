@@ -29,6 +29,7 @@ from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE, Layout
 from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train
 from raysent.sweeps.trial import Trial
+from raysent.training.ray_processes import why_died
 
 # What a trial's process needs to know; whether time is over.
 Describe = Callable[[Trial], dict[str, Any]]
@@ -36,9 +37,6 @@ IsOver = Callable[[], bool]
 
 # How often a trial whose process died is started again, from its last checkpoint; an announced end does not count.
 MAX_RESTARTS = 3
-_GIVEN_UP = (
-    f"its process died {MAX_RESTARTS + 1} times, perhaps for lack of memory; see limits.memory and limits.concurrent"
-)
 
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -59,6 +57,7 @@ class Session:
         is_over: Whether time is over: no trial is started, running ones stop at their next report.
         decisions: Where workers of trials read decisions; None if trials train inside Tune's actors.
         failures: Trial -> its failure of disk or object store since the last report, which is none of the trial's.
+        deaths: Trial -> why its last process died.
         ending: The failure that ends the session: it came again when the trial was retried; the trial can be resumed.
         is_interrupted: Whether the user asked to stop.
     """
@@ -69,6 +68,7 @@ class Session:
     is_over: IsOver = lambda: False
     decisions: Any = None
     failures: dict[str, str] = field(default_factory=dict)
+    deaths: dict[str, str] = field(default_factory=dict)
     ending: str = ""
     is_interrupted: bool = False
 
@@ -103,7 +103,8 @@ class _Search(_Adapter, Searcher):
         if error and name in self._session.failures:
             self._session.ending = self._session.failures[name]
         elif error:
-            self._session.controller.end(name, status="failed", error=_GIVEN_UP)
+            why = self._session.deaths.get(name, "")
+            self._session.controller.end(name, status="failed", error=f"its process died {MAX_RESTARTS + 1} times{why}")
 
     def save_to_dir(self, *_: Any, **__: Any) -> None:
         """Save nothing."""
@@ -154,8 +155,9 @@ class _Scheduler(_Adapter, FIFOScheduler):
         if "status" in result:
             self._record_end(trial.config["trial"], result)
 
-    def on_trial_error(self, *_: Any) -> None:
-        """Do nothing: Tune calls this for trials that it starts again, too."""
+    def on_trial_error(self, _: Any, trial: Any) -> None:
+        """Note why a process died; Tune calls this for trials that it starts again, too."""
+        self._session.deaths[trial.config["trial"]] = why_died(trial.get_pickled_error())
 
     def _record_end(self, name: str, result: dict[str, Any]) -> None:
         controller, seconds = self._session.controller, result.get("seconds")
@@ -209,10 +211,11 @@ def run_trials(
         # Where the driver is, so that no node that goes takes it along.
         place = _driver_place(ray.cluster_resources())
         decisions = DecisionStore.options(resources=place).remote()  # type: ignore[attr-defined]
+    here = {"num_threads": plan.cpus_per_worker, "working_folder": str(Path.cwd())}
     session = Session(
         controller,
         cost_tracker,
-        lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker},
+        lambda trial: {**describe(trial), **here},
         is_over,
         decisions,
     )

@@ -29,7 +29,7 @@ from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
 from raysent.training.memory import resident_bytes
 from raysent.training.outcome import Outcome, Report
-from raysent.training.ray_session import node_name, use_reserved_device
+from raysent.training.ray_session import node_name, use_reserved_device, work_in
 from raysent.training.ray_train import make_trainer, training_outcome
 from raysent.training.run import RunConfig
 
@@ -93,6 +93,7 @@ class ReusedActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start training the trial that `config` names; its folder may hold a checkpoint."""
+        work_in(config["working_folder"])
         torch.set_num_threads(config["num_threads"])
         use_reserved_device()
         self._should_continue = True
@@ -216,6 +217,7 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
     """
 
     def driver(config: dict[str, Any]) -> None:
+        work_in(config["working_folder"])
         folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
         trainer = _trainer(

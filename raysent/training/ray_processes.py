@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -207,6 +208,30 @@ def _ended() -> str | None:
     ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()
     dead = next((name for name, _ in ended if name in _NEEDED), None)
     return dead and f"Ray's process {dead} has ended, perhaps for lack of memory"
+
+
+def why_died(error: BaseException | None) -> str:
+    """Return how a process of Ray ended, as Ray or the last lines of the process say, to follow "died"."""
+    text, limits = " ".join(str(error).split()), "; see limits.memory and limits.concurrent"
+    if isinstance(getattr(error, "cause", None), MemoryError):
+        return f": {error.cause}{limits}"
+    if "low on memory" in text:
+        return f": Ray ended it, as the machine was low on memory{limits}"
+    detail = re.search(r"exit detail: (.*?\.)(?= |$)", text)
+    said = _last_words(pid[1]) if (pid := re.search(r"\bpid: (\d+)", text)) else ""
+    if not said and detail and "connection error" not in detail[1]:
+        said = detail[1].rstrip(".")
+    return f": {said}" if said else " without a word, as after kill -9; 'dmesg' shows whether the kernel ended it"
+
+
+def _last_words(pid: str) -> str:
+    """Return the fault that a process of this machine wrote to standard error, else its last line, or nothing."""
+    from ray._private.worker import _global_node  # noqa: PLC0415 - as above
+
+    logs = [] if _global_node is None else Path(_global_node.get_logs_dir_path()).glob(f"worker-*-{pid}.err")
+    lines = [line.strip(" *") for log in logs for line in log.read_text(errors="replace").splitlines()]
+    faults = (line for line in lines if line.startswith(("SIG", "Fatal Python error")))
+    return next(faults, next(filter(None, reversed(lines)), ""))[:200]
 
 
 @lru_cache

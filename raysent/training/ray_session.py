@@ -250,6 +250,15 @@ def use_reserved_device() -> None:
         use_device(None if ray.get_gpu_ids() else "cpu")
 
 
+def work_in(folder: Path | str) -> None:
+    """Work in the folder of the caller, if this node has it, so that relative paths mean the same.
+
+    A process of Ray has the folder in which Ray was started: in a notebook, another one.
+    """
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
 def _of_nodes() -> list[dict[str, float]]:
     import ray  # noqa: PLC0415 - late, as above
 
@@ -364,8 +373,6 @@ def _result_of(job: Any) -> Any:
 
 
 def _run_job(function: Callable[..., Any], folder: Path, job: Any, *shared: Any) -> Any:
-    """Run a job in the caller's folder, so that relative paths mean the same."""
-    if folder.is_dir():
-        os.chdir(folder)
+    work_in(folder)
     use_reserved_device()
     return function(job, *shared)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shlex
 import shutil
 import threading
@@ -43,6 +42,7 @@ from raysent.training.ray_session import (
     ray_session,
     resources_per_worker,
     set_ray_environment,
+    work_in,
 )
 from raysent.training.run import RunConfig
 from raysent.training.workers import Workers
@@ -258,8 +258,7 @@ def train_worker(job: dict[str, Any]) -> None:
     folder = open_folder(job["folder"], with_checkpoints=True)
     if (folder / USER_ERROR_FILE).exists():
         return  # a restart would meet the same error
-    with contextlib.suppress(OSError):
-        os.chdir(job["working_folder"])
+    work_in(job["working_folder"])
     torch.set_num_threads(job["num_threads"])
     workers = Workers.of_group()
     interruptions = replace(job["interruptions"], notice=worker_notice())

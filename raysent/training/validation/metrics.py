@@ -15,7 +15,6 @@ computed at every report.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -71,15 +70,22 @@ class HeldOut:
         self.batches = make
 
     def objective_metrics(self, score: Score) -> dict[str, float]:
-        """Return each metric's mean over all cases; chance where a text has none, such as related sentences."""
+        """Return each metric's mean over all cases; chance where a text has none, such as related sentences.
+
+        Raises:
+            DataError: If the text has none, and there is no chance: no word to predict.
+        """
         totals: dict[str, tuple[float, int]] = {}
         for batch in self.batches():
             for name, (total, count) in score(batch).items():
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
-        return {
-            name: total / count if count else _CHANCE.get(name, math.nan) for name, (total, count) in totals.items()
-        }
+        if none := next((name for name, (_, count) in totals.items() if not count and name not in _CHANCE), None):
+            raise DataError(
+                f"validation: the held-out text must have something to predict, and {none} found nothing; set "
+                "corpus.validation_fraction or validation.num_sentences higher"
+            )
+        return {name: total / count if count else _CHANCE[name] for name, (total, count) in totals.items()}
 
     def prediction_metrics(self, predict: Predict) -> dict[str, float]:
         """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
