@@ -222,3 +222,7 @@ def test_death_of_a_process_is_said_as_it_is_known(error, written, line, monkeyp
     found = ray_processes.why_died(RuntimeError(error))
     assert found.startswith(line)
     assert ("memory" in found) == ("low on memory" in error)
+    for raised, said in ((MemoryError("3 GB"), ": 3 GB; see limits.memory"), (ValueError("no"), ": ValueError: no")):
+        failed = RuntimeError("a traceback")
+        failed.cause = raised  # as a RayTaskError has it
+        assert ray_processes.why_died(failed).startswith(said)

@@ -213,8 +213,8 @@ def _ended() -> str | None:
 def why_died(error: BaseException | None) -> str:
     """Return how a process of Ray ended, as Ray or the last lines of the process say, to follow "died"."""
     text, limits = " ".join(str(error).split()), "; see limits.memory and limits.concurrent"
-    if isinstance(getattr(error, "cause", None), MemoryError):
-        return f": {error.cause}{limits}"
+    if isinstance(raised := getattr(error, "cause", None), Exception):
+        return f": {raised}{limits}" if isinstance(raised, MemoryError) else f": {type(raised).__name__}: {raised}"
     if "low on memory" in text:
         return f": Ray ended it, as the machine was low on memory{limits}"
     detail = re.search(r"exit detail: (.*?\.)(?= |$)", text)
@@ -228,7 +228,9 @@ def _last_words(pid: str) -> str:
     """Return the fault that a process of this machine wrote to standard error, else its last line, or nothing."""
     from ray._private.worker import _global_node  # noqa: PLC0415 - as above
 
-    logs = [] if _global_node is None else Path(_global_node.get_logs_dir_path()).glob(f"worker-*-{pid}.err")
+    if _global_node is None:
+        return ""
+    logs = Path(_global_node.get_logs_dir_path()).glob(f"worker-*-{pid}.err")
     lines = [line.strip(" *") for log in logs for line in log.read_text(errors="replace").splitlines()]
     faults = (line for line in lines if line.startswith(("SIG", "Fatal Python error")))
     return next(faults, next(filter(None, reversed(lines)), ""))[:200]
