@@ -7,6 +7,7 @@
 | no wait | `torch.cuda.set_sync_debug_mode("error")` | no read of a tensor's value in a step |
 | workers | two processes by NCCL, where there are two GPUs, against one | two processes by gloo against one |
 | memory | `max_memory_allocated` is at most raysent's own estimate | the same for the peak of a process |
+| pretrained | vectors of a transformer's folder on the CPU, to 1e-3; step, evaluation and `encode` | the same |
 | epoch | 74 million sentences by MC-QT, against the products at the device's measured peak | the same |
 
 An epoch of the paper's text is computed from the time of a step. Only `--size paper` has the paper's sizes.
@@ -18,18 +19,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.data_parallel import in_processes, num_waits, write_result
+from benchmarks.padding import write_model
 from benchmarks.training_step import PEAK_SIZE, SIZES, Size, useful_flops
 from raysent.data.batches import Batch
+from raysent.data.corpus import prepare
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
@@ -45,6 +50,9 @@ _LOSS_TOLERANCE = 1e-3
 _BFLOAT16_TOLERANCE = 0.05
 # Adam divides what rounding leaves of a gradient of zero by itself.
 _WEIGHT_TOLERANCE = 1e-4
+_VECTOR_TOLERANCE = 1e-3
+# Texts that `encode` reads, and words of the longest.
+_TEXTS, _LONGEST = 2048, 60
 _CPU = torch.device("cpu")
 
 
@@ -74,8 +82,10 @@ Found = tuple[str, bool]
 """What was measured, and whether it is as it must be."""
 
 
-def run_config(setting: Setting, *, precision: str = "float32", channels: bool = False) -> RunConfig:
-    """Return a run of Quick-Thoughts with one encoder, or with the two channels of MC-QT."""
+def run_config(
+    setting: Setting, *, precision: str = "float32", channels: bool = False, **sections: dict[str, Any]
+) -> RunConfig:
+    """Return a run of Quick-Thoughts with one encoder, or with the two channels of MC-QT, or other sections."""
     size = setting.size
     gru = {"type": "gru", "hidden_size": size.dim // 2, "bidirectional": True}
     words = {"dim": size.word_dim}
@@ -91,6 +101,7 @@ def run_config(setting: Setting, *, precision: str = "float32", channels: bool =
             "objective": {"type": "context_prediction"},
             "training": {"batch_size": size.batch_size, "precision": precision, "epochs": 100.0},
             "validation": {"num_candidates": 20, "num_sentences": 40},
+            **sections,
         }
     )
 
@@ -199,6 +210,32 @@ def _peak_of_process(workers: Workers, file: Path, setting: Setting) -> None:
     write_result(file, {"peak": int(line.split()[1]) * 1024})
 
 
+def pretrained(setting: Setting) -> Found:
+    """Time a transformer of a folder, 6 layers of 384 on a GPU, and compare its vectors with those of a CPU."""
+    corpus, precision = run_config(setting), "bfloat16" if setting.is_gpu else "float32"
+    words = prepare(corpus.corpus, corpus.vocabulary).vocabulary.words
+    sizes = {"layers": 6, "hidden": 384} if setting.is_gpu else {"layers": 2, "hidden": 64}
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(folder, words, **sizes)
+        sections = {
+            "encoder": {"type": "pretrained", "path": folder},
+            "objective": {"type": "contrast", "positives": "context"},
+        }
+        training = trained(run_config(setting, precision=precision, **sections), setting.device, _WARM_UP)
+    num = sum(len(training._stream.batch(step).parts[0].ids) for step in range(_WARM_UP, _WARM_UP + setting.steps))
+    step = _seconds(training._step, setting.device, count=setting.steps)
+    evaluation = _seconds(training._metrics, setting.device, count=1)
+    random, model = np.random.default_rng(0), training._model.eval()
+    text = [" ".join(random.choice(words, size)) for size in random.integers(1, _LONGEST, _TEXTS)]
+    encode = _seconds(lambda: model.encode(text, device=str(setting.device)), setting.device, count=1)
+    vectors = model.encode(text, device=str(setting.device))
+    far = float(np.abs(vectors[:100] - model.encode(text[:100], device="cpu")).max())
+    return (
+        f"step {1000 * step:.0f} ms, {num / setting.steps / step:,.0f} tokens/s; "
+        f"evaluation {1000 * evaluation:.0f} ms, encode {_TEXTS / encode:,.0f} texts/s; vectors differ by {far:.1e}"
+    ), far <= _VECTOR_TOLERANCE
+
+
 def epoch(setting: Setting) -> Found:
     """Compare a step of MC-QT with its products at the peak of the device."""
     precision = "bfloat16" if setting.is_gpu else "float32"
@@ -238,6 +275,7 @@ CHECKS: dict[str, Callable[[Setting], Found]] = {
     "no wait": no_wait,
     "workers": several_workers,
     "memory": memory,
+    "pretrained": pretrained,
     "epoch": epoch,
 }
 

@@ -44,14 +44,12 @@ SIZES = (16, 32, 64, 128, 256)
 _PARAGRAPHS = 150
 
 
-def write_model(folder: str, *, layers: int, hidden: int) -> None:
-    """Write a BERT with random weights, and a tokenizer of whole words."""
+def write_model(folder: str, given: Iterable[str], *, layers: int, hidden: int) -> None:
+    """Write a BERT with random weights, and a tokenizer of the given words."""
     library, tokens = import_module("transformers"), import_module("tokenizers")
-    words = {
-        word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map("w{}".format, range(NUM_WORDS))])
-    }
+    words = {word: n for n, word in enumerate(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *given]))}
     own = tokens.Tokenizer(tokens.models.WordLevel(words, unk_token="[UNK]"))
-    own.pre_tokenizer = tokens.pre_tokenizers.WhitespaceSplit()
+    own.pre_tokenizer = tokens.pre_tokenizers.Whitespace()
     ends = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
     own.post_processor = tokens.processors.TemplateProcessing(**ends)
     names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -120,7 +118,7 @@ def main() -> None:
             text = whole[:count]
         else:
             start = folder
-            write_model(start, layers=options.layers, hidden=options.hidden)
+            write_model(start, map("w{}".format, range(NUM_WORDS)), layers=options.layers, hidden=options.hidden)
         objective = {"type": "contrast", "positives": "pairs"}
         encoder = {"type": "pretrained", "path": start}
         config = ModelConfig.model_validate({"encoder": encoder, "objective": objective})

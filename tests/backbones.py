@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase, digits
 from typing import Any
 
 import pytest
 import torch
 
-_LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+_LETTERS = [*ascii_lowercase, *digits]
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 _GROUPED = {**_SIZES, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64}

@@ -18,6 +18,7 @@ import pytest
 import ray
 import torch
 import torch.distributed as dist
+from backbones import KINDS, write_backbone, write_sentence_transformer
 from command import stand_in
 from every_part import run_of
 from small_bert import write_bert
@@ -41,11 +42,11 @@ from raysent.training.run import RunConfig
 from raysent.training.workers import Workers
 
 _META = torch.device("meta")
-# Every configuration that encoders give as examples; that of a pretrained one has no folder.
+# Every configuration that encoders give as examples, and every architecture of a folder.
 _ENCODERS = [
     pytest.param(example, id=f"{name}-{number}")
     for name, module in ENCODERS.items()
-    for number, example in enumerate(module.Config.examples() if name != "pretrained" else [None])
+    for number, example in enumerate(module.Config.examples() if name != "pretrained" else KINDS)
 ]
 
 
@@ -60,7 +61,8 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda *_: torch.float32)
     masks = import_module("transformers.masking_utils")
-    monkeypatch.setattr(masks, "_ignore_bidirectional_mask_sdpa", lambda *_, **__: False)
+    for name in ("_ignore_bidirectional_mask_sdpa", "_ignore_causal_mask_sdpa"):
+        monkeypatch.setattr(masks, name, lambda *_, **__: False)
     # As a GPU does, so that an objective still has the parameters of the encoders.
     monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
 
@@ -81,9 +83,16 @@ def one_of_three() -> Iterator[Workers]:
 
 
 @pytest.mark.parametrize("encoder", _ENCODERS)
-def test_step_of_an_encoder_does_not_synchronize(step: Any, tmp_path: Path, encoder: EncoderConfig | None) -> None:
-    """Every encoder, with the objective that supports all encoders; a new one by its examples."""
-    given = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert"))} if encoder is None else encoder
+def test_step_of_an_encoder_does_not_synchronize(step: Any, tmp_path: Path, encoder: EncoderConfig | str) -> None:
+    """Every encoder, with the objective that supports all encoders; a new one by its examples.
+
+    Folders have adapters and modules after pooling.
+    """
+    given: Any = encoder
+    if isinstance(encoder, str):
+        further: dict[str, Any] = {"pooling": "lasttoken", "dense": 8, "normalize": True}
+        folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / encoder, encoder), **further)
+        given = {"type": "pretrained", "path": str(folder), "lora": {"rank": 2}}
     step(tiny_run(tmp_path, encoder=given, corpus__max_length=12))
 
 

@@ -16,8 +16,9 @@ def test_checks_of_a_cpu_pass_and_name_what_needs_a_gpu(
 ) -> None:
     """In this process; those of several processes and of a process's memory are the command's."""
     monkeypatch.setitem(gpu.SIZES, "XS", Size(60, 8, 12, 24))
+    monkeypatch.setattr(gpu, "_TEXTS", 200)
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    names = ["equality", "bfloat16", "no wait", "epoch"]
+    names = ["equality", "bfloat16", "no wait", "pretrained", "epoch"]
     arguments = ["--device", "cpu", "--corpus", str(write_corpus(tmp_path)), "--steps", "3", "--only", ",".join(names)]
     assert gpu.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()[2:]

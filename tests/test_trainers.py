@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from backbones import write_sentence_transformer
+from backbones import KINDS, write_backbone, write_sentence_transformer
 from every_part import run_of
-from small_bert import write_bert
 from torch import Tensor
 
 from raysent.data.vocabulary import Sentences
@@ -60,11 +59,12 @@ def labels_of(name: str, batch: Any) -> Tensor | None:
     return torch.as_tensor(batch.labels) if name == "entailment" else None
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_losses_are_those_of_sentence_transformers(name: str, tmp_path: Path) -> None:
-    """Step for step, by pooled means of a small BERT; they fall."""
-    bert = write_bert(tmp_path / "bert", max_position_embeddings=30)
-    folder = write_sentence_transformer(tmp_path / "own", bert, normalize=name == "distillation")
+def test_losses_are_those_of_sentence_transformers(name: str, kind: str, tmp_path: Path) -> None:
+    """Step for step, by pooled means of every architecture; it falls."""
+    backbone = write_backbone(tmp_path / kind, kind)
+    folder = write_sentence_transformer(tmp_path / "own", backbone, normalize=name == "distillation")
     optimizer = {"optimizer": "adamw", "weight_decay": DECAY, "learning_rate": RATE, "clip": CLIP, "clip_per": "global"}
     config = run_of(
         tmp_path,

@@ -106,8 +106,10 @@ def set_matmul_precision() -> str:
     Returns:
         The precision, for the record of the run: `medium` (oneDNN, float32 accuracy) or `highest`.
     """
+    flags = cpu_info("flags").split()
+    is_exact = "avx512_bf16" in flags and not any(flag.startswith("amx") for flag in flags)
     has_gpu = usable_gpus(1) and torch.cuda.is_available()
-    precision = "medium" if _is_exact_with_onednn() and not has_gpu else "highest"
+    precision = "medium" if is_exact and not has_gpu else "highest"
     torch.set_float32_matmul_precision(precision)
     return precision
 
@@ -115,9 +117,3 @@ def set_matmul_precision() -> str:
 def multiplies_in_bfloat16() -> bool:
     """Return whether the CPU has instructions for products in bfloat16; False on other systems than Linux."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_info("flags").split())
-
-
-def _is_exact_with_onednn() -> bool:
-    """Return whether the CPU is known to have AVX-512 and no AMX; False on other systems than Linux."""
-    flags = cpu_info("flags").split()
-    return "avx512_bf16" in flags and not any(flag.startswith("amx") for flag in flags)

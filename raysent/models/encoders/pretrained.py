@@ -14,7 +14,7 @@ import copy
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -40,10 +40,9 @@ from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 
 # What a group of sentences costs whatever its size, its kernels' launches and a gradient of every weight, in places of
-# a batch. On a CPU measured for 4 layers of 256: 50 to 120 places beside other programs, and from 40 on a step's time
-# changes little. On a GPU estimated, not measured: a launch takes the time of the products of so many squared states.
-# They do not depend on what a call is for: the two passes of `cached` draw the same dropout.
-_CPU_COST, _GPU_COST = 40, 1 << 28
+# a batch: on a CPU as measured (benchmarks/results/speed.md); on a GPU by an estimate, that a launch takes the time of
+# the products of so many squared states. One for every call: the two passes of `cached` draw the same dropout.
+_CPU_COST, _GPU_COST = 20, 1 << 28
 _LAYER = re.compile(r"\.(\d+)\.")
 
 
@@ -295,6 +294,11 @@ class Encoder(Tower):
         cost = _CPU_COST if device.type == "cpu" else _GPU_COST // self._about.hidden_size**2
         lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
         starts = packed.sentence_starts.index_select(0, packed.order)
+        table, rows = nn.Module(), None
+        if torch.is_grad_enabled() and not projected.is_floating_point() and self.token_words().requires_grad:
+            # Of T5, the second module with these weights is in use.
+            table = [one for one in self.model.modules() if getattr(one, "weight", None) is self.token_words()][-1]
+            rows = table(projected)  # once: every reading has a gradient as large as the table
         for first, end in _similar(lengths, cost):
             time = np.arange(lengths[first])
             is_token = time < lengths[first:end, None]
@@ -304,7 +308,7 @@ class Encoder(Tower):
             inputs = projected.index_select(0, words).view(*places.shape, *projected.shape[1:])
             given: dict[str, Any] = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
             given["attention_mask"] = None if is_token.all() else mask
-            with drawing(self.generator) if draws else nullcontext():
+            with drawing(self.generator) if draws else nullcontext(), _shared(table, rows, words, inputs):
                 states: Tensor = self.model(**given).last_hidden_state
             yield states, places, mask
 
@@ -325,6 +329,16 @@ class Encoder(Tower):
                 layer.merge()
                 plain.set_submodule(name, layer.get_base_layer())
         return plain.eval()
+
+
+def _shared(table: nn.Module, rows: Tensor | None, words: Tensor, ids: Tensor) -> AbstractContextManager[Any]:
+    """Let a table return, for the very tensor `ids`, those of the rows that `words` numbers."""
+
+    def found(_: nn.Module, given: tuple[Tensor, ...], read: Tensor) -> Tensor | None:
+        is_ids = given and given[0].data_ptr() == ids.data_ptr()
+        return rows.index_select(0, words).view_as(read) if is_ids and rows is not None else None
+
+    return nullcontext() if rows is None else table.register_forward_hook(found)
 
 
 def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]:
