@@ -3,8 +3,7 @@
 Both have the same word vectors and weights and return the same vectors, which is checked. They differ in batching,
 padding and products. The peer is a `SentenceTransformer` of a word table and `nn.GRU`, with its default batch of 32 and
 with 400. Its tokenizer splits at white space; the text for both consists of such words. One thread, processor time, on
-real sentences in the order of the text. Share of peak is the throughput of the recurrent products relative to the
-fastest product of that kind on this core, measured in the same rounds.
+real sentences in the order of the text.
 
     python -m benchmarks.encoding --corpus PATH [--sentences 8192] [--rounds 5] [--json]
 
@@ -94,13 +93,6 @@ def ways(model: SentenceModel, peer: Any) -> dict[str, Encode]:
     }
 
 
-def peak(dtype: torch.dtype) -> float:
-    """Return the operations per second of the recurrence's product with many rows, best of a few runs."""
-    states, weights = torch.rand(1024, HIDDEN_SIZE).to(dtype), torch.rand(HIDDEN_SIZE, 3 * HIDDEN_SIZE).to(dtype)
-    times = [seconds_of(lambda: torch.mm(states, weights)) for _ in range(20)]
-    return 2 * states.numel() * weights.shape[1] / min(times)
-
-
 def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dict[str, dict[str, float]]:
     """Return sentences per second and the smallest cosine to the exact vectors, for every encoder."""
     exact = encoders["sentence-transformers"](text)
@@ -121,12 +113,6 @@ def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dic
     }
 
 
-def recurrent_operations(model: SentenceModel, text: list[str]) -> int:
-    """Return the operations of the recurrent products of one tower: all tokens but the first of each sentence."""
-    lengths = model.vocabulary.ids(text, max_length=model.max_length).lengths
-    return int((lengths - 1).sum()) * 2 * 3 * HIDDEN_SIZE**2
-
-
 def main() -> None:
     """Measure and print."""
     options = parsed(__doc__, corpus="docs", sentences=8192, rounds=5)
@@ -136,10 +122,6 @@ def main() -> None:
     precision = set_matmul_precision()
     text, model = text_and_model(options.corpus, options.sentences)
     found = measure(text, ways(model, peer_encoder(model)), rounds=options.rounds)
-    operations = recurrent_operations(model, text)
-    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        reached = operations * found[f"raysent, {name}"]["sentences_per_s"] / len(text)
-        found[f"raysent, {name}"]["share_of_peak"] = round(reached / peak(dtype), 2)
     show({"sentences": len(text), "products": precision, "ways": found}, options)
 
 

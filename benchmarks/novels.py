@@ -64,9 +64,6 @@ MEMBERS: dict[str, tuple[dict[str, Any], float]] = {
 }
 
 
-# -- training ---------------------------------------------------------------------------------------------------------
-
-
 def run_config(encoder: dict[str, Any], books: str, *, epochs: float, seed: int) -> RunConfig:
     """Return a run on the novels."""
     values: dict[str, Any] = {
@@ -100,9 +97,6 @@ def make_untrained(books: str, output: Path, *, seed: int) -> None:
     average_of_words(WordVectors(corpus.vocabulary.words[UNK_ID + 1 :], vectors), lowercase=True).save(
         output / "untrained" / MEAN
     )
-
-
-# -- scores -----------------------------------------------------------------------------------------------------------
 
 
 def models_of(output: Path) -> tuple[list[Member], list[Member]]:

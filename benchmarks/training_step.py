@@ -185,23 +185,6 @@ def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
     return total / len(batches)
 
 
-def decoding_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:
-    """Return the floating-point operations of the necessary products of Skip-Thoughts' step, averaged over batches.
-
-    Three products (forward, and two gradients) for: each step of a decoder with the output layer; each token except the
-    first of a sentence with a recurrent weight; each distinct word of a side with an input weight; each sentence vector
-    with each decoder's weight.
-    """
-    total = 0
-    for batch in batches:
-        rows, encoded = len(batch), int(batch.sentences.lengths.sum())
-        steps = sum(int(side.lengths.sum()) + rows for side in (batch.before, batch.after))
-        distinct = sum(len(np.unique(part.ids)) for part in batch.parts)
-        recurrent = (encoded - rows) + (steps - 2 * rows) + 2 * rows  # the last one for the sentence vector
-        total += 6 * steps * num_words * size.dim + 18 * size.dim * (recurrent * size.dim + distinct * size.word_dim)
-    return total / len(batches)
-
-
 def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float]:
     """Return the sentences per second of both steps, their ratio, and what bounds it."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
@@ -212,7 +195,7 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
         ours = {way: our_decoding_step(size, words, implementation=by, bfloat16=bfloat16) for way, by in ways.items()}
         naive = skip_thoughts.Trainer(num_words=len(words), word_dim=size.word_dim, dim=size.dim)
         times = measure({"naive": naive, **ours, "peak": peak}, read)
-        return _figures(times, size, decoding_flops(size, len(words), read[WARM_UP:]))
+        return _figures(times, size, None)
     stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
     # Spread over the corpus: its first sentences are by one author.
     count = num_steps + WARM_UP

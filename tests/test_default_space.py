@@ -14,9 +14,10 @@ from raysent.evaluation.division import divided
 from raysent.evaluation.tasks import load_task
 from raysent.pipeline import training
 from raysent.pipeline.arguments import default_space, take_along
-from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fitted_settings, with_vocabulary
+from raysent.sweeps.fitting import Situation, fit_space, fitted_settings, with_vocabulary
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import find_space, parse_space, read_space
+from raysent.sweeps.speed import RunSeconds
 
 LONG = Situation(num_train=97_000, num_words=16_000)
 PAIRED = {"cse", "paragram_phrase", "infersent"}

@@ -11,9 +11,9 @@ from command import CommandLine, stand_in
 
 from raysent.config import parse_yaml
 from raysent.sweeps.estimate import estimate, percentiles
-from raysent.sweeps.fitting import TrialTime
 from raysent.sweeps.machines import Machines
 from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.speed import TrialTime
 
 TOY = """
 base: {encoder: {type: gru}, objective: {type: context_prediction}, training: {num_reports: 9}}

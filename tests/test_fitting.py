@@ -19,10 +19,11 @@ from raysent.live import fitted_lines
 from raysent.pipeline import arguments
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
-from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fit_to_machine, fitted_settings, part_trained
+from raysent.sweeps.fitting import Situation, fit_space, fit_to_machine, fitted_settings, part_trained
 from raysent.sweeps.machines import machines_at
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import find_space, parse_space, read_space
+from raysent.sweeps.speed import RunSeconds
 from raysent.training.run import RunConfig
 from raysent.training.validation import DownstreamConfig
 
@@ -281,7 +282,7 @@ def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
     """For an hour, on the same text and with as many threads; a damaged file is measured anew."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     speeds = iter([(0.5, 1.0), (0.05, 0.1), (0.02, 0.1), (0.01, 0.1)])
-    monkeypatch.setattr("raysent.training.duration.seconds_of_steps", lambda *_: next(speeds))
+    monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: next(speeds))
     overrides = [
         Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"),
         Override("limits", {"trials": 2, "time": "40s"}, "--time"),

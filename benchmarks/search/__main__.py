@@ -15,7 +15,6 @@ def main() -> None:
     build = commands.add_parser("build", help="train the trials that are missing")
     build.add_argument("--data", type=Path, required=True, help="folder of corpora and tasks")
     build.add_argument("--only-corpus", choices=("novels", "docs", "news"))
-    build.add_argument("--families", help="names, separated by commas; by default all")
     build.add_argument("--rounds", type=int, default=3, help="configurations of each family, long from the third")
     build.set_defaults(command=table.build)
     collect = commands.add_parser("collect", help="write the scalars of all trials")

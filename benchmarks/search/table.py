@@ -219,11 +219,8 @@ def build(options: argparse.Namespace) -> None:
     names = [name for name in paths if options.only_corpus in (None, name)]
     benches = {name: Bench(name, paths[name], data=options.data, output=options.output) for name in names}
     for name, chosen, seed in order(options.rounds, names):
-        if (options.families and chosen.family not in options.families.split(",")) or benches[name].file(
-            chosen, seed
-        ).exists():
-            continue
-        print(f"{time.strftime('%H:%M:%S')} {benches[name].train(chosen, seed)}", flush=True)
+        if not benches[name].file(chosen, seed).exists():
+            print(f"{time.strftime('%H:%M:%S')} {benches[name].train(chosen, seed)}", flush=True)
 
 
 def read_trials(folder: Path) -> list[dict[str, Any]]:

@@ -79,15 +79,7 @@ def evaluate(
     address=ADDR, a Ray cluster that reaches the same folders.
     """
     from raysent import pipeline
-    from raysent.evaluation import (
-        PROTOCOLS,
-        RETRIEVAL,
-        MtebScore,
-        Score,
-        SimilarityScore,
-        absent_tasks,
-        library_versions,
-    )
+    from raysent.evaluation import PROTOCOLS, absent_tasks, library_versions
 
     named = split_names(tasks)
     found = pipeline.evaluate_models(
@@ -102,9 +94,7 @@ def evaluate(
     curves = []
     if labels is not None:
         curves = raysent.label_curves(models, labels=labels, tasks=named, data=data, progress=not as_json)
-    scores = [score for score in found if isinstance(score, Score)]
-    similarities = [score for score in found if isinstance(score, SimilarityScore)]
-    of_mteb = [score for score in found if isinstance(score, MtebScore)]
+    scores, similarities, of_mteb = _by_kind(found)
     if as_json:
         family, _, configuration = protocol.partition("/")
         print_json(
@@ -122,6 +112,24 @@ def evaluate(
         return
     if tasks is None and data is not None and (absent := absent_tasks(data)):
         messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
+    _print_evaluated(scores, similarities, of_mteb)
+    for curve in curves:
+        _print_curve(curve)
+
+
+def _by_kind(found: Sequence[AnyScore]) -> tuple[list[Score], list[SimilarityScore], list[MtebScore]]:
+    from raysent.evaluation import MtebScore, Score, SimilarityScore
+
+    return (
+        [score for score in found if isinstance(score, Score)],
+        [score for score in found if isinstance(score, SimilarityScore)],
+        [score for score in found if isinstance(score, MtebScore)],
+    )
+
+
+def _print_evaluated(scores: list[Score], similarities: list[SimilarityScore], of_mteb: list[MtebScore]) -> None:
+    from raysent.evaluation import RETRIEVAL
+
     if probed := [score for score in scores if score.protocol != RETRIEVAL]:
         _print_scores(probed)
     for task in dict.fromkeys(score.task for score in scores if score.protocol == RETRIEVAL):
@@ -134,8 +142,6 @@ def evaluate(
     if of_mteb:
         results.print()
         _print_mteb(of_mteb)
-    for curve in curves:
-        _print_curve(curve)
 
 
 def ensemble(

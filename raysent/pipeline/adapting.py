@@ -20,6 +20,7 @@ from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.divided import divide_tasks
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand, model_folder
+from raysent.evaluation.records import Record
 from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import TrainingView
@@ -136,15 +137,9 @@ def adapt(  # noqa: PLR0913 - the options of the command
         messages.print(
             "trainings that have begun keep their steps, and the time is for the others; -o NEW begins again"
         )
-    for name, config in runs.items():
-        timed = within_time(config, open_training_data(config), seconds / len(runs), folder=places[name])
-        if progress:
-            messages.print(f"{name}: {timed.training.max_steps:,} steps, into {address_of(places[name])}")
-        with TrainingView(messages, places[name], is_quiet=not progress) as view:
-            outcome = fit(timed, places[name], report=view.on_report)
-        if model_folder(places[name]) is None:  # not finite before its first report
-            left_out[name] = outcome.message
-            del places[name]
+    failed = {name: _train(runs[name], place, seconds / len(runs), progress=progress) for name, place in places.items()}
+    left_out |= {name: why for name, why in failed.items() if why}
+    places = {name: place for name, place in places.items() if not failed[name]}
     if not places:
         raise TrainingError(f"{address_of(folder)}: {next(iter(left_out.values()))}")
     given = model_folder(open_folder(model)) or f"start:{next(iter(places.values()))}"
@@ -154,11 +149,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
         known = evaluator.records(expand([given, *places.values()]), judge)
         if soup := save_soup(dict(list(known.items())[1:]), evaluator, run=folder, tasks=judge):
             known[soup[0]], places[soup[0].name] = soup[1], Path(soup[0].path)
-    records = list(known.values())
-    means = [float(np.mean([record.validation for record in of_model])) for of_model in records]
-    best = 1 + int(np.argmax(means[1:]))
-    pairs = zip(records[best], records[0], strict=True)
-    difference = mean_estimate([score_model(one).tested.minus(score_model(other).tested) for one, other in pairs])
+    means, best, difference = _judged(list(known.values()))
     name, adapted, helps = list(places)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] > 0
     remove_folder(adapted)
     if helps:
@@ -177,6 +168,28 @@ def adapt(  # noqa: PLR0913 - the options of the command
     )
     write_json(folder / RESULT_FILE, result.model_dump(mode="json"))
     return result
+
+
+def _train(config: RunConfig, place: Path, seconds: float, *, progress: bool) -> str:
+    """Train a run for a time; return why it has no model, which is empty if its loss was finite until a report."""
+    timed = within_time(config, open_training_data(config), seconds, folder=place)
+    if progress:
+        messages.print(f"{place.name}: {timed.training.max_steps:,} steps, into {address_of(place)}")
+    with TrainingView(messages, place, is_quiet=not progress) as view:
+        outcome = fit(timed, place, report=view.on_report)
+    return "" if model_folder(place) is not None else outcome.message or outcome.status
+
+
+def _judged(records: Sequence[Sequence[Record]]) -> tuple[list[float], int, BootstrapEstimate]:
+    """Return the mean validation scores [models], the place of the best after the first, and its gain on test rows."""
+    means = [float(np.mean([record.validation for record in of_model])) for of_model in records]
+    best = 1 + int(np.argmax(means[1:]))
+    pairs = zip(records[best], records[0], strict=True)
+    return (
+        means,
+        best,
+        mean_estimate([score_model(one).tested.minus(score_model(other).tested) for one, other in pairs]),
+    )
 
 
 def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) -> str:

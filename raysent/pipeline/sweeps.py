@@ -68,12 +68,13 @@ from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
-from raysent.sweeps.fitting import fit_to_machine, trial_time
+from raysent.sweeps.fitting import fit_to_machine
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import machines_at
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
+from raysent.sweeps.speed import trial_time
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trial import ENDED
 from raysent.training.validation.metrics import Downstream
@@ -120,11 +121,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         RaysentError: As for `sweep`.
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked = swept_space(space, tasks=tasks, **given)
-    folder = run_folder_of(run, checked.name)
-    check_targets(track, checked, folder)
-    chosen = tasks_of(checked, tasks, data, progress=progress)
-    checked = with_labels_of(checked, chosen, data, are_given=tasks is not None)
+    checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
     there = machines_at(address)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
@@ -194,11 +191,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the run folder is in use.
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
-    checked = swept_space(space, tasks=tasks, **given)
-    folder = run_folder_of(run, checked.name)
-    check_targets(track, checked, folder)  # before the speed is measured
-    chosen = tasks_of(checked, tasks, data, progress=progress)
-    checked = with_labels_of(checked, chosen, data, are_given=tasks is not None)
+    checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options |= {"tasks": [spec_of(task) for task in chosen], "names": [task.name for task in chosen]}
     if labels is None and checked.evaluation.baselines:
@@ -226,15 +219,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         if shows_plan:
             print_lines([] if messages.is_terminal else lines)
             print_notes(checked.config(checked.first_params()))
-            print_lines(
-                [
-                    ranking_line(checked),
-                    *fitted_lines(checked),
-                    size_line(checked, facts),
-                    chance_line(checked.metric, facts["pool"]),
-                    "starting Ray and the processes of the first trials",
-                ]
-            )
+            print_lines(_known_lines(checked, facts))
 
     with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
         with (
@@ -246,6 +231,35 @@ def sweep(  # noqa: PLR0913 - the options of the command
             around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet)
             start_sweep(record, folder, around, on_prepared=on_prepared)
         return _evaluated(folder, progress=progress, tracking=tracking)
+
+
+def _checked(
+    space: Space | None,
+    tasks: Sequence[str | Task] | None,
+    run: str | Path | None,
+    track: Sequence[str],
+    *,
+    data: str | Path | None,
+    progress: bool,
+    **given: Any,
+) -> tuple[SearchSpace, Path, list[Task]]:
+    """Return what is swept, its folder and the tasks of its evaluation, before anything takes time."""
+    checked = swept_space(space, tasks=tasks, data=data, **given)
+    folder = run_folder_of(run, checked.name)
+    check_targets(track, checked, folder)
+    chosen = tasks_of(checked, tasks, data, progress=progress)
+    return with_labels_of(checked, chosen, data, are_given=tasks is not None), folder, chosen
+
+
+def _known_lines(space: SearchSpace, facts: Mapping[str, Any]) -> list[str]:
+    """Return what is known of a sweep once its text is prepared."""
+    return [
+        ranking_line(space),
+        *fitted_lines(space),
+        size_line(space, facts),
+        chance_line(space.metric, facts["pool"]),
+        "starting Ray and the processes of the first trials",
+    ]
 
 
 def _divide(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path | None) -> SearchSpace:

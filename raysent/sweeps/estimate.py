@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 from raysent.cost import NOT_COUNTED, Budget, Funds
 from raysent.progress import format_duration
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.fitting import TrialTime
 from raysent.sweeps.machines import Machines, layout
 from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.speed import TrialTime
 from raysent.sweeps.trial import Trial, derived_seed
 
 NUM_SWEEPS = 400

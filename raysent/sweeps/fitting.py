@@ -17,22 +17,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from raysent.config import Override, get_dotted, set_dotted
 from raysent.errors import RaysentError
-from raysent.kernels.devices import default_device, multiplies_in_bfloat16
+from raysent.kernels.devices import multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
 from raysent.parallel import Progress
 from raysent.progress import format_duration
 from raysent.sweeps.machines import Layout, Machines, layout, machines_at
-from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.space.overrides import apply_overrides
 from raysent.sweeps.space.space import FAMILY, FORMS, Choice
-from raysent.training.data import TextSize, chosen_vocabulary_type, open_training_data, text_size
-from raysent.training.duration import guess_epoch_s, recent_run_s
+from raysent.sweeps.speed import MeasuredSpeed, RunSeconds, Speed, drawn_configs, is_alike
+from raysent.training.data import TextSize, chosen_vocabulary_type, text_size
 from raysent.training.run import RunConfig
 from raysent.training.validation import NUM_DOCUMENTS, DownstreamConfig, count_documents, sentences_of_document
 
@@ -46,10 +44,6 @@ _START_S = 30.0
 _USED = 0.85
 # One trial may take this part of the time, so that one that starts later ends too.
 _MOST_OF_TIME = 0.8
-# Trials that are drawn for the mean time of one.
-_NUM_DRAWN = 24
-# Errors of the time of a trial, as standard deviations of its logarithm: given, measured, and guessed by its size.
-_GIVEN_SIGMA, _SPEED_SIGMA, _UNMEASURED_SIGMA = 0.35, 0.2, 0.7
 
 # Encoders of the order of words that read the text less often are worse than the mean of the vectors they start from.
 _PASSES_OF_ORDER = 2.0
@@ -78,22 +72,6 @@ _SHORT_REPORTS, _SHORT_SENTENCES = 4, 4_000
 # Reports, of which at least so many remain for early stopping; and the part of a trial's time that validation may take.
 _MIN_REPORTS, _MAX_REPORTS = 3, 40
 _MOST_VALIDATION = 0.2
-
-
-class RunSeconds(NamedTuple):
-    """How long parts of a trial take.
-
-    Attributes:
-        epoch_s: Seconds of one pass over the text.
-        report_s: Seconds of one validation; 0 where it is not known.
-    """
-
-    epoch_s: float
-    report_s: float = 0.0
-
-
-Speed = Callable[[Sequence[RunConfig]], RunSeconds]
-"""Runs -> the mean seconds of their parts."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +221,7 @@ def fit_to_machine(
         size = text_size(space.config(params), progress=progress)
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
         situation = _situation(space, size, machines, plan, is_local=address is None)
-        speed = _MeasuredSpeed(size, plan, progress, is_measured=_is_alike(machines, address))
+        speed = MeasuredSpeed(size, plan, progress, is_measured=is_alike(machines, address))
         situation = replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
         return fit_space(space, situation, speed=speed)
     except RaysentError as error:
@@ -264,64 +242,6 @@ def with_vocabulary(space: SearchSpace, *, progress: Progress | None = None) -> 
     chosen_by = "the text"
     overrides = [Override("base.vocabulary.type", chosen, chosen_by), Override("fitted", reasons, chosen_by)]
     return with_overrides(space, overrides)
-
-
-def _drawn_configs(space: SearchSpace) -> list[RunConfig]:
-    """Return runs of the space, drawn at random; at least one."""
-    drawn = [RandomSampler(space, seed=0).ask(number) for number in range(_NUM_DRAWN)]
-    return [space.config(one[0]) for one in drawn if one is not None] or [space.config(space.first_params())]
-
-
-def _is_alike(machines: Machines, address: str | None) -> bool:
-    """Return whether what a few steps take here says how fast a cluster trains."""
-    return address is None or (machines.gpus > 0) == (default_device().type == "cuda")
-
-
-@dataclass(frozen=True)
-class TrialTime:
-    """How long a whole trial trains, in the mean.
-
-    Attributes:
-        seconds: The time on what one trial has of the machines.
-        source: Where it comes from, in words.
-        sigma: Its error, as the standard deviation of its logarithm.
-    """
-
-    seconds: float
-    source: str
-    sigma: float
-
-
-def trial_time(
-    space: SearchSpace, machines: Machines, *, address: str | None = None, progress: Progress | None = None
-) -> TrialTime:
-    """Return how long a whole trial of a space trains: `cost.trial`, else by a few steps that are trained now.
-
-    Args:
-        space: The space; its text is prepared.
-        machines: What there is for trials.
-        address: The Ray cluster; None for this machine. If it has GPUs and this machine has none, no step is trained.
-        progress: Called with the progress of measuring.
-
-    Raises:
-        RaysentError: With the place in the search space of the value at fault, where there is one.
-    """
-    if space.cost.trial_s is not None:
-        return TrialTime(space.cost.trial_s, "cost.trial", _GIVEN_SIGMA)
-    params = space.first_params()
-    try:
-        size, plan = text_size(space.config(params)), layout(space.limits, machines, num_trials=space.limits.trials)
-        speed = _MeasuredSpeed(size, plan, progress, is_measured=_is_alike(machines, address))
-        configs = _drawn_configs(space)
-        run = speed(configs)
-        epochs = fmean(config.training.epochs for config in configs)
-        reports = fmean(config.training.num_reports for config in configs)
-    except RaysentError as error:
-        raise space.located(error, params) from None
-    seconds = epochs * run.epoch_s + reports * run.report_s
-    if speed.is_measured:
-        return TrialTime(seconds, "measured by its first steps", _SPEED_SIGMA)
-    return TrialTime(seconds, "guessed by its size", _UNMEASURED_SIGMA)
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:
@@ -360,34 +280,6 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
     text = {"time": space.limits.time, "deadline": space.cost.deadline, "budget": space.cost.budget}[name]
     several = f"{space.limits.trials} trials, {at_once} at a time" if space.limits.trials > 1 else "one trial"
     return _USED * found[name], f"{name} {text} for {several}"
-
-
-class _MeasuredSpeed:
-    """Seconds of a pass over the text: guessed, and scaled by a measurement of the largest run."""
-
-    def __init__(self, size: TextSize, plan: Layout, progress: Progress | None, *, is_measured: bool) -> None:
-        self.is_measured = is_measured
-        self._size, self._plan, self._progress = size, plan, progress or (lambda *_: None)
-        self._known: dict[str, RunSeconds] = {}
-
-    def __call__(self, configs: Sequence[RunConfig]) -> RunSeconds:
-        """Return the mean seconds of a pass, and those of a validation."""
-        guesses = [guess_epoch_s(config, self._size.facts()) for config in configs]
-        slowest = max(range(len(configs)), key=guesses.__getitem__)
-        mean_s = sum(guesses) / len(guesses)
-        if not self.is_measured:
-            return RunSeconds(mean_s)
-        measured = self._measured(configs[slowest])
-        return measured._replace(epoch_s=measured.epoch_s * mean_s / guesses[slowest])
-
-    def _measured(self, config: RunConfig) -> RunSeconds:
-        """Return the measured seconds of a run with the cores that a trial has; one measurement for each encoder."""
-        key = config.encoder.model_dump_json()
-        if key not in self._known:
-            self._progress("measuring the speed of training", len(self._known) + 1, None)
-            text, num_threads = open_training_data(config), self._plan.cpus_per_worker
-            self._known[key] = RunSeconds(*recent_run_s(config, text, num_threads=num_threads))
-        return self._known[key]
 
 
 class _Fitting:
@@ -475,7 +367,7 @@ class _Fitting:
         for place, key in list(_places(values, name)) if name else []:
             place[key] = _changed(place[key], lambda value: min(value, most))
         space = self._parsed(values)
-        return self.speed(_drawn_configs(space))
+        return self.speed(drawn_configs(space))
 
     def first(self) -> RunConfig:
         """Return the first run of the space as it is now."""
