@@ -335,5 +335,7 @@ def test_command_prints_the_front(folder, monkeypatch, capsys):
 
 def test_a_teacher_that_is_not_there_is_named(tmp_path):
     """The teacher is the mistake, not the text that it does not record."""
-    with pytest.raises(ArtifactError, match="nothing: no such run or model"):
-        raysent.distill(tmp_path / "nothing", into="bag", progress=False)
+    (tmp_path / "empty").mkdir()
+    for name in ("nothing", "empty"):
+        with pytest.raises(ArtifactError, match=f"{name}: no such run or model"):
+            raysent.distill(tmp_path / name, into="bag", progress=False)

@@ -219,8 +219,12 @@ def test_arguments_that_are_wrong_are_refused(passages, options, error) -> None:
 
 
 def test_a_text_without_passages_is_refused(passages) -> None:
-    """It was a folder that finds nothing, with a warning of NumPy."""
+    """It was a folder that finds nothing, with a warning of NumPy; nothing is left of it."""
     del passages
+    Path("latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=r"^latin.txt:1: must be UTF-8"):
+        raysent.index("hash:32", ["latin.txt"], "none", progress=False)
+    assert not Path("none").exists()
     Path("empty.txt").touch()
     with pytest.raises(DataError, match=r"^empty.txt: must hold passages; given none$"):
         raysent.index("hash:32", ["empty.txt"], "none", progress=False)

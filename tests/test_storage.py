@@ -16,6 +16,7 @@ from raysent.storage import (
     load_tensors,
     read_json,
     read_json_lines,
+    remove,
     save_arrays,
     save_tensors,
     storage_errors,
@@ -46,6 +47,13 @@ def test_storage_errors_says_what_the_system_said_of_no_file():
         raise OSError(errno.EACCES, "Permission denied")
     with pytest.raises(ArtifactError, match="^/x: cannot be written"), storage_errors("/x"):
         raise OSError(errno.EACCES, "Permission denied", "/x/y")
+
+
+def test_file_that_cannot_be_removed_is_one_line(tmp_path):
+    """As of an evaluation in a folder that is a file, or on a disk that is read-only."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match=r"file/x.json: a file exists where a folder is needed, or the reverse$"):
+        remove(tmp_path / "file" / "x.json")
 
 
 def test_write_json_refuses_nan(tmp_path):

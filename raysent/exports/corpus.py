@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,7 +28,7 @@ from raysent.cost import parse_deadline
 from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
-from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
+from raysent.errors import BudgetError, ConfigError, DataError, RaysentError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
 from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, usable_gpus
 from raysent.models import SentenceModel, load
@@ -382,16 +383,21 @@ def _num_processes(todo: Sequence[_File]) -> int:
 def _held(folder: VectorFolder) -> Iterator[None]:
     """Let one process at a time write into a local folder, and remove what a killed one left half-written.
 
-    In a bucket two processes do the same work twice, and neither harms the other.
+    A new folder is removed if an error leaves no file in it. In a bucket two processes do the same work twice, and
+    neither harms the other.
     """
     if folder.local is None:
         yield
         return
-    lease = Lease(folder.local)
+    is_new, lease = not folder.local.exists(), Lease(folder.local)
     try:
         for path in folder.local.rglob(".*.parquet.*"):
             path.unlink(missing_ok=True)
         yield
+    except RaysentError:
+        if is_new and not folder.names():
+            shutil.rmtree(folder.local, ignore_errors=True)
+        raise
     finally:
         lease.release()
 

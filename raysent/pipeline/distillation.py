@@ -28,7 +28,7 @@ from raysent.pipeline.results import Distilled, Sweep, write_report
 from raysent.pipeline.training import train_all
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RUN_FILE
+from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, EVALUATION_FOLDER, FUSION_FILE, RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.loop import seconds_of_steps
 from raysent.training.plan import open_stream
@@ -163,7 +163,7 @@ def teacher_members(teacher: str) -> list[str]:
     folder = open_folder(teacher)
     if model_folder(folder) is not None:
         return [str(folder)]
-    if not folder.exists():
+    if not any((folder / name).is_file() for name in (COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE)):
         raise missing_model(folder, "no such run or model")
     return part_paths(folder)
 

@@ -98,7 +98,8 @@ def remove(path: Path) -> None:
     """Remove a file here and in its bucket, if it exists."""
     address = remote_address(path)
     if address is None:
-        path.unlink(missing_ok=True)
+        with storage_errors(path):
+            path.unlink(missing_ok=True)
         return
     with locked(path.parent):
         if path.suffix == LINES_SUFFIX:
