@@ -125,7 +125,7 @@ def test_without_tasks_held_out_documents_judge(place, tmp_path):
 
 
 def test_refusals_are_one_line(place, tmp_path):
-    """A time, a folder without a model, too few documents, and a model that no objective trains."""
+    """A time, a folder without a model, too few documents, a model that no objective trains, a file as the folder."""
     with pytest.raises(ConfigError, match=r"^time: a duration must look like"):
         adapted(place, tmp_path / "out", time="soon")
     with pytest.raises(ArtifactError, match="no folder of a training or of a transformer"):
@@ -147,6 +147,8 @@ def test_refusals_are_one_line(place, tmp_path):
     with pytest.raises(DataError, match="rows.csv"):
         adapted(place, tmp_path / "out", tasks=[str(tmp_path / "rows.csv")])
     assert not (tmp_path / "out" / "trials").exists()
+    with pytest.raises(ArtifactError, match=r"documents.csv: a file exists where a folder is needed"):
+        adapted(place, tmp_path / "rows.csv", set={"corpus.format": "sentences", "corpus.validation_fraction": 0.4})
 
 
 def test_objective_that_cannot_train_the_model_is_left_out(place, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from raysent.pipeline.arguments import overrides_of, run_folder_of
 from raysent.pipeline.distillation import within_time
 from raysent.pipeline.evaluation import map_jobs
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder, remove_folder, write_json
+from raysent.storage import address_of, open_folder, remove_folder, write_json, write_text
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -252,12 +253,12 @@ def _documents(config: RunConfig, folder: Path) -> Task:
         )
     texts, generator = sentence_texts(config.corpus), np.random.default_rng(0)
     path = folder / "documents.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(("text", "label", "split"))
-        for number, one in enumerate(kept):
-            places = starts[one] + generator.permutation(sizes[one])[:_MOST_SENTENCES]
-            parts = [("train", "validation", "train", "test")[place % 4] for place in range(len(places))]
-            rows.writerows(zip(texts.texts(places), [f"document{number}"] * len(parts), parts, strict=True))
+    table = io.StringIO()
+    rows = csv.writer(table)
+    rows.writerow(("text", "label", "split"))
+    for number, one in enumerate(kept):
+        places = starts[one] + generator.permutation(sizes[one])[:_MOST_SENTENCES]
+        parts = [("train", "validation", "train", "test")[place % 4] for place in range(len(places))]
+        rows.writerows(zip(texts.texts(places), [f"document{number}"] * len(parts), parts, strict=True))
+    write_text(path, table.getvalue())
     return resolve_tasks([str(path)])[0]
