@@ -42,7 +42,7 @@ from raysent.models.encoders import EncoderConfig, Tower
 # What a group of sentences costs whatever its size, its kernels' launches and a gradient of every weight, in places of
 # a batch: on a CPU as measured (benchmarks/results/speed.md); on a GPU by an estimate, that a launch takes the time of
 # the products of so many squared states. One for every call: the two passes of `cached` draw the same dropout.
-_CPU_COST, _GPU_COST = 20, 1 << 28
+_CPU_COST, _GPU_COST = 40, 1 << 28
 _LAYER = re.compile(r"\.(\d+)\.")
 
 
