@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from raysent.cli.evaluate import _warn_below_start
-from raysent.data.sentences import unspaced_language
+from raysent.data.languages import unspaced_language
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of

@@ -14,7 +14,7 @@ import pytest
 from ray.autoscaler._private.util import hash_launch_conf, prepare_config, validate_config
 
 from raysent.cluster import head_policy, read_cluster, self_destruct, worker_policy
-from raysent.cluster.account import input_policy, s3_addresses
+from raysent.cluster.policies import input_policy, s3_addresses
 from raysent.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"

@@ -15,8 +15,9 @@ import sentencex
 from tokenizers import models, trainers
 
 from raysent.data.corpus import CorpusConfig, prepare, vocabulary_type
+from raysent.data.languages import find_language
 from raysent.data.pairs import PairCorpus, PairsConfig
-from raysent.data.sentences import find_language, split_sentences
+from raysent.data.sentences import split_sentences
 from raysent.data.vocabulary import UNK_ID, SubwordVocabulary, Vocabulary, VocabularyConfig, train_subwords
 from raysent.errors import ConfigError
 from raysent.exports.folder import export

@@ -10,8 +10,9 @@ from test_contrast import labels_run
 import raysent
 from raysent.ensembles.predictor import recorded
 from raysent.ensembles.task_ensemble import task_ensemble
-from raysent.evaluation.evaluate import Evaluator, own_log_probabilities, own_result
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
+from raysent.evaluation.own_layer import own_log_probabilities, own_result
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.tasks import load_task

@@ -23,7 +23,8 @@ from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.tasks import senteval
 from raysent.report import write
-from raysent.report.blocks import duration, fixed, isolated, number, short_names, significant
+from raysent.report.blocks import duration, fixed, isolated, number, significant
+from raysent.report.figures import short_names
 from raysent.report.run import read_run
 from raysent.report.sections import answer as answer_section
 from raysent.storage import write_json

@@ -20,9 +20,10 @@ from raysent.data.vocabulary import Vocabulary
 from raysent.ensembles import answer_lines, read_answers, save_fusion
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.fusion import Ranking
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import read_scores
-from raysent.evaluation.retrieval import MEASURES, Ranking, differences, measure, rank, some_passages, validation_score
+from raysent.evaluation.retrieval import MEASURES, differences, measure, rank, some_passages, validation_score
 from raysent.evaluation.task import RetrievalData
 from raysent.evaluation.tasks import find_task
 from raysent.models import ModelConfig, SentenceModel, load

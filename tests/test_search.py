@@ -14,7 +14,8 @@ from tables import WORDS
 
 import raysent
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluation.retrieval import Ranking, fit_weight, fuse, measure
+from raysent.evaluation.fusion import Ranking, fuse
+from raysent.evaluation.retrieval import fit_weight, measure
 from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex
 from raysent.models import load

@@ -14,8 +14,8 @@ from object_store import CREDENTIALS, empty_bucket, moto_server
 
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, ConnectionLostError, SubmittedSweep, submission
-from raysent.cluster.account import input_policy
 from raysent.cluster.following import JobRecord, write_record
+from raysent.cluster.policies import input_policy
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
 from raysent.sweeps import SweepRecord

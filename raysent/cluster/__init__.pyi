@@ -1,7 +1,5 @@
 from .account import Account as Account
 from .account import Machine as Machine
-from .account import head_policy as head_policy
-from .account import worker_policy as worker_policy
 from .cluster_file import ClusterFile as ClusterFile
 from .cluster_file import ClusterSettings as ClusterSettings
 from .cluster_file import read_cluster as read_cluster
@@ -19,6 +17,8 @@ from .jobs import ship as ship
 from .launcher import Head as Head
 from .launcher import Launcher as Launcher
 from .launcher import read_token as read_token
+from .policies import head_policy as head_policy
+from .policies import worker_policy as worker_policy
 from .prices import price_space as price_space
 from .prices import workers_for as workers_for
 from .slurm import slurm_file as slurm_file

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysent.cluster.account import s3_addresses
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
     INTERRUPTED,
@@ -33,6 +32,7 @@ from raysent.cluster.following import (
 )
 from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, Jobs, SubmittedSweep, ship
 from raysent.cluster.launcher import Head, Launcher, read_token
+from raysent.cluster.policies import s3_addresses
 from raysent.errors import ArtifactError, CloudError
 from raysent.platforms import signals_handled
 from raysent.storage import atomic_write, open_folder, write_json

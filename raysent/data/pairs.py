@@ -16,7 +16,7 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.data.sentences import WITHOUT_BLANKS, main_language
+from raysent.data.languages import WITHOUT_BLANKS, main_language
 from raysent.data.tables import TableBlocks, as_labels, check_texts, is_table, open_lines, open_table
 from raysent.data.text_files import iterate_lines
 from raysent.data.vocabulary import (
@@ -32,7 +32,7 @@ from raysent.data.vocabulary import (
     train_subwords,
 )
 from raysent.errors import DataError, did_you_mean
-from raysent.kernels.packing import ragged_indices
+from raysent.kernels.ragged import ragged_indices
 from raysent.storage import content_key
 
 # Texts of which the language is found, and which part of all is held out to decide between words and sub-words.

@@ -18,8 +18,9 @@ from raysent.ensembles.best import ALONE, copied
 from raysent.ensembles.result import read_result
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.members import Member, Model, ensemble_members, expand, model_key, saved_path
-from raysent.evaluation.retrieval import Ranking, RetrievalRecord, fit_weight, fuse, mean_over_queries, rank, record_of
+from raysent.evaluation.retrieval import RetrievalRecord, fit_weight, mean_over_queries, rank, record_of
 from raysent.evaluation.task import RetrievalData, Task
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder

@@ -18,8 +18,8 @@ from raysent.ensembles.calibration import Calibration, Promise
 from raysent.ensembles.pools import Combination, LogarithmicPool
 from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ConfigError, did_you_mean
-from raysent.evaluation.evaluate import own_log_probabilities
 from raysent.evaluation.members import model_folder, model_key
+from raysent.evaluation.own_layer import own_log_probabilities
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.probes.results import predicted_scores

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from raysent.data.sentences import unspaced_language
+from raysent.data.languages import unspaced_language
 from raysent.data.text_files import open_bytes
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.division import divided

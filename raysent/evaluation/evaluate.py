@@ -4,10 +4,6 @@ A job is one model on one task: encode its sentences, then fit a probe, or compa
 independent, so they may run one after another or on a cluster. A record is found again by a hash of the model's
 content, the rows and the settings, so that nothing is evaluated twice (see `records`). Records of models that their
 name alone determines, such as TF-IDF, are also kept in the user's cache folder, for all runs.
-
-A model that was trained on a task end to end has a layer over its classes, whose log-probabilities take the place of a
-probe on its vectors where validation rows, of which neither trained, prefer it. Of several blocks with a layer each the
-probabilities are averaged.
 """
 
 from __future__ import annotations
@@ -20,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.division import divided
 from raysent.evaluation.members import Member, Model, expand
+from raysent.evaluation.own_layer import own_result
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
-from raysent.evaluation.probes.results import FoldResult, ProbeResult, balance_measures
+from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
-from raysent.evaluation.protocols.fast import DIVIDED, result_of_folds
+from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import (
     SIMILARITY,
     AnyScore,
@@ -52,7 +48,6 @@ from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
 from raysent.evaluation.task import PROBED, AnyData, RetrievalData, SimilarityData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
-from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
 from raysent.models.schemes.tfidf import LexicalModel
@@ -375,27 +370,3 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         about=about,
         arrays=arrays,
     )
-
-
-def own_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResult | None:
-    """Return the result of a model's own layer; None where it has none of just these rows, or the probe is better."""
-    has_layer = isinstance(encoder, SentenceModel) and encoder.config.objective.type == "task" and encoder.objectives
-    if not has_layer or not data.is_any_of([*encoder.learned_tasks.values()][:1]):  # then those of its start
-        return None
-    texts = ([data.sentences[0][row] for row in rows] for rows in (data.validation, data.test))
-    validated, tested = (own_log_probabilities(encoder, some) for some in texts)
-    folds = [FoldResult(data.validation, validated, data.test, tested, None)]
-    own = result_of_folds(folds, data, probed.probe, probed.num_unfinished)
-    own = replace(own, measures={**balance_measures(data, own), **own.measures})
-    return own if own.validation >= probed.validation else None
-
-
-@torch.no_grad()
-def own_log_probabilities(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return log-probabilities of one text or more, float32 [texts, classes]."""
-    model, found = getattr(encoder, "wrapped", encoder), []
-    for some in model.vocabulary.ids(texts, max_length=model.max_length).split(512):
-        reader = model.step_reader()
-        logits = [one.layer(reader.block(place)(some)[0]) for place, one in enumerate(model.objectives)]
-        found.append(torch.stack(logits).log_softmax(dim=2).logsumexp(dim=0) - np.log(len(logits)))
-    return torch.cat(found).float().cpu().numpy()

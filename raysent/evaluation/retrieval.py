@@ -5,27 +5,11 @@ queries, in percent; a query without a relevant passage scores 0, and so does on
 Passages of equal score are in the order of trec_eval: scores in single precision, then falling identifiers. Queries of
 dev give the validation score, by which anything is chosen, and those of test the test score and its interval.
 
-Two rankings of the same passages become one by reciprocal rank, or by a weighted sum of scores. For the sum the scores
-of each are scaled to 0 for the last of its passages and 1 for the first; where a ranking ends early, as one of words
-does with the last passage that has any, 0 stays 0. `fit_weight` fits the weight of words.
-
-Passages that a model ranks high for a query although they are not relevant to it are hard negatives (`mine_negatives`):
-
-    queries of the train part of a task -> the best passages by exact search, without the relevant ones, near-copies of
-    them and of each other, and those that are as similar to the query as a relevant one -> a file of pairs
-
-The file is what `objective: {type: contrast, positives: pairs}` reads, with `pairs: {path: FILE, first: query, second:
-passage, negatives: [negative_1]}`.
-
-Source: Järvelin and Kekäläinen, 2002 (nDCG; the gain is the relevance itself, as in trec_eval); trec_eval; Cormack et
-al., 2009 (reciprocal rank, with 60); Bruch et al., 2023, "An Analysis of Fusion Functions for Hybrid Retrieval" (the
-weighted sum); Xiong et al., 2021 (ANCE: negatives of the model itself); Moreira et al., 2024 (bounds by the positive's
-score).
+Source: Järvelin and Kekäläinen, 2002 (nDCG; the gain is the relevance itself, as in trec_eval); trec_eval.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,27 +17,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
-from raysent.evaluation.division import near_copies
-from raysent.evaluation.members import Model
+from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.nearest import Hits, check_search, nearest_codes, nearest_vectors
 from raysent.evaluation.records import Costs, Score, score_of
-from raysent.evaluation.task import RetrievalData, Task
-from raysent.evaluation.tasks import find_task
-from raysent.models import load
+from raysent.evaluation.task import RetrievalData
 from raysent.models.codes import pack_bits
-from raysent.models.schemes import encoder_name
 from raysent.models.schemes.bm25 import Bm25Index, Bm25Model
-from raysent.models.sentence_encoder import SentenceEncoder, check_size, normalize_rows
-from raysent.storage import atomic_write, load_arrays, read_json, remove, save_arrays, write_json
-
-_RANK_CONSTANT = 60
-# Passages that are kept of each query's ranking.
-DEPTH = 200
-
+from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
+from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
 
 Float64 = npt.NDArray[np.float64]
+
 # The protocol of these scores.
 RETRIEVAL = "retrieval"
 MEASURES = ("ndcg_at_10", "recall_at_100", "mrr_at_10")
@@ -63,55 +39,6 @@ VERSION = 1
 WEIGHTS = tuple(step / 20 for step in range(21))
 _NUM_FOLDS = 5
 _CHUNK = 8192
-# Passages among which negatives are looked for.
-_DEPTH = 100
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The best passages of each query.
-
-    Attributes:
-        queries: The queries by their place, int64 [queries].
-        rows: The passages by their place, int32 [queries, depth]; -1 where fewer are found.
-        scores: Their scores, float32 [queries, depth].
-    """
-
-    queries: np.ndarray
-    rows: np.ndarray
-    scores: np.ndarray
-
-
-def fuse(vectors: Ranking, words: Ranking, *, weight: float | None = None, depth: int = DEPTH) -> Ranking:
-    """Return one ranking of two of the same queries.
-
-    Args:
-        vectors: By vectors.
-        words: By words.
-        weight: Of words, from 0 to 1; None for reciprocal ranks.
-        depth: Passages to keep of each query.
-    """
-    rows = np.full((len(vectors.queries), depth), -1, np.int32)
-    scores = np.zeros((len(vectors.queries), depth), np.float32)
-    for number in range(len(rows)):
-        lists = [(one.rows[number], one.scores[number]) for one in (vectors, words)]
-        parts = [(some[some >= 0], _scaled(points, some >= 0, is_rank=weight is None)) for some, points in lists]
-        found = np.unique(np.concatenate([some for some, _ in parts]))
-        total = np.zeros(len(found))
-        for (some, points), share in zip(parts, (1.0, 1.0) if weight is None else (1 - weight, weight), strict=True):
-            total[np.searchsorted(found, some)] += share * points
-        order = np.lexsort((found, -total))[:depth]
-        rows[number, : len(order)], scores[number, : len(order)] = found[order], total[order]
-    return Ranking(vectors.queries, rows, scores)
-
-
-def _scaled(scores: np.ndarray, is_found: np.ndarray, *, is_rank: bool) -> npt.NDArray[np.float64]:
-    """Return the points of the passages of one ranking, best first, from 0 to 1."""
-    points: npt.NDArray[np.float64] = scores[is_found].astype(np.float64)
-    if is_rank or not len(points):
-        return 1 / (_RANK_CONSTANT + 1 + np.arange(len(points)))
-    low, high = points[-1] if is_found.all() else min(points[-1], 0.0), points[0]
-    return (points - low) / (high - low) if high > low else np.ones(len(points))
 
 
 @dataclass(frozen=True)
@@ -322,81 +249,3 @@ def read_retrieval(folder: Path, task: str, *, key: str) -> RetrievalRecord | No
         return RetrievalRecord(score_of(about), ranking)
     except (ArtifactError, KeyError, TypeError):
         return None  # made again
-
-
-def mine_negatives(
-    model: Model,
-    task: str | Task,
-    output: str | Path,
-    *,
-    num_negatives: int = 1,
-    margin: float | None = 0.05,
-    data: str | Path | None = None,
-) -> int:
-    """Write the queries of a task's train part, each with a relevant passage and hard negatives, as JSON lines.
-
-    Args:
-        model: Whose ranking is searched, as for `evaluate`; also ``bm25``.
-        task: A task with queries that has a train part.
-        output: The file, with the keys ``query``, ``passage``, ``negative_1``, ….
-        num_negatives: Negatives of each query.
-        margin: By how much a negative's cosine with the query must be below the relevant passage's; None for no bound,
-            as for ``bm25``.
-        data: Folder of task files.
-
-    Returns:
-        The number of rows, one of each query and relevant passage; where fewer negatives are found, others are empty.
-
-    Raises:
-        ConfigError: If the task has no train part, or an argument is wrong.
-        DataError: If no negative is found.
-    """
-    check_size("num_negatives", num_negatives)
-    found = find_task(task, scorings={"retrieval"}).load(None if data is None else Path(data))
-    assert isinstance(found, RetrievalData)
-    if not len(found.train):
-        raise ConfigError(f"task {found.task}: must have queries to train on; given none; name a train part")
-    encoder = model if isinstance(model, SentenceEncoder) else load(encoder_name(model, says=False))
-    if encoder.cannot_encode and margin is not None:
-        raise ConfigError(f"margin: must be None for {model}, which has no vectors; given {margin}")
-    rows = _rows(encoder, found, num_negatives, margin)
-    if not any(row["negative_1"] for row in rows):
-        raise DataError(f"{found.task}: no passage is far enough from the relevant ones; lower the margin ({margin})")
-    with atomic_write(Path(output)) as temporary:
-        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return len(rows)
-
-
-def _rows(encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float | None) -> list[dict[str, str]]:
-    ranking = rank(encoder, data, data.train, depth=_DEPTH)
-    rows = []
-    for query, found, scores in zip(data.train.tolist(), ranking.rows, ranking.scores, strict=True):
-        relevant = [row for row, grade in data.relevant[query].items() if grade > 0]
-        others = [row for row in found.tolist() if row >= 0 and row not in relevant]
-        known = dict(zip(found.tolist(), scores.tolist(), strict=True))
-        copies = near_copies([data.passages[row] for row in (*relevant, *others)]).tolist()
-        none = np.full(len(relevant), np.inf)
-        bounds = none if margin is None else _similarities(encoder, data, query, relevant) - margin
-        for row, bound in zip(relevant, bounds, strict=True):
-            seen, chosen = set(copies[: len(relevant)]), list[int]()
-            for other, copy in zip(others, copies[len(relevant) :], strict=True):
-                if known[other] <= bound and copy not in seen and len(chosen) < num:
-                    seen.add(copy)
-                    chosen.append(other)
-            texts = [data.passages[other] for other in chosen] + [""] * (num - len(chosen))
-            negatives = {f"negative_{place}": text for place, text in enumerate(texts, start=1)}
-            rows.append({"query": data.queries[query], "passage": data.passages[row], **negatives})
-    return rows
-
-
-def _similarities(encoder: SentenceEncoder, data: RetrievalData, query: int, passages: list[int]) -> np.ndarray:
-    """Return the similarity of a query with passages, float32 [passages], as `rank` scores them."""
-    if not passages:
-        return np.empty(0, np.float32)
-    one = encoder.encode_query([data.queries[query]])
-    others = encoder.encode_document([data.passages[row] for row in passages])
-    if encoder.similarity_measure == "hamming":
-        distances: np.ndarray = np.abs(one - others).sum(axis=1)
-        return -distances
-    found: np.ndarray = (normalize_rows(others) @ normalize_rows(one).T)[:, 0]
-    return found

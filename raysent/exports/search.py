@@ -28,9 +28,9 @@ import numpy as np
 from raysent.data import read_lines
 from raysent.data.tables import is_table, read_table
 from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluation.fusion import DEPTH, Ranking, fuse
 from raysent.evaluation.members import model_key
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
-from raysent.evaluation.retrieval import DEPTH, Ranking, fuse
 from raysent.models import load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import VERSION as WORDS_VERSION

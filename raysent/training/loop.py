@@ -18,6 +18,7 @@ from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
+from raysent.training.averaging import MovingAverage
 from raysent.training.checkpoint import (
     Heartbeat,
     LiveProgress,
@@ -30,7 +31,7 @@ from raysent.training.checkpoint import (
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.interruptions import Interruptions, ModelsAtReports, SaveTimer
 from raysent.training.memory import limit_primitive_cache, resident_bytes
-from raysent.training.optimization import MovingAverage, Optimizer, count_drops, strip_prefix
+from raysent.training.optimization import Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import (
     OnReport,
     Outcome,

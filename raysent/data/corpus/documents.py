@@ -27,8 +27,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from raysent.data.corpus.sources import CorpusConfig, Source, SourceKind
+from raysent.data.languages import TextLanguage, main_language
 from raysent.data.markup import html_paragraphs, markdown_paragraphs, markup_version
-from raysent.data.sentences import PARAGRAPH_BREAK, TextLanguage, main_language
+from raysent.data.sentences import PARAGRAPH_BREAK
 from raysent.data.tables import check_texts, find_text_column, open_table
 from raysent.data.text_files import grouped, parse_object
 from raysent.errors import DataError, did_you_mean

@@ -39,7 +39,8 @@ from raysent.data.corpus.documents import (
 from raysent.data.corpus.sources import CorpusConfig, corpus_sources, find_sources
 from raysent.data.corpus.store import Corpus
 from raysent.data.corpus.written import StoredSentences, read_written, write_written
-from raysent.data.sentences import SPLITTING_VERSION, WITHOUT_BLANKS
+from raysent.data.languages import WITHOUT_BLANKS
+from raysent.data.sentences import SPLITTING_VERSION
 from raysent.data.vocabulary import (
     MAX_UNKNOWN_SHARE,
     TOKENIZER_VERSION,

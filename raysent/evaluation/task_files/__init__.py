@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysent.config import Document, validate
-from raysent.data.sentences import unspaced_language
+from raysent.data.languages import unspaced_language
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
 from raysent.errors import ConfigError, DataError
 from raysent.evaluation.task import (

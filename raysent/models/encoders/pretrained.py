@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Self
 
@@ -294,11 +294,7 @@ class Encoder(Tower):
         cost = _CPU_COST if device.type == "cpu" else _GPU_COST // self._about.hidden_size**2
         lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
         starts = packed.sentence_starts.index_select(0, packed.order)
-        table, rows = nn.Module(), None
-        if torch.is_grad_enabled() and not projected.is_floating_point() and self.token_words().requires_grad:
-            # Of T5, the second module with these weights is in use.
-            table = [one for one in self.model.modules() if getattr(one, "weight", None) is self.token_words()][-1]
-            rows = table(projected)  # once: every reading has a gradient as large as the table
+        sharing = self._sharing(projected)
         for first, end in _similar(lengths, cost):
             time = np.arange(lengths[first])
             is_token = time < lengths[first:end, None]
@@ -308,9 +304,32 @@ class Encoder(Tower):
             inputs = projected.index_select(0, words).view(*places.shape, *projected.shape[1:])
             given: dict[str, Any] = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
             given["attention_mask"] = None if is_token.all() else mask
-            with drawing(self.generator) if draws else nullcontext(), _shared(table, rows, words, inputs):
+            with drawing(self.generator) if draws else nullcontext(), sharing(words, inputs):
                 states: Tensor = self.model(**given).last_hidden_state
             yield states, places, mask
+
+    def _sharing(self, ids: Tensor) -> Callable[[Tensor, Tensor], AbstractContextManager[Any]]:
+        """Look the vectors of a batch's distinct ids up once, as each look-up has a gradient as large as their table.
+
+        Returns:
+            A context, given places in `ids` and the ids there, in which the model finds the vectors of these very ids.
+        """
+        weight = self.token_words()
+        if ids.is_floating_point() or not (torch.is_grad_enabled() and weight.requires_grad):
+            return lambda *_: nullcontext()
+        # Of T5, the second module with these weights is in use.
+        table = [one for one in self.model.modules() if getattr(one, "weight", None) is weight][-1]
+        rows = table(ids)
+
+        def sharing(places: Tensor, given: Tensor) -> AbstractContextManager[Any]:
+            def found(_: nn.Module, arguments: tuple[Tensor, ...], read: Tensor) -> Tensor | None:
+                is_given = arguments and arguments[0].data_ptr() == given.data_ptr()
+                return rows.index_select(0, places).view_as(read) if is_given else None
+
+            hook: AbstractContextManager[Any] = table.register_forward_hook(found)
+            return hook
+
+        return sharing
 
     def learning_rate_factors(self) -> dict[str, float]:
         """Return the factor of the learning rate of each parameter."""
@@ -329,16 +348,6 @@ class Encoder(Tower):
                 layer.merge()
                 plain.set_submodule(name, layer.get_base_layer())
         return plain.eval()
-
-
-def _shared(table: nn.Module, rows: Tensor | None, words: Tensor, ids: Tensor) -> AbstractContextManager[Any]:
-    """Let a table return, for the very tensor `ids`, those of the rows that `words` numbers."""
-
-    def found(_: nn.Module, given: tuple[Tensor, ...], read: Tensor) -> Tensor | None:
-        is_ids = given and given[0].data_ptr() == ids.data_ptr()
-        return rows.index_select(0, words).view_as(read) if is_ids and rows is not None else None
-
-    return nullcontext() if rows is None else table.register_forward_hook(found)
 
 
 def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysent.data.sentences import unspaced_language
+from raysent.data.languages import unspaced_language
 from raysent.errors import ConfigError, did_you_mean
 from raysent.models.sentence_encoder import WithoutVectors
 from raysent.storage import content_key

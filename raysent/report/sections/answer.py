@@ -9,22 +9,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from raysent.ensembles import Answer, Candidate, answer_lines, commands
-from raysent.report.blocks import (
-    ACCENT,
-    BEST,
-    QUIET,
-    Block,
-    Cell,
-    Column,
-    Figure,
-    Note,
-    Section,
-    Table,
-    category_axis,
-    figure,
-    fixed,
-    label,
-)
+from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
+from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
 from raysent.report.run import Run
 
 # Characters of a line of a name beside a plot: on a narrow screen the points need more room than the names.

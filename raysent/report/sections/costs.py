@@ -9,9 +9,6 @@ import plotly.graph_objects as go
 
 from raysent.cost import Bill
 from raysent.report.blocks import (
-    ACCENT,
-    BAD,
-    BEST,
     Block,
     Facts,
     Figure,
@@ -20,10 +17,8 @@ from raysent.report.blocks import (
     counted,
     dollars,
     duration,
-    figure,
-    level_line,
-    level_text,
 )
+from raysent.report.figures import ACCENT, BAD, BEST, figure, level_line, level_text
 from raysent.report.run import Run
 
 # More points of a line than these cannot be distinguished, and make the page large.

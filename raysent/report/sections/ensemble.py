@@ -10,22 +10,8 @@ import plotly.graph_objects as go
 from raysent.ensembles import ENSEMBLE, EnsembleResult
 from raysent.ensembles.measures import CalibrationBin, MeanScores
 from raysent.evaluation.bootstrap import BootstrapEstimate
-from raysent.report.blocks import (
-    ACCENT,
-    BEST,
-    QUIET,
-    Cell,
-    Column,
-    Figure,
-    Note,
-    Section,
-    Table,
-    category_axis,
-    duration,
-    figure,
-    fixed,
-    label,
-)
+from raysent.report.blocks import Cell, Column, Figure, Note, Section, Table, duration, fixed, label
+from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
 from raysent.report.run import Run
 
 # Another method of the ensemble -> its name on the page.

@@ -13,10 +13,7 @@ from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.evaluation.records import LEARNED, LEARNED_NOTE, MTEB, SIMILARITY, AnyScore, Costs
 from raysent.evaluation.retrieval import RETRIEVAL
 from raysent.report.blocks import (
-    BEST,
     DASH,
-    PALETTE,
-    QUIET,
     Block,
     Cell,
     Column,
@@ -24,14 +21,12 @@ from raysent.report.blocks import (
     Note,
     Section,
     Table,
-    figure,
     fixed,
     hours_cell,
     label,
-    level_line,
-    level_text,
     whole,
 )
+from raysent.report.figures import BEST, PALETTE, QUIET, figure, level_line, level_text
 from raysent.report.run import Run
 
 

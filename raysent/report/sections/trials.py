@@ -8,9 +8,6 @@ from typing import Any
 import plotly.graph_objects as go
 
 from raysent.report.blocks import (
-    ACCENT,
-    BEST,
-    QUIET,
     Cell,
     Column,
     Note,
@@ -19,17 +16,22 @@ from raysent.report.blocks import (
     column_kind,
     dollars,
     duration,
-    figure,
     fixed,
     label,
-    level_line,
-    level_text,
     number,
     percent,
-    short_names,
     significant,
     text_of,
     whole,
+)
+from raysent.report.figures import (
+    ACCENT,
+    BEST,
+    QUIET,
+    figure,
+    level_line,
+    level_text,
+    short_names,
 )
 from raysent.report.run import Run
 from raysent.sweeps import Trial
