@@ -8,9 +8,12 @@
 | workers | two processes by NCCL, where there are two GPUs, against one | two processes by gloo against one |
 | memory | `max_memory_allocated` is at most raysent's own estimate | the same for the peak of a process |
 | pretrained | vectors of a transformer's folder on the CPU, to 1e-3; step, evaluation and `encode` | the same |
+| sharing | steps a second of 1, 2, 4 and 8 trials on one GPU, each in its process | 1 and 2 on the cores |
 | epoch | 74 million sentences by MC-QT, against the products at the device's measured peak | the same |
 
-An epoch of the paper's text is computed from the time of a step. Only `--size paper` has the paper's sizes.
+Beside the trials that share a GPU stands what fusing four of one shape into one process could reach at most: a step of
+four times the sentences in place of four steps. An epoch of the paper's text is computed from the time of a step. Only
+`--size paper` has the paper's sizes.
 
     python -m benchmarks.gpu [--device cuda|cpu] [--size paper|M|S|XS] [--corpus PATH] [--steps 8] [--only NAME,NAME]
 """
@@ -20,16 +23,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.common import seconds_of
 from benchmarks.data_parallel import in_processes, num_waits, write_result
 from benchmarks.padding import write_model
 from benchmarks.training_step import PEAK_SIZE, SIZES, Size, useful_flops
@@ -51,6 +55,8 @@ _BFLOAT16_TOLERANCE = 0.05
 # Adam divides what rounding leaves of a gradient of zero by itself.
 _WEIGHT_TOLERANCE = 1e-4
 _VECTOR_TOLERANCE = 1e-3
+# Trials that share a device take at least this part of one's steps a second, measured over so many seconds.
+_SHARED, _SHARING_S = 0.8, 2.0
 # Texts that `encode` reads, and words of the longest.
 _TEXTS, _LONGEST = 2048, 60
 _CPU = torch.device("cpu")
@@ -223,11 +229,11 @@ def pretrained(setting: Setting) -> Found:
         }
         training = trained(run_config(setting, precision=precision, **sections), setting.device, _WARM_UP)
     num = sum(len(training._stream.batch(step).parts[0].ids) for step in range(_WARM_UP, _WARM_UP + setting.steps))
-    step = _seconds(training._step, setting.device, count=setting.steps)
-    evaluation = _seconds(training._metrics, setting.device, count=1)
+    step = seconds_of(training._step, setting.device.type, count=setting.steps)
+    evaluation = seconds_of(training._metrics, setting.device.type, count=1)
     random, model = np.random.default_rng(0), training._model.eval()
     text = [" ".join(random.choice(words, size)) for size in random.integers(1, _LONGEST, _TEXTS)]
-    encode = _seconds(lambda: model.encode(text, device=str(setting.device)), setting.device, count=1)
+    encode = seconds_of(lambda: model.encode(text, device=str(setting.device)), setting.device.type, count=1)
     vectors = model.encode(text, device=str(setting.device))
     far = float(np.abs(vectors[:100] - model.encode(text[:100], device="cpu")).max())
     return (
@@ -236,37 +242,46 @@ def pretrained(setting: Setting) -> Found:
     ), far <= _VECTOR_TOLERANCE
 
 
+def sharing(setting: Setting) -> Found:
+    """Count the steps of several trials on one GPU, each in its process, and of one trial of four times the batch."""
+    counts = (1, 2, 4, 8) if setting.is_gpu else (1, 2)
+    rates = {count: in_processes(_steps_together, count, setting, 1)["rate"] for count in counts}
+    fused = 4 * in_processes(_steps_together, 1, setting, 4)["rate"]
+    shown = ", ".join(f"{rate:,.1f} of {count}" for count, rate in rates.items())
+    return f"steps/s: {shown}; at most {fused:,.1f} of four fused", rates[counts[-1]] >= _SHARED * rates[1]
+
+
+def _steps_together(workers: Workers, file: Path, setting: Setting, times: int) -> None:
+    """Write the steps a second of all processes, each of which trains a model of its own on so many times the batch."""
+    size = replace(setting.size, batch_size=times * setting.size.batch_size)
+    training = trained(run_config(replace(setting, size=size)), setting.device, _WARM_UP)
+    once = seconds_of(training._step, setting.device.type, count=setting.steps)
+    count = max(setting.steps, int(_SHARING_S / once))
+    dist.barrier()
+    rate = torch.tensor(1 / seconds_of(training._step, setting.device.type, count=count))
+    dist.all_reduce(rate)
+    if workers.is_first:
+        write_result(file, {"rate": float(rate)})
+
+
 def epoch(setting: Setting) -> Found:
     """Compare a step of MC-QT with its products at the peak of the device."""
     precision = "bfloat16" if setting.is_gpu else "float32"
     training = trained(run_config(setting, precision=precision, channels=True), setting.device, _WARM_UP)
     batches = [training._stream.batch(step) for step in range(_WARM_UP, _WARM_UP + setting.steps)]
     flops = 2 * useful_flops("bigru", setting.size, [batch for batch in batches if isinstance(batch, Batch)])
-    seconds = _seconds(training._step, setting.device, count=setting.steps)
+    seconds = seconds_of(training._step, setting.device.type, count=setting.steps)
     peak = _peak_flops(setting.device, torch.bfloat16 if setting.is_gpu else torch.float32)
     hours, floor = (PAPER_SENTENCES / setting.size.batch_size * one / 3600 for one in (seconds, flops / peak))
     return f"{hours:,.3g} h, floor {floor:,.3g} h ({100 * floor / hours:.0f} % of the peak)", floor <= hours
-
-
-def _seconds(call: Callable[[], object], device: torch.device, *, count: int) -> float:
-    """Return the mean seconds of a call: by the clock on a GPU, and of processor time on a CPU."""
-    clock = time.perf_counter if device.type == "cuda" else time.process_time
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    started = clock()
-    for _ in range(count):
-        call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return (clock() - started) / count
 
 
 def _peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """Return the floating-point operations a second of a product of square matrices."""
     side = 8 * PEAK_SIZE if device.type == "cuda" else PEAK_SIZE
     one, other = torch.randn(2, side, side, device=device, dtype=dtype)
-    _seconds(lambda: one @ other, device, count=2)
-    return float(2 * side**3 / _seconds(lambda: one @ other, device, count=5))
+    seconds_of(lambda: one @ other, device.type, count=2)
+    return float(2 * side**3 / seconds_of(lambda: one @ other, device.type, count=5))
 
 
 CHECKS: dict[str, Callable[[Setting], Found]] = {
@@ -276,6 +291,7 @@ CHECKS: dict[str, Callable[[Setting], Found]] = {
     "workers": several_workers,
     "memory": memory,
     "pretrained": pretrained,
+    "sharing": sharing,
     "epoch": epoch,
 }
 

@@ -3,12 +3,13 @@
 A BERT of six layers with random weights, mean pooling, pairs with in-batch negatives, AdamW. The peer has the work of
 its trainer without the trainer's own time: its loss and pooling on padded batches, in random order (its default) and
 grouped by length over all pairs (`group_by_length`). The pairs are the same and every way trains a model of its own;
-the ways alternate, batch by batch, and processor time is measured on one thread. Lengths are log-normal with a median
-of 20 words. With `--books`, text is sentences of novels in random order, read by the model of `--start`, a folder that
-`benchmarks.pretrain` writes, and the padding of 7,000 sentences and more is counted for several sizes of a batch.
+the ways alternate, batch by batch, and processor time is measured on one thread, on a GPU time by the clock. Lengths
+are log-normal with a median of 20 words. With `--books`, text is sentences of novels in random order, read by the model
+of `--start`, a folder that `benchmarks.pretrain` writes, and the padding of 7,000 sentences and more is counted for
+several sizes of a batch.
 
     python -m benchmarks.padding [--layers 6] [--hidden 256] [--batches 6] [--rounds 3] [--batch 32]
-        [--books FOLDER --start FOLDER] [--json]
+        [--device cpu|cuda] [--books FOLDER --start FOLDER] [--json]
 
 Needs sentence-transformers: `pip install raysent[bench]`.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -63,11 +65,12 @@ def write_model(folder: str, given: Iterable[str], *, layers: int, hidden: int) 
     library.BertModel(config).save_pretrained(folder)
 
 
-def padded(sentences: Sentences) -> dict[str, torch.Tensor]:
-    """Return what a collator of sentence-transformers makes of ids."""
+def padded(sentences: Sentences, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return what a collator of sentence-transformers makes of ids, on a device."""
     rows = [torch.as_tensor(one.ids).long() for one in sentences.split(1)]
     mask = torch.arange(int(sentences.lengths.max())) < torch.as_tensor(sentences.lengths)[:, None]
-    return {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "attention_mask": mask.long()}
+    made = {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "attention_mask": mask.long()}
+    return {name: values.to(device) for name, values in made.items()}
 
 
 def peer_step(model: Any, *, bfloat16: bool) -> Any:
@@ -76,8 +79,8 @@ def peer_step(model: Any, *, bfloat16: bool) -> Any:
     loss, adam = losses.MultipleNegativesRankingLoss(model), torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
 
     def step(batch: Pairs) -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-            value = loss([padded(part) for part in batch.parts], None)
+        with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bfloat16):
+            value = loss([padded(part, model.device) for part in batch.parts], None)
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
@@ -105,7 +108,7 @@ def sentences_of(books: Path, random: np.random.Generator) -> list[str]:
 
 def main() -> None:
     """Measure and print."""
-    options = parsed(__doc__, layers=6, hidden=256, batches=6, rounds=3, batch=32, books=Path, start=Path)
+    options = parsed(__doc__, layers=6, hidden=256, batches=6, rounds=3, batch=32, device="cpu", books=Path, start=Path)
     library = import_module("sentence_transformers")
     torch.set_num_threads(1)
     random, found = np.random.default_rng(0), dict[str, Any]()
@@ -123,9 +126,9 @@ def main() -> None:
         encoder = {"type": "pretrained", "path": start}
         config = ModelConfig.model_validate({"encoder": encoder, "objective": objective})
         words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))  # type: ignore[arg-type]
-        model = SentenceModel.build(config, words, seed=0, max_length=LONGEST + 2)
+        model = SentenceModel.build(config, words, seed=0, max_length=LONGEST + 2).to(options.device)
         without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        peers = [library.SentenceTransformer(start, device="cpu", config_kwargs=without) for _ in range(2)]
+        peers = [library.SentenceTransformer(start, device=options.device, config_kwargs=without) for _ in range(2)]
         if options.books:
             lengths = words.ids(whole, max_length=LONGEST + 2).lengths
             batches = {size: np.split(lengths, range(size, len(lengths), size))[:-1] for size in SIZES}
@@ -139,13 +142,16 @@ def main() -> None:
             name: np.split(order, options.batches)
             for name, order in (("random", np.arange(len(both))), ("grouped", np.argsort(both)))
         }
-        encode: dict[str, Any] = {"raysent": model.eval().encode, "peer": peers[0].encode}
+        encode: dict[str, Any] = {
+            "raysent": partial(model.eval().encode, device=options.device),
+            "peer": peers[0].encode,
+        }
         times: dict[str, list[float]] = {name: [] for name in encode}
         for _ in range(options.rounds):
             for name, function in encode.items():
-                times[name].append(seconds_of(lambda function=function: function(text)))
+                times[name].append(seconds_of(lambda function=function: function(text), options.device))
         found["encode_ratio"] = round(median(times["peer"]) / median(times["raysent"]), 2)
-        found["largest_difference"] = float(np.abs(model.encode(text) - peers[0].encode(text)).max())
+        found["largest_difference"] = float(np.abs(encode["raysent"](text) - peers[0].encode(text)).max())
         adamw: dict[str, Any] = {"optimizer": "adamw", "learning_rate": RATE, "clip": 1.0, "clip_per": "global"}
         training = TrainingConfig(batch_size=options.batch, **adamw)
         for bfloat16 in (False, True):
@@ -162,7 +168,7 @@ def main() -> None:
                 for number in range(options.batches):
                     for name, (step, order) in ways.items():
                         batch = pairs.select(orders[order][number])
-                        spent[name] += seconds_of(lambda step=step, batch=batch: step(batch))
+                        spent[name] += seconds_of(partial(step, batch), options.device)
                 for name, value in spent.items():
                     rounds[name].append(value)
             seconds = {name: median(values) for name, values in rounds.items()}

@@ -111,7 +111,7 @@ def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> 
         packed = model.pack(batch.sentences) if isinstance(batch, Batch) else None
         optimizer.catch_up(_words(batch) if packed is None else packed.words)
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+        with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bfloat16):
             reader = model.step_reader()
             if packed is not None:
                 reader.add(batch.sentences, model.vectors(packed))

@@ -57,21 +57,16 @@ def is_submitted() -> bool:
     return EVENTS_VARIABLE in os.environ
 
 
-def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequence[str]) -> list[str]:
+def plan_lines(space: SearchSpace, *, run: str, where: str, tasks: Sequence[str]) -> list[str]:
     """Return what a sweep will do, in plain words.
 
     Args:
         space: What is searched.
         run: The run folder.
-        address: The Ray cluster; None for this machine.
+        where: How many trials train at a time, and on what.
         tasks: Names of the tasks that the best trials are evaluated on.
     """
     limits, cost = space.limits, space.cost
-    if address is None:
-        cores = os.cpu_count() or 1
-        where = f"{_num_at_once(space)} at a time on the {cores} cores of this machine"
-    else:
-        where = f"on the Ray cluster at {address}, as many at a time as fit"
     base = space.config(space.first_params())
     after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
     if limits.lexical_s is not None:
@@ -135,11 +130,6 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:
     corpus, base = facts["corpus"], space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
     return f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
-
-
-def _num_at_once(space: SearchSpace) -> int:
-    fitting = max(1, (os.cpu_count() or 1) // space.limits.workers_per_trial)
-    return min(space.limits.concurrent or fitting, fitting, space.limits.trials)
 
 
 @dataclass(frozen=True)

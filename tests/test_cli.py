@@ -26,6 +26,7 @@ import raysent
 from raysent import live
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
+from raysent.pipeline.sweeps import _where
 from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
 from raysent.training.checkpoint import Heartbeat, LiveProgress, Progress
@@ -614,15 +615,15 @@ def test_training_view_prints_reports_and_progress(tmp_path, monkeypatch):
 def test_plan_lines_say_what_will_run(place):
     """Trials, cores, text, and limits are known before anything takes time."""
     facts = {"corpus": {"num_train": 1000, "num_validation": 50}}
-    lines = live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])
+    lines = live.plan_lines(TOY, run="runs/toy", where=_where(TOY, None), tasks=["MR"])
     assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
     assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
     timed = TOY.model_copy(update={"limits": TOY.limits.model_copy(update={"time": "10m"})})
-    (line,) = live.plan_lines(timed, run="runs/toy", address=None, tasks=["MR"])[1:2]
+    (line,) = live.plan_lines(timed, run="runs/toy", where="", tasks=["MR"])[1:2]
     assert line.endswith("on MR and combined, TF-IDF in at most 5m00s of processor time")
     assert lines[2] == "no limit on money or time; this machine counts as free"
     assert live.size_line(TOY, facts) == "1,000 sentences for training, 50 for validation"
-    assert live.plan_lines(TOY, run="runs/toy", address="auto", tasks=[])[0].startswith("toy: ")
+    assert _where(TOY, "auto") == "on the Ray cluster at auto, as many at a time as fit"
 
 
 def test_ranking_line_offers_probes_on_tasks():

@@ -1,14 +1,14 @@
 """A training step never waits for the device; float32 products keep their accuracy.
 
-`meta` tensors take the place of GPU tensors: they have shapes and no values, they cannot be mixed with CPU tensors, and
-every operation that needs a value fails.
+On a machine without a GPU `meta` tensors take the place of its tensors: they have shapes and no values, they cannot be
+mixed with CPU tensors, and every operation that needs a value fails. What they do not show: copies from pageable memory.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,27 +51,41 @@ _ENCODERS = [
 
 
 @pytest.fixture
-def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that trains a run for two steps on tensors without values.
+def step(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that trains a run for two steps on a GPU, or on tensors without values; the second never waits.
 
     What is left out: transformers asks each mask once whether it has padding, which waits.
     """
-    # torch has no autocast for such tensors.
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
-    monkeypatch.setattr(torch, "get_autocast_dtype", lambda *_: torch.float32)
+    has_gpu = torch.cuda.is_available()
     masks = import_module("transformers.masking_utils")
     for name in ("_ignore_bidirectional_mask_sdpa", "_ignore_causal_mask_sdpa"):
         monkeypatch.setattr(masks, name, lambda *_, **__: False)
-    # As a GPU does, so that an objective still has the parameters of the encoders.
-    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
+    if not has_gpu:
+        # torch has no autocast for tensors without values.
+        monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+        monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
+        monkeypatch.setattr(torch, "get_autocast_dtype", lambda *_: torch.float32)
+        # As a GPU does, so that an objective still has the parameters of the encoders.
+        monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
 
     def train(config: RunConfig, workers: Workers = Workers()) -> None:  # noqa: B008 - frozen
-        training = _Training(config, open_training_data(config), device=_META, workers=workers)
-        for _ in range(2):
+        device = torch.device("cuda", 0) if has_gpu else _META
+        training = _Training(config, open_training_data(config), device=device, workers=workers)
+        training._step()
+        with _never_waiting() if has_gpu else nullcontext():
             training._step()
 
     return train
+
+
+@contextmanager
+def _never_waiting() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.fixture
@@ -149,7 +163,8 @@ def test_matmul_precision_is_exact_on_any_cpu(
     monkeypatch.setattr(platforms, "CPU_INFO", tmp_path / "cpuinfo")
     before = torch.get_float32_matmul_precision()
     try:
-        assert set_matmul_precision() == precision == torch.get_float32_matmul_precision()
+        with on_device("cpu"):
+            assert set_matmul_precision() == precision == torch.get_float32_matmul_precision()
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -267,7 +267,7 @@ def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch)
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    there = machines_at("10.0.0.1:6379")
+    there = machines_at("10.0.0.1:6379", read_space(find_space("quick_thoughts")))
     assert (there.cpus, there.cpus_per_node, there.num_fitting(2, 0.0)) == (6, 3, 2)
     overrides = [
         Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"),

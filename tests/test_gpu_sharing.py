@@ -6,13 +6,15 @@ from types import SimpleNamespace
 from typing import Literal
 
 import pytest
+import torch
 from torch import nn
 
 from raysent.config import parse_yaml
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.models import encoders
 from raysent.models.encoders import Tower, WordEncoderConfig
-from raysent.sweeps.machines import GIB, share_gpu, trial_bytes, trials_per_gpu
+from raysent.pipeline.sweeps import _where
+from raysent.sweeps.machines import GIB, machines_at, share_gpu, trial_bytes, trials_per_gpu
 from raysent.sweeps.space import parse_space
 
 QUICK_THOUGHTS = (
@@ -60,6 +62,20 @@ def test_trials_per_gpu_fits_the_largest_trial_on_the_smallest_gpu():
     assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:H200": 1.0}) == 4
     assert trials_per_gpu(space, {"GPU": 2.0, "accelerator_type:H200": 1.0, "accelerator_type:T4": 1.0}) == 1
     assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:X1": 1.0}) == trials_per_gpu(space, {"GPU": 1.0}) == 1
+
+
+@pytest.mark.parametrize(("gib", "shared"), [(140, 4), (8, 1)])
+def test_plan_and_settings_count_the_trials_that_share_the_gpu_of_this_machine(monkeypatch, gib, shared):
+    """Ray let four trials train at once; the plan said twelve, and their settings were chosen for one at a time."""
+    for name, value in {"is_available": True, "device_count": 1, "current_device": 0}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=gib * GIB))
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    space = parse_space(parse_yaml(QUICK_THOUGHTS + "\nlimits: {trials: 12}\n"), name="toy")
+    assert machines_at(None, space).trials_per_gpu == shared
+    assert _where(space, None) == f"{shared} at a time on the GPU of this machine"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert _where(space, None) == f"{2 * shared} at a time on the 2 GPUs of this machine"
 
 
 def test_trial_bytes_counts_word_tables_of_both_towers():

@@ -87,10 +87,12 @@ def default_device() -> torch.device:
     return torch.device("cpu")
 
 
-def to_device(values: npt.NDArray[Any], device: torch.device | None) -> Tensor:
-    """Return values as an int64 tensor on a device, without synchronization; None is the CPU."""
-    tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
-    if device is not None and device.type == "cuda":
+def to_device(values: npt.NDArray[Any] | Tensor, device: torch.device | None) -> Tensor:
+    """Return integers as an int64 tensor, or a tensor as it is, on a device without synchronization; None: the CPU."""
+    tensor = values
+    if not isinstance(tensor, Tensor):
+        tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
+    if device is not None and device.type == "cuda" and tensor.device.type == "cpu":
         # torch keeps the pinned memory until the copy is done.
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

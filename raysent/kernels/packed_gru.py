@@ -37,6 +37,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raysent.kernels.compiled import try_load
+from raysent.kernels.devices import to_device
 from raysent.kernels.gru_cells import (
     ROW_MULTIPLE,
     TOKEN_MULTIPLE,
@@ -189,7 +190,7 @@ def last_rows(packed: Packed) -> Tensor:
         for first, batch, next_batch in zip(firsts, packed.batch_sizes, (*packed.batch_sizes[1:], 0), strict=False)
     ]
     # The sentences that end first are the last rows.
-    return torch.cat(ends[::-1]).to(packed.order.device)
+    return to_device(torch.cat(ends[::-1]), packed.order.device)
 
 
 def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Packed, *, backwards: bool) -> Tensor:

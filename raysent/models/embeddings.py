@@ -8,6 +8,7 @@ Source: Logeswaran and Lee, 2018 (Quick-Thoughts), section 3 and the released co
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,11 +24,19 @@ from torch.nn import functional
 from raysent.config import StrictModel
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary, read_word_vectors, shared_words
 from raysent.errors import ConfigError
+from raysent.kernels.devices import to_device
 
 # The value of `vectors` for vectors that are counted from the corpus.
 CORPUS_VECTORS = "ppmi"
 
 _TRAINED_LIMIT = 0.1
+
+with warnings.catch_warnings():
+    # PyTorch 2.11 warns at the first sparse gradient that its checks are off, which it takes here as chosen.
+    warnings.simplefilter("ignore")
+    _checks: Any = torch.sparse.check_sparse_tensor_invariants
+    if not _checks.is_enabled():
+        _checks.disable()
 
 CorpusVectors = Callable[[int], npt.NDArray[np.float32]]
 """Dimension -> word vectors counted from the corpus, float32 [vocabulary, dim]."""
@@ -87,7 +96,7 @@ class WordTable(nn.Module):
         if not (self.training and self.dropout):
             return vectors
         kept = torch.rand(vectors.shape, generator=self.generator) >= self.dropout
-        return vectors * kept.to(vectors.device) / (1 - self.dropout)
+        return vectors * to_device(kept, vectors.device) / (1 - self.dropout)
 
 
 class _Rows(torch.autograd.Function):

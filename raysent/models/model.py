@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
+from raysent.kernels.devices import to_device
 from raysent.kernels.packing import Packed, block_rows, pack, pack_blocks
 from raysent.models.codes import build_code, pack_bits, straight_through
 from raysent.models.config import ModelConfig
@@ -400,7 +401,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if not self.training:
             return vectors
         masks = self._dropout_masks(packed.batch, generator)
-        return tuple(tower * mask.to(tower.device) for tower, mask in zip(vectors, masks, strict=True))
+        return tuple(tower * to_device(mask, tower.device) for tower, mask in zip(vectors, masks, strict=True))
 
     def _dropout_masks(self, batch: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
         """Return each tower's factors, broadcastable to [batch, dim]."""
@@ -466,7 +467,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             objective(reader.block(index), batch, generator=generator)
             for index, objective in enumerate(self.objectives)
         ]
-        penalties = [objective.penalty().to(losses[0].device) for objective in self._objectives()]
+        penalties = [to_device(objective.penalty(), losses[0].device) for objective in self._objectives()]
         return torch.stack(losses).sum() + penalty_weight * torch.stack(penalties).sum()
 
     def before_step(self, done: float) -> None:
@@ -547,7 +548,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if self._known is not None and isinstance(sentences, Sentences):
             found = self._known.find(sentences)
             if found is not None:
-                return torch.from_numpy(found).to(self.device)
+                return to_device(torch.from_numpy(found), self.device)
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
         return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
 

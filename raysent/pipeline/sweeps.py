@@ -71,7 +71,7 @@ from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.lessons import keep_lessons
-from raysent.sweeps.machines import machines_at
+from raysent.sweeps.machines import layout, machines_at, this_machine
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
 from raysent.sweeps.speed import trial_time
@@ -122,7 +122,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     """
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
     checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
-    there = machines_at(address)
+    there = machines_at(address, checked)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
         checked = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
@@ -200,7 +200,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         options["labels"] = list(labels)
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
-    lines = plan_lines(checked, run=address_of(folder), address=address, tasks=names) if shows_plan else []
+    where = _where(checked, address)
+    lines = plan_lines(checked, run=address_of(folder), where=where, tasks=names) if shows_plan else []
     # A log has the plan only once the space is known to be free of mistakes, which are one line.
     if messages.is_terminal:
         print_lines(lines)
@@ -403,6 +404,16 @@ def _stopped_at_once(folder: Path) -> Iterator[None]:
             raise
         command = f"raysent resume {shlex.quote(address_of(folder))}"
         raise KeyboardInterrupt(f"stopped at once; trials continue from their last checkpoints: {command}") from None
+
+
+def _where(space: SearchSpace, address: str | None) -> str:
+    """Say how many trials train at a time, and on what."""
+    if address is not None:
+        return f"on the Ray cluster at {address}, as many at a time as fit"
+    here = this_machine(space)
+    at_once = layout(space.limits, here, num_trials=space.limits.trials).concurrent
+    what = f"{here.cpus} cores" if not here.gpus else "GPU" if here.gpus == 1 else f"{here.gpus:g} GPUs"
+    return f"{at_once} at a time on the {what} of this machine"
 
 
 def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:

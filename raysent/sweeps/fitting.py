@@ -217,7 +217,8 @@ def fit_to_machine(
         return space
     params = space.first_params()
     try:
-        machines = machines or machines_at(address)  # before the text is read: a GPU that is not there is refused
+        # Before the text is read: a GPU that is not there is refused.
+        machines = machines or machines_at(address, space)
         size = text_size(space.config(params), progress=progress)
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
         situation = _situation(space, size, machines, plan, is_local=address is None)

@@ -125,10 +125,14 @@ class Layout:
     is_nested: bool
 
 
-def this_machine() -> Machines:
-    """Return the cores and GPUs of this machine."""
+def this_machine(space: SearchSpace | None = None) -> Machines:
+    """Return the cores and GPUs of this machine, and how many trials of a space share a GPU; 1 without a space."""
     default_device()  # refuses a chosen GPU that is not there
-    return Machines(os.cpu_count() or 1, usable_gpus(float(torch.cuda.device_count())))
+    found = Machines(os.cpu_count() or 1, usable_gpus(float(torch.cuda.device_count())))
+    if space is None or not found.gpus:
+        return found
+    gpu_bytes = min(torch.cuda.get_device_properties(number).total_memory for number in range(int(found.gpus)))
+    return replace(found, trials_per_gpu=share_gpu(gpu_bytes, _largest_trial_bytes(space)))
 
 
 def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
@@ -199,8 +203,11 @@ def trials_per_gpu(space: SearchSpace, resources: Mapping[str, float]) -> int:
     kinds = [name.removeprefix(ACCELERATOR) for name in resources if name.startswith(ACCELERATOR)]
     if not kinds or any(kind not in GPU_BYTES for kind in kinds):
         return 1
-    need = max(trial_bytes(space.config(params)) for params in space.edges())
-    return share_gpu(min(GPU_BYTES[kind] for kind in kinds), need)
+    return share_gpu(min(GPU_BYTES[kind] for kind in kinds), _largest_trial_bytes(space))
+
+
+def _largest_trial_bytes(space: SearchSpace) -> int:
+    return max(trial_bytes(space.config(params)) for params in space.edges())
 
 
 def share_gpu(gpu_bytes: int, need_bytes: int) -> int:
@@ -331,29 +338,38 @@ def _problem(address: str) -> str:
         return str(error)
 
 
-def machines_at(address: str | None) -> Machines:
+def machines_at(address: str | None, space: SearchSpace) -> Machines:
     """Return the machines that trials may have: those that a cluster may grow to, its nodes, or this machine.
 
     Args:
         address: A running cluster; None for this machine.
+        space: Whose trials may share a GPU.
 
     Raises:
         ConfigError: If no cluster answers at the address.
     """
     come = workers_to_come()
     if come is not None:
-        return come.machines()
+        return _machines_to_come(come, space)
     if address is None:
-        return this_machine()
+        return this_machine(space)
     with output_to_stderr(), ray_session(address):
-        return _machines_of(_alive(), ray.cluster_resources())
+        return _machines_there(_alive(), space)
 
 
-def _machines_of(alive: Sequence[Mapping[str, Any]], have: Mapping[str, float], *, per_gpu: int = 1) -> Machines:
+def _machines_to_come(come: Workers, space: SearchSpace) -> Machines:
+    models = {f"{ACCELERATOR}{name}": 1.0 for name in come.accelerators}
+    return come.machines(per_gpu=trials_per_gpu(space, models))
+
+
+def _machines_there(alive: Sequence[Mapping[str, Any]], space: SearchSpace) -> Machines:
     """Return the machines of a cluster that does not grow."""
-    of_nodes = [node["Resources"] for node in alive]
+    have, of_nodes = ray.cluster_resources(), [node["Resources"] for node in alive]
     shapes = tuple((int(one.get("CPU", 0)), usable_gpus(float(one.get("GPU", 0.0)))) for one in of_nodes)
     cpus, gpus = int(have.get("CPU", 0)), usable_gpus(float(have.get("GPU", 0)))
+    # A single node is this machine, whose memory is known whatever the model of its GPU.
+    here = this_machine(space) if len(alive) == 1 else Machines(0)
+    per_gpu = here.trials_per_gpu if here.gpus else trials_per_gpu(space, have)
     return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
 
 
@@ -368,18 +384,17 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     Raises:
         ConfigError: If one trial alone does not fit, or one machine alone costs more an hour than all may.
     """
-    come, alive, have = workers_to_come(), _alive(), ray.cluster_resources()
+    come, alive = workers_to_come(), _alive()
     usd = [prices.of(node["Labels"]).worst_usd_per_hour for node in alive]
     if come is None:
         _check_hourly(space, sum(usd))
-        machines = _machines_of(alive, have, per_gpu=trials_per_gpu(space, have))
+        machines = _machines_there(alive, space)
     else:
         # Whichever type each worker will be of.
         each_usd = prices.most_expensive.worst_usd_per_hour
         head_usd = sum(one for one, node in zip(usd, alive, strict=True) if not node["Resources"].get("CPU"))
         num = num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd)
-        models = {f"{ACCELERATOR}{name}": 1.0 for name in come.accelerators}
-        machines = replace(come, num=num).machines(per_gpu=trials_per_gpu(space, models))
+        machines = _machines_to_come(replace(come, num=num), space)
     return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
 
 

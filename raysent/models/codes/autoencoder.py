@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import ByVariant
+from raysent.kernels.devices import to_device
 from raysent.models.codes import Code as BaseCode
 from raysent.models.codes import CodeConfig, straight_through
 from raysent.models.layers import linear_layer, spread
@@ -77,5 +78,5 @@ class Code(BaseCode):
         logits = self.logits(vectors)
         if not (self._is_stochastic and self.training):
             return straight_through(logits)
-        drawn = torch.rand(logits.shape, generator=generator).to(logits.device)
+        drawn = to_device(torch.rand(logits.shape, generator=generator), logits.device)
         return straight_through(logits, (torch.sigmoid(self._sharpness * logits) > drawn).to(logits.dtype))

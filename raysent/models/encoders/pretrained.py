@@ -15,6 +15,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -40,9 +41,9 @@ from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 
 # What a group of sentences costs whatever its size, its kernels' launches and a gradient of every weight, in places of
-# a batch: on a CPU as measured (benchmarks/results/speed.md); on a GPU by an estimate, that a launch takes the time of
-# the products of so many squared states. One for every call: the two passes of `cached` draw the same dropout.
-_CPU_COST, _GPU_COST = 40, 1 << 28
+# a batch, as measured (benchmarks/results/speed.md and gpu.md): on a GPU, in products with so many squared states. One
+# for every call: the two passes of `cached` draw the same dropout.
+_CPU_COST, _GPU_COST = 40, 1 << 32
 _LAYER = re.compile(r"\.(\d+)\.")
 
 
@@ -304,7 +305,7 @@ class Encoder(Tower):
             inputs = projected.index_select(0, words).view(*places.shape, *projected.shape[1:])
             given: dict[str, Any] = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
             given["attention_mask"] = None if is_token.all() else mask
-            with drawing(self.generator) if draws else nullcontext(), sharing(words, inputs):
+            with drawing(self.generator) if draws else nullcontext(), sharing(words, inputs), _attention(device):
                 states: Tensor = self.model(**given).last_hidden_state
             yield states, places, mask
 
@@ -348,6 +349,18 @@ class Encoder(Tower):
                 layer.merge()
                 plain.set_submodule(name, layer.get_base_layer())
         return plain.eval()
+
+
+def _attention(device: torch.device) -> AbstractContextManager[None]:
+    """Leave cuDNN's attention out: it plans each new shape of a group for longer than a whole layer takes."""
+    if device.type == "cpu":
+        return nullcontext()
+    attention = import_module("torch.nn.attention")
+    kind = attention.SDPBackend
+    context: AbstractContextManager[None] = attention.sdpa_kernel(
+        [kind.FLASH_ATTENTION, kind.EFFICIENT_ATTENTION, kind.MATH]
+    )
+    return context
 
 
 def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]:

@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from raysent.data.batches import TargetBatch
 from raysent.errors import DataError
+from raysent.kernels.devices import to_device
 from raysent.models.layers import linear_layer, unit
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TargetBatches
 from raysent.models.objectives import Objective as BaseObjective
@@ -115,7 +116,7 @@ class Objective(BaseObjective):
         (vectors,) = read(batch.sentences)
         # Sums over the batch stay in float32 under mixed precision.
         with torch.autocast(vectors.device.type, enabled=False):
-            targets = unit(torch.from_numpy(batch.vectors).to(vectors.device))
+            targets = unit(to_device(torch.from_numpy(batch.vectors), vectors.device))
             loss = 1 - self._cosines(vectors, targets).mean()
             if self._config.lambda_similarity:
                 student = unit(vectors)
@@ -130,7 +131,7 @@ class Objective(BaseObjective):
     def held_out_totals(self, read: Read, batch: TargetBatch) -> dict[str, tuple[float, int]]:
         """Return the sum of the cosines with the targets."""
         (vectors,) = read(batch.sentences)
-        targets = unit(torch.from_numpy(batch.vectors).to(vectors.device))
+        targets = unit(to_device(torch.from_numpy(batch.vectors), vectors.device))
         return {"target_cosine": (self._cosines(vectors, targets).sum().item(), len(batch))}
 
     def _cosines(self, vectors: Tensor, targets: Tensor) -> Tensor:
@@ -141,7 +142,7 @@ class Objective(BaseObjective):
         """Return the mean over tasks and sentences of the divergence from the teacher's probabilities, in nats."""
         divergences = []
         for task, probe in zip(self._tasks, self.probes, strict=True):
-            expected = torch.from_numpy(batch.log_probabilities[task]).to(vectors.device)
+            expected = to_device(torch.from_numpy(batch.log_probabilities[task]), vectors.device)
             predicted = functional.log_softmax(probe(vectors), dim=1)
             divergences.append(functional.kl_div(predicted, expected, log_target=True, reduction="batchmean"))
         return torch.stack(divergences).mean()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+import numpy as np
 import pydantic
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch.nn import functional
 
 from raysent.data.pairs import Pairs
 from raysent.errors import DataError
+from raysent.kernels.devices import to_device
 from raysent.models.layers import linear_layer
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
 from raysent.models.objectives import Objective as BaseObjective
@@ -94,4 +96,4 @@ class Objective(BaseObjective):
 
     def _labels(self, batch: Pairs) -> Tensor:
         """Return each pair's class [batch]."""
-        return torch.as_tensor(batch.labels, device=next(self.parameters()).device)
+        return to_device(np.asarray(batch.labels), next(self.parameters()).device)

@@ -26,6 +26,7 @@ from torch.nn import functional
 from raysent.config import ByVariant
 from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
+from raysent.kernels.devices import to_device
 from raysent.models.layers import L2Penalty, unit
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
 from raysent.models.objectives import Objective as BaseObjective
@@ -152,13 +153,13 @@ def choose_negatives(
     drawn = (place + shift) % (count // 2) + side * (count // 2)
     if kind == "random":
         return drawn
-    is_nearest = _of_rows(torch.rand(count, generator=generator).to(place.device) < 0.5, rows)
+    is_nearest = _of_rows(to_device(torch.rand(count, generator=generator), place.device) < 0.5, rows)
     return torch.where(is_nearest, nearest, drawn)
 
 
 def _drawn(low: int, high: int, *, like: Tensor, rows: slice | None, generator: torch.Generator | None) -> Tensor:
     """Return whole numbers drawn for all sentences, of which those of some pairs are kept."""
-    return _of_rows(torch.randint(low, high, like.shape, generator=generator).to(like.device), rows)
+    return _of_rows(to_device(torch.randint(low, high, like.shape, generator=generator), like.device), rows)
 
 
 def scrambled(batch: Pairs, fraction: float, *, generator: torch.Generator | None) -> tuple[Sentences, Sentences]:

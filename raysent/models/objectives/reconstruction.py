@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from raysent.config import ByVariant
 from raysent.data.batches import Batch
+from raysent.kernels.devices import to_device
 from raysent.models.codes import Code, CodeConfig
 from raysent.models.layers import linear_layer, spread
 from raysent.models.objectives import (
@@ -172,7 +173,7 @@ class Objective(BaseObjective):
         if len(compared[0][0]) == 0:
             return 0.0 * bits.sum()
         unit = functional.normalize(vectors, dim=1)
-        pairs = [(a.to(bits.device), b.to(bits.device)) for a, b in compared]
+        pairs = [(to_device(a, bits.device), to_device(b, bits.device)) for a, b in compared]
         one, other = ((unit.index_select(0, a) * unit.index_select(0, b)).sum(dim=1) for a, b in pairs)
         sign = torch.where(one >= other, 1.0, -1.0)
         near, far = (self._distance(bits.index_select(0, a), bits.index_select(0, b)) for a, b in pairs)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.data.pairs import Pairs
+from raysent.kernels.devices import to_device
 from raysent.models.layers import L2Penalty, linear_layer, unit
 from raysent.models.objectives import (
     PREDICTION_METRICS,
@@ -99,8 +100,8 @@ class Objective(BaseObjective):
         """Return the mean over pairs and levels."""
         del generator
         log_probabilities = self._log_probabilities(read, batch)
-        targets = level_targets(torch.as_tensor(batch.scores), num_levels=self._num_levels).to(log_probabilities)
-        targets = targets + _LEAST_TARGET
+        levels = level_targets(torch.as_tensor(batch.scores), num_levels=self._num_levels)
+        targets = to_device(levels.to(log_probabilities.dtype), log_probabilities.device) + _LEAST_TARGET
         return (targets * (targets.log() - log_probabilities)).mean()
 
     def penalty(self) -> Tensor:
