@@ -70,8 +70,8 @@ TIMED = {
     "step_s",
     "choices",
 }
-# In prose too, of two measured times.
-TIMES = re.compile(rb"[\d.]+ times (?:faster|slower)")
+# In prose too, of two measured times, which are left unsaid where they are alike.
+TIMES = re.compile(rb"(?: and|, which is)? [\d.,]+ times (?:faster|slower)")
 
 TEXT_SPACE = """
 metric: context_accuracy

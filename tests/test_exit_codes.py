@@ -164,6 +164,33 @@ def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeyp
         pass
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="its processes are found as Linux shows them")
+def test_an_agent_of_ray_that_ends_is_one_line_before_ray_ends_the_process(tmp_path: Path) -> None:
+    """Ray's node ends with its agent, and then, within a tenth of a second, this process: exit code 1 without a line."""
+    raylet = tmp_path / "raylet"
+    raylet.write_text("#!/bin/bash\nbash -c 'exec -a ray::RuntimeEnvAgent sleep 600' &\nwait\n")
+    raylet.chmod(0o755)
+    script = f"""
+import signal, subprocess, psutil
+from raysent.training import ray_processes
+raylet = subprocess.Popen([{str(raylet)!r}], stderr=subprocess.DEVNULL)
+try:
+    while not any("Agent" in str(one.cmdline()) for one in psutil.Process(raylet.pid).children()):
+        pass
+    (agent,) = psutil.Process(raylet.pid).children()
+    with ray_processes.watching_ray("raysent resume one") as end_watch:
+        pass
+    with ray_processes.watching_ray("raysent resume one"):
+        agent.kill()
+        signal.pause()
+finally:
+    raylet.kill()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
+    line = "error: Ray's process runtime_env_agent has ended, perhaps for lack of memory; to continue: raysent resume one\n"
+    assert (ran.returncode, ran.stderr) == (2, line)
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_head_that_no_longer_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would end the process with a paragraph and exit code 1; a head that comes back in time is no error."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -99,10 +100,14 @@ def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = N
     may never return then; so if the block does not end, this process does, with the line. Nothing that was recorded is
     lost: what counts is on disk before it is reported.
 
+    With an agent of Ray's node the node ends, and within a tenth of a second Ray ends this process without a word; so
+    the line comes at once, and this process ends with it.
+
     Raises:
         TrainingError: In that case.
     """
     lost: list[str] = []
+    agents = {} if look else _agents()
     look = look or _ended
     caller = threading.get_ident()
     is_main = threading.current_thread() is threading.main_thread()
@@ -130,8 +135,20 @@ def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = N
             os.write(2, f"error: {line()}\n".encode())
             os._exit(ExitCode.MISTAKE)
 
+    def watch_agents() -> None:
+        while not (ended := _wait_for_any(agents)) and not is_unwatched.is_set():
+            pass
+        with looking:
+            if not is_unwatched.is_set():
+                os.write(2, f"error: {_lost(ended)}; to continue: {how_to_continue}\n".encode())
+                os._exit(ExitCode.MISTAKE)
+        for descriptor in agents:
+            os.close(descriptor)
+
     watcher = threading.Thread(target=watch, name="raysent-ray", daemon=True)
     watcher.start()
+    if agents:
+        threading.Thread(target=watch_agents, name="raysent-ray-agents", daemon=True).start()
     try:
         yield end_watch
     except BaseException:
@@ -207,7 +224,31 @@ def _ended() -> str | None:
 
     ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()
     dead = next((name for name, _ in ended if name in _NEEDED), None)
-    return dead and f"Ray's process {dead} has ended, perhaps for lack of memory"
+    return dead and _lost(dead)
+
+
+def _agents() -> dict[int, str]:
+    """Return a file descriptor of each agent of the node that this process has started, and its name, on Linux."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error, OSError, AttributeError):
+                if process.parent().name() == "raylet" and "agent" in (line := " ".join(process.cmdline()).lower()):
+                    name = "runtime_env_agent" if "runtime" in line else "dashboard_agent"
+                    found[os.pidfd_open(process.pid)] = name
+    return found
+
+
+def _wait_for_any(agents: dict[int, str]) -> str:
+    """Return the name of an agent that has ended; nothing if none has a while later."""
+    poll = select.poll()
+    for descriptor in agents:
+        poll.register(descriptor, select.POLLIN)
+    return next((agents[descriptor] for descriptor, _ in poll.poll(1000 * _POLL_S)), "")
+
+
+def _lost(process: str) -> str:
+    return f"Ray's process {process} has ended, perhaps for lack of memory"
 
 
 def why_died(error: BaseException | None) -> str:
