@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -189,6 +190,47 @@ finally:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     line = "error: Ray's process runtime_env_agent has ended, perhaps for lack of memory; to continue: raysent resume one\n"
     assert (ran.returncode, ran.stderr) == (2, line)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ray_whose_control_process_ends_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray waited for it for a minute, and then ended this process with exit code 1 and without a line."""
+    control = tmp_path / "gcs_server"
+    control.write_text("#!/bin/bash\nread\n")
+    control.chmod(0o755)
+    monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
+    monkeypatch.setattr(ray_processes, "_FAILS_S", 0.1)
+    starts: list[subprocess.Popen[bytes]] = []
+    num_looks = 0
+
+    def counted(before: set[int]) -> Callable[[], str | None]:
+        look = ray_processes.ended_while_starting(before)
+
+        def counting() -> str | None:
+            nonlocal num_looks
+            found = look()
+            num_looks += 1
+            return found
+
+        return counting
+
+    def start(**_: object) -> None:
+        starts.append(subprocess.Popen([control], stdin=subprocess.PIPE))
+        if len(starts) == 1:
+            until = num_looks + 2  # it has been seen
+            while num_looks < until:
+                time.sleep(0.01)
+            starts[0].kill()
+            signal.pause()
+
+    monkeypatch.setattr(ray_session, "ended_while_starting", counted)
+    monkeypatch.setattr(ray, "init", start)
+    ray_session._init()
+    assert [process.poll() is None for process in starts] == [False, True]
+    for process in starts:
+        process.communicate()
 
 
 @pytest.mark.usefixtures("ctrl_c")

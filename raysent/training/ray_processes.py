@@ -36,6 +36,8 @@ _NEEDED = ("gcs_server", "raylet")
 _POLL_S = 1.0
 # Between the interrupt that asks a sweep to stop and the one that ends it; then until this process ends in any case.
 _ASK_S, _END_S = 3.0, 20.0
+# A start of Ray that fails has raised its error so long after its processes have ended.
+_FAILS_S = 5.0
 # Ray ends a process whose cluster's head has been gone for so long, in words of its own; a head that comes back within
 # the first part of it is waited for.
 _GIVES_UP_S, _WAITED_FOR = 60.0, 0.4
@@ -89,10 +91,13 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = None) -> Iterator[Callable[[], None]]:
+def watching_ray(
+    how_to_continue: str, look: Callable[[], str | None] | None = None, stderr: int = 2
+) -> Iterator[Callable[[], None]]:
     """End the block with one line when one of the processes that Ray needs has ended.
 
-    `look` returns what is lost, in words; by default it looks at the processes that this one has started.
+    `look` returns what is lost, in words; by default it looks at the processes that this one has started. If this
+    process ends with the block, the line goes to the file descriptor `stderr`.
 
     Yields a function that ends the watch: to be called before Ray is shut down, which ends them too.
 
@@ -132,7 +137,7 @@ def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = N
             if is_over.wait(_ASK_S):
                 return
         if not is_over.wait(min(_END_S, 0.2 * _gives_up_s())):
-            os.write(2, f"error: {line()}\n".encode())
+            os.write(stderr, f"error: {line()}\n".encode())
             os._exit(ExitCode.MISTAKE)
 
     def watch_agents() -> None:
@@ -140,7 +145,7 @@ def watching_ray(how_to_continue: str, look: Callable[[], str | None] | None = N
             pass
         with looking:
             if not is_unwatched.is_set():
-                os.write(2, f"error: {_lost(ended)}; to continue: {how_to_continue}\n".encode())
+                os.write(stderr, f"error: {_lost(ended)}; to continue: {how_to_continue}\n".encode())
                 os._exit(ExitCode.MISTAKE)
         for descriptor in agents:
             os.close(descriptor)
@@ -190,6 +195,29 @@ def end_started(before: Container[int]) -> None:
         with contextlib.suppress(psutil.Error):
             if process.pid not in before and any(package in part for part in process.cmdline()):
                 process.kill()
+
+
+def ended_while_starting(before: Container[int]) -> Callable[[], str | None]:
+    """Return what looks whether a process that Ray needs has ended while it starts: Ray would wait for it for a minute.
+
+    Args:
+        before: Processes that were there before the start.
+    """
+    seen: dict[psutil.Process, str] = {}
+    gone: dict[str, float] = {}
+
+    def look() -> str | None:
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process().children():
+                if process.pid not in before and process.name() in _NEEDED:
+                    seen.setdefault(process, process.name())
+        for process, name in seen.items():
+            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                gone.setdefault(name, time.monotonic())
+        # Where the start fails of itself, Ray ends them and says why.
+        return next((_lost(name) for name, when in gone.items() if time.monotonic() - when > _FAILS_S), None)
+
+    return look
 
 
 def head_of(address: str) -> Callable[[], str | None]:

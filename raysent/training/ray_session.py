@@ -23,6 +23,7 @@ from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
     end_started,
+    ended_while_starting,
     head_of,
     in_groups_of_their_own,
     ray_folder,
@@ -83,7 +84,7 @@ def ray_session(
         yield
         return
     options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
-    with capture_stderr() as captured:
+    with os.fdopen(os.dup(2), "w") as stderr, capture_stderr() as captured:
         try:
             _check_address(address)
             if address is None:
@@ -94,7 +95,8 @@ def ray_session(
                 if address is None:
                     stack.enter_context(_on_loopback())
                     stack.enter_context(in_groups_of_their_own())
-                _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
+                options |= {"address": address or "local", "logging_level": level, "log_to_driver": verbose}
+                _init(how_to_continue, stderr.fileno(), **options)
             _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
@@ -126,16 +128,22 @@ def _say_whose(address: str) -> None:
         messages.print(f"--address {address}: {whose}")
 
 
-def _init(**options: Any) -> None:
-    """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits."""
+def _init(how_to_continue: str = "run the command again", stderr: int = 2, **options: Any) -> None:
+    """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits, or what it started ended.
+
+    Where the call does not return after that, this process ends with one line on the file descriptor `stderr`.
+    """
     import ray  # noqa: PLC0415 - late, as above
 
     for _ in range(_MAX_STARTS):
         before = {process.pid for process in psutil.Process().children(recursive=True)}
         try:
-            with sigterm_interrupts():
+            with sigterm_interrupts(), watching_ray(how_to_continue, ended_while_starting(before), stderr):
                 ray.init(job_config=_job(), **options)
             return
+        except TrainingError:
+            shut_down()
+            end_started(before)
         except Exception as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
             if _TOO_SLOW in str(error):
                 shut_down()
