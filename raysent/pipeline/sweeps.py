@@ -410,8 +410,9 @@ def _where(space: SearchSpace, address: str | None) -> str:
     """Say how many trials train at a time, and on what."""
     if address is not None:
         return f"on the Ray cluster at {address}, as many at a time as fit"
-    here = this_machine(space)
-    at_once = layout(space.limits, here, num_trials=space.limits.trials).concurrent
+    here, at_once = this_machine(space), 1
+    with contextlib.suppress(ConfigError):  # refused later, after what is wrong with the space
+        at_once = layout(space.limits, here, num_trials=space.limits.trials).concurrent
     what = f"{here.cpus} cores" if not here.gpus else "GPU" if here.gpus == 1 else f"{here.gpus:g} GPUs"
     return f"{at_once} at a time on the {what} of this machine"
 
