@@ -1,12 +1,13 @@
 """A training step never waits for the device; float32 products keep their accuracy.
 
 On a machine without a GPU `meta` tensors take the place of its tensors: they have shapes and no values, they cannot be
-mixed with CPU tensors, and every operation that needs a value fails. What they do not show: copies from pageable memory.
+mixed with CPU tensors, and every operation that needs a value fails. Copies of the CPU's tensors wait for a GPU, unless `to_device` makes them.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -23,7 +24,9 @@ from command import stand_in
 from every_part import run_of
 from small_bert import write_bert
 from tiny_run import tiny_run
+from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import raysent
 from raysent import platforms
@@ -72,10 +75,23 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Any:
         device = torch.device("cuda", 0) if has_gpu else _META
         training = _Training(config, open_training_data(config), device=device, workers=workers)
         training._step()
-        with _never_waiting() if has_gpu else nullcontext():
+        with _never_waiting() if has_gpu else _NoCopies():
             training._step()
 
     return train
+
+
+class _NoCopies(TorchDispatchMode):
+    """Refuses copies of the CPU's tensors that `to_device` does not make."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Look at who copies."""
+        frame = sys._getframe() if function is torch.ops.aten._to_copy.default and args[0].is_cpu else None
+        is_copy = frame is not None and (kwargs or {}).get("device") == _META
+        while is_copy and frame is not None and frame.f_code.co_name != "to_device":
+            frame = frame.f_back
+        assert frame is not None or not is_copy, "a copy of a tensor of the CPU waits for a GPU"
+        return function(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -122,6 +138,23 @@ def test_step_of_contrast_does_not_synchronize(step: Any, tmp_path: Path, positi
     encoder = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert")), "dropout": 0.1}
     limits = {f"{source}__max_length": 12 for source in ("corpus", positives) if source != "self"}
     step(run_of(tmp_path, "contrast", objective={"positives": positives}, encoder=encoder, **limits))
+
+
+def test_step_of_a_transformer_has_no_attention_of_cudnn(
+    step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It plans each new shape, of which every step has some."""
+    found, own = [], functional.scaled_dot_product_attention
+
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        found.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return own(*args, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", attend)
+    encoder = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert"))}
+    step(tiny_run(tmp_path, encoder=encoder, corpus__max_length=12))
+    assert set(found) == {False}
+    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])

@@ -166,30 +166,42 @@ def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeyp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its processes are found as Linux shows them")
-def test_an_agent_of_ray_that_ends_is_one_line_before_ray_ends_the_process(tmp_path: Path) -> None:
-    """Ray's node ends with its agent, and then, within a tenth of a second, this process: exit code 1 without a line."""
+@pytest.mark.parametrize(
+    ("struck", "code", "out", "err"),
+    [
+        ("agent", 2, "", "error: Ray's process agent has ended, perhaps for lack of memory; to continue: resume it\n"),
+        ("raylet", 0, "goes on\n", ""),
+    ],
+)
+def test_an_agent_of_ray_that_ends_is_one_line_before_ray_ends_the_process(
+    tmp_path: Path, struck: str, code: int, out: str, err: str
+) -> None:
+    """Ray's node ends with its agent, and a tenth of a second later this process: exit code 1 without a line.
+
+    After a node that was killed agents end too, and an error of its own says so.
+    """
     raylet = tmp_path / "raylet"
     raylet.write_text("#!/bin/bash\nbash -c 'exec -a ray::RuntimeEnvAgent sleep 600' &\nwait\n")
     raylet.chmod(0o755)
     script = f"""
-import signal, subprocess, psutil
+import os, subprocess, threading, psutil
 from raysent.training import ray_processes
 raylet = subprocess.Popen([{str(raylet)!r}], stderr=subprocess.DEVNULL)
-try:
-    while not any("Agent" in str(one.cmdline()) for one in psutil.Process(raylet.pid).children()):
-        pass
-    (agent,) = psutil.Process(raylet.pid).children()
-    with ray_processes.watching_ray("raysent resume one") as end_watch:
-        pass
-    with ray_processes.watching_ray("raysent resume one"):
-        agent.kill()
-        signal.pause()
-finally:
-    raylet.kill()
+while not any("Agent" in str(one.cmdline()) for one in psutil.Process(raylet.pid).children()):
+    pass
+(agent,) = psutil.Process(raylet.pid).children()
+with ray_processes.watching_ray("resume it"):
+    if {struck!r} == "raylet":
+        raylet.kill()
+        os.waitid(os.P_PID, raylet.pid, os.WEXITED | os.WNOWAIT)
+    agent.kill()
+    for thread in threading.enumerate():
+        if thread.name == "raysent-ray-agents":
+            thread.join()
+    print("goes on")
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
-    line = "error: Ray's process runtime_env_agent has ended, perhaps for lack of memory; to continue: raysent resume one\n"
-    assert (ran.returncode, ran.stderr) == (2, line)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, out, err)
 
 
 @pytest.mark.usefixtures("ctrl_c")

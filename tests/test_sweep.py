@@ -153,7 +153,7 @@ def _process_of_ray(driver: subprocess.Popen[str], name: str) -> psutil.Process 
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", ["gcs_server", pytest.param("runtime_env_agent", marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("name", ["gcs_server", pytest.param("agent", marks=pytest.mark.chaos)])
 def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path, monkeypatch, name):
     """Ray's control process or an agent is killed: one line with the command to resume with, exit code 2."""
     # As long as Ray waits for its control process, so long, in parts, does the sweep wait for calls of Ray that hang.
@@ -163,7 +163,7 @@ def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path, monkeypatch
     driver = begin("sweep", space, "--run", run, "--yes", "-q", stderr=subprocess.PIPE)
     wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
     agents = (one for one in psutil.Process(driver.pid).children(recursive=True) if "EnvAgent" in str(one.cmdline()))
-    (next(agents) if "agent" in name else _process_of_ray(driver, name)).kill()
+    (next(agents) if name == "agent" else _process_of_ray(driver, name)).kill()
     _, told = driver.communicate(timeout=600)
     lines = [line for line in told.splitlines() if line.startswith("error:")]
     assert (driver.returncode, len(lines)) == (2, 1), told

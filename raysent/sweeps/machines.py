@@ -367,9 +367,10 @@ def _machines_there(alive: Sequence[Mapping[str, Any]], space: SearchSpace) -> M
     have, of_nodes = ray.cluster_resources(), [node["Resources"] for node in alive]
     shapes = tuple((int(one.get("CPU", 0)), usable_gpus(float(one.get("GPU", 0.0)))) for one in of_nodes)
     cpus, gpus = int(have.get("CPU", 0)), usable_gpus(float(have.get("GPU", 0)))
+    per_gpu = trials_per_gpu(space, have)
     # A single node is this machine, whose memory is known whatever the model of its GPU.
-    here = this_machine(space) if len(alive) == 1 else Machines(0)
-    per_gpu = here.trials_per_gpu if here.gpus else trials_per_gpu(space, have)
+    if len(alive) == 1 and (here := this_machine(space)).gpus:
+        per_gpu = here.trials_per_gpu
     return Machines(cpus, gpus, cpus_of_largest_node(), per_gpu, shapes=shapes)
 
 

@@ -105,9 +105,6 @@ def watching_ray(
     may never return then; so if the block does not end, this process does, with the line. Nothing that was recorded is
     lost: what counts is on disk before it is reported.
 
-    With an agent of Ray's node the node ends, and within a tenth of a second Ray ends this process without a word; so
-    the line comes at once, and this process ends with it.
-
     Raises:
         TrainingError: In that case.
     """
@@ -122,8 +119,9 @@ def watching_ray(
         with looking:
             is_unwatched.set()
 
-    def line() -> str:
-        return f"{lost[0]}; to continue: {how_to_continue}"
+    def end_process(what: str) -> None:
+        os.write(stderr, f"error: {what}; to continue: {how_to_continue}\n".encode())
+        os._exit(ExitCode.MISTAKE)
 
     def watch() -> None:
         while not lost:
@@ -137,23 +135,13 @@ def watching_ray(
             if is_over.wait(_ASK_S):
                 return
         if not is_over.wait(min(_END_S, 0.2 * _gives_up_s())):
-            os.write(stderr, f"error: {line()}\n".encode())
-            os._exit(ExitCode.MISTAKE)
-
-    def watch_agents() -> None:
-        while not (ended := _wait_for_any(agents)) and not is_unwatched.is_set():
-            pass
-        with looking:
-            if not is_unwatched.is_set():
-                os.write(stderr, f"error: {_lost(ended)}; to continue: {how_to_continue}\n".encode())
-                os._exit(ExitCode.MISTAKE)
-        for descriptor in agents:
-            os.close(descriptor)
+            end_process(lost[0])
 
     watcher = threading.Thread(target=watch, name="raysent-ray", daemon=True)
     watcher.start()
     if agents:
-        threading.Thread(target=watch_agents, name="raysent-ray-agents", daemon=True).start()
+        arguments = (agents, end_process, is_unwatched, looking)
+        threading.Thread(target=_watch_agents, args=arguments, name="raysent-ray-agents", daemon=True).start()
     try:
         yield end_watch
     except BaseException:
@@ -164,7 +152,7 @@ def watching_ray(
         is_over.set()
         watcher.join()
     if lost:
-        raise TrainingError(line())
+        raise TrainingError(f"{lost[0]}; to continue: {how_to_continue}")
 
 
 def shut_down() -> None:
@@ -203,19 +191,16 @@ def ended_while_starting(before: Container[int]) -> Callable[[], str | None]:
     Args:
         before: Processes that were there before the start.
     """
-    seen: dict[psutil.Process, str] = {}
-    gone: dict[str, float] = {}
+    ran: dict[str, float] = {}
 
     def look() -> str | None:
+        now = time.monotonic()
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process().children():
-                if process.pid not in before and process.name() in _NEEDED:
-                    seen.setdefault(process, process.name())
-        for process, name in seen.items():
-            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-                gone.setdefault(name, time.monotonic())
+                if process.pid not in before and process.status() != psutil.STATUS_ZOMBIE:
+                    ran[process.name()] = now
         # Where the start fails of itself, Ray ends them and says why.
-        return next((_lost(name) for name, when in gone.items() if time.monotonic() - when > _FAILS_S), None)
+        return next((_lost(name) for name in _NEEDED if now - ran.get(name, now) > _FAILS_S), None)
 
     return look
 
@@ -255,24 +240,44 @@ def _ended() -> str | None:
     return dead and _lost(dead)
 
 
-def _agents() -> dict[int, str]:
-    """Return a file descriptor of each agent of the node that this process has started, and its name, on Linux."""
-    found: dict[int, str] = {}
+def _agents() -> dict[int, int]:
+    """Return, on Linux, a file descriptor of each agent of the node that this process has started, and its node."""
+    found: dict[int, int] = {}
     with contextlib.suppress(psutil.Error):
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error, OSError, AttributeError):
-                if process.parent().name() == "raylet" and "agent" in (line := " ".join(process.cmdline()).lower()):
-                    name = "runtime_env_agent" if "runtime" in line else "dashboard_agent"
-                    found[os.pidfd_open(process.pid)] = name
+        for node in (one for one in psutil.Process().children() if one.name() == "raylet"):
+            for process in node.children():
+                with contextlib.suppress(psutil.Error, OSError, AttributeError):
+                    if "agent" in " ".join(process.cmdline()).lower():
+                        found[os.pidfd_open(process.pid)] = node.pid
     return found
 
 
-def _wait_for_any(agents: dict[int, str]) -> str:
-    """Return the name of an agent that has ended; nothing if none has a while later."""
-    poll = select.poll()
+def _watch_agents(
+    agents: dict[int, int], end_process: Callable[[str], None], is_unwatched: threading.Event, looking: threading.Lock
+) -> None:
+    """End this process with an agent: the node ends too, and a tenth of a second later Ray ends this process.
+
+    Where the node was killed, its agents end after it, and Ray does not end this process.
+    """
+    poll, ended = select.poll(), list[tuple[int, int]]()
     for descriptor in agents:
         poll.register(descriptor, select.POLLIN)
-    return next((agents[descriptor] for descriptor, _ in poll.poll(1000 * _POLL_S)), "")
+    while not ended and not is_unwatched.is_set():
+        ended = poll.poll(1000 * _POLL_S)
+    with looking:
+        if not is_unwatched.is_set() and not _was_killed(agents[ended[0][0]]):
+            end_process(_lost("agent"))
+    for descriptor in agents:
+        os.close(descriptor)
+
+
+def _was_killed(child: int) -> bool:
+    """Return whether a signal ended a child of this process, or whether its end is known to this process already."""
+    try:
+        found = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return found is not None and found.si_code != os.CLD_EXITED
 
 
 def _lost(process: str) -> str:

@@ -15,7 +15,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 import pydantic
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError, RaysentError
@@ -355,12 +355,7 @@ def _attention(device: torch.device) -> AbstractContextManager[None]:
     """Leave cuDNN's attention out: it plans each new shape of a group for longer than a whole layer takes."""
     if device.type == "cpu":
         return nullcontext()
-    attention = import_module("torch.nn.attention")
-    kind = attention.SDPBackend
-    context: AbstractContextManager[None] = attention.sdpa_kernel(
-        [kind.FLASH_ATTENTION, kind.EFFICIENT_ATTENTION, kind.MATH]
-    )
-    return context
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]:
