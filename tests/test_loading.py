@@ -67,6 +67,12 @@ def test_a_trained_model_is_loaded_without_what_ensembles_import(saved: Path) ->
     assert all(callable(resolve_name(loader)) for loader in LOADERS.values())
 
 
+def test_a_process_that_trains_imports_none_of_what_takes_a_second() -> None:
+    """Every trial starts such processes, on Ray's workers too."""
+    code = "import raysent.training.ray_train, sys; print({'scipy.stats', 'scipy.optimize', 'sklearn'} & sys.modules.keys())"
+    assert python(code) == "set()\n"
+
+
 @contextlib.contextmanager
 def served(model: object) -> Iterator[tuple[http.client.HTTPConnection, str]]:
     """Run `raysent serve` in a new process; yield a connection, and what it said before it answered."""

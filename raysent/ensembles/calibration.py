@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.stats import beta
 
 from raysent.ensembles.cross_fitting import CrossFitted
 from raysent.ensembles.measures import CalibrationBin, reliability
@@ -134,6 +132,8 @@ def _check_share(name: str, value: float) -> None:
 
 def _lower_bound(level: Answered) -> float:
     """Return the lower end of the one-sided interval of Clopper and Pearson of a level's precision."""
+    from scipy.stats import beta  # noqa: PLC0415 - a second at the start of every process that trains
+
     right, wrong = level.num_right, level.num_rows - level.num_right
     return float(beta.ppf(1 - _CONFIDENCE, right, wrong + 1)) if right else 0.0
 
@@ -176,6 +176,8 @@ def fit_temperature(log_probabilities: Float64, targets: Targets) -> float:
     The logarithm of the temperature has a normal prior of variance 1, so that a few rows that are all right do not make
     probabilities of 1.
     """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - as above
+
     clipped, places = np.maximum(log_probabilities, LOG_ZERO), np.arange(len(targets))
 
     def loss(log_temperature: float) -> float:
