@@ -88,8 +88,8 @@ def ranking_line(space: SearchSpace) -> str:
     if space.metric not in CONTEXT_METRICS:
         return line
     return (
-        f"{line}, which orders kinds of encoders as chance does for tasks; rank by one's own labels, --metric NAME or "
-        "FILE, or without labels by --metric document_accuracy"
+        f"{line}, which orders kinds of encoders as chance does for tasks; rank by one's own labels, with a task "
+        "as metric, or without labels by document_accuracy"
     )
 
 

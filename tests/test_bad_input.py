@@ -158,7 +158,7 @@ OPTIONS = [
     Case("neither space nor task", "sweep", r"space: must be given where no task is; name one, such as quick_thoughts, or a task, .*"),
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
     Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
-    Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout; given none; name it with --data, .*"),
+    Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout as data; given none; it must hold .*"),
     Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, best, greedy, majority, pool, uniform, validation"),
 ]  # fmt: skip
 

@@ -240,7 +240,7 @@ def test_train_of_a_finished_run_whose_model_is_damaged_is_refused(raysent_, pla
         assert (ran.code, ran.out) == (2, "")
         line = ran.err.splitlines()[-1]
         assert line.startswith(f"error: out: a finished run must have its model: out/{name}: ")
-        assert line.endswith("; the same command with another --run makes it again")
+        assert line.endswith("; the same command with another run folder makes it again")
         assert "is finished; nothing" not in ran.err
     assert before == {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
 
@@ -631,7 +631,7 @@ def test_ranking_line_offers_probes_on_tasks():
     assert live.ranking_line(TOY).startswith(
         "trials are ranked by context_accuracy, which orders kinds of encoders as "
     )
-    assert live.ranking_line(TOY).endswith("--metric NAME or FILE, or without labels by --metric document_accuracy")
+    assert live.ranking_line(TOY).endswith("with a task as metric, or without labels by document_accuracy")
     ranked = TOY.model_copy(update={"metric": "downstream"})
     assert live.ranking_line(ranked) == "trials are ranked by downstream"
 

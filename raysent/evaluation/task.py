@@ -295,7 +295,7 @@ class Task(ABC):
             return
         if data_dir is None:
             raise DataError(
-                f"{self.name}: needs a folder in SentEval's layout; given none; name it with --data, "
+                f"{self.name}: needs a folder in SentEval's layout as data; given none; "
                 f"it must hold {self.files[0]} ({self.source})"
             )
         for name in self.missing_files(data_dir):

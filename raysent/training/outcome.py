@@ -108,7 +108,7 @@ def ended_outcome(folder: Path, *, key: str) -> Outcome | None:
         try:
             verify_files(folder)
         except ArtifactError as error:
-            fix = "the same command with another --run makes it again"
+            fix = "the same command with another run folder makes it again"
             raise ArtifactError(f"{address_of(folder)}: a finished run must have its model: {error}; {fix}") from None
     return outcome
 

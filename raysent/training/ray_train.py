@@ -180,7 +180,6 @@ def make_trainer(
     """
     set_ray_environment()
     import ray.train  # noqa: PLC0415 - late, because it takes seconds that no other command should wait
-    from ray.train.torch import TorchTrainer  # noqa: PLC0415
 
     folder = folder.absolute()
     remove(folder / USER_ERROR_FILE)
@@ -199,7 +198,7 @@ def make_trainer(
         "prepared": shared_address(),
     }
     callbacks = None if on_report is None else [_report_callback(on_report)]
-    return (TorchTrainer if on_report is None else _trainer_here())(
+    return _trainer_class(is_here=on_report is not None)(
         train_worker,
         train_loop_config=job,
         scaling_config=ray.train.ScalingConfig(
@@ -226,23 +225,24 @@ def _report_callback(on_report: Callable[[dict[str, Any]], object]) -> Any:
     return PassOn()
 
 
-def _trainer_here() -> Any:
-    """Return a TorchTrainer whose controller is no actor of its own, and that has no actor for Ray Data's sets."""
+def _trainer_class(*, is_here: bool) -> Any:
+    """Return a TorchTrainer without an actor for Ray Data's sets; `is_here` makes its controller no actor either."""
     from ray.train.torch import TorchTrainer  # noqa: PLC0415 - late, as above
     from ray.train.v2._internal.execution.controller import TrainController  # noqa: PLC0415
 
-    class TrainerHere(TorchTrainer):
+    class Trainer(TorchTrainer):
         def _create_default_callbacks(self) -> list[Any]:
             callbacks = super()._create_default_callbacks()  # type: ignore[misc]
             # By name, as versions of Ray differ: `DatasetsSetupCallback` in 2.52, `DatasetsCallback` in 2.60.
             return [one for one in callbacks if not type(one).__name__.startswith("Datasets")]
 
+    class TrainerHere(Trainer):
         def _initialize_and_run_controller(self, **options: Any) -> Any:
             controller = TrainController(**options)
             asyncio.run(controller.run())
             return controller.get_result()
 
-    return TrainerHere
+    return TrainerHere if is_here else Trainer
 
 
 def train_worker(job: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
         raise document.error(
             ("search", _WHITENING),
             f"needs a metric of whitened vectors, {' or '.join(FINISHED_METRICS)}; given {space.metric}; "
-            "name a task with --metric, or whiten the best trial with 'raysent whiten'",
+            "name a task as metric, or whiten the best trial with 'raysent whiten'",
         )
     for params in space.edges():  # every edge value, under every combination of the names that others depend on
         space.config(params)
