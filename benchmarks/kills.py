@@ -134,10 +134,8 @@ PREPARATION = (
     "binarize vectors.npy -o codes.npy --set bits=8 --keep kept",
 )
 KILLED = (
-    Command("train space.yaml --run out", ("out",)),
     Command("evaluate model other --task reviews.csv --json", ("-", "model/evaluation")),
     Command(ENSEMBLE.format("out"), ("out",)),
-    Command(DISTILL, ("out",)),
     Command("encode model text.txt -o out.npy", ("out.npy",)),
     Command("encode-corpus model texts -o out --set workers=2", ("out",)),
     Command("whiten model -o out --corpus text.txt --dimension full", ("out",)),
@@ -156,6 +154,8 @@ KILLED_ON_RAY = (
         is_on_ray=True, is_timed=True,
     ),
     Command("sweep space.yaml --run out --yes --deadline 1h", ("out",), "resume out", is_on_ray=True, is_timed=True),
+    Command(DISTILL, ("out",), is_on_ray=True),
+    Command("train space.yaml --run out", ("out",), is_on_ray=True),
     Command("train space.yaml --run out --set workers=2", ("out",), is_on_ray=True),
     Command("train space.yaml --run out --set seeds=2", ("out",), is_on_ray=True),
 )  # fmt: skip
