@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import ipc, parquet
 
 from raysent.data.text_files import batched, iterate_lines, open_bytes, parse_object, reading_errors, text_blocks
 from raysent.errors import DataError, did_you_mean
@@ -452,6 +450,9 @@ def _open_parquet(name: str) -> TableBlocks:
 
 @contextlib.contextmanager
 def _parquet_file(name: str) -> Iterator[Any]:
+    import pyarrow as pa  # noqa: PLC0415 - late, because every process that loads a model imports this file
+    from pyarrow import parquet  # noqa: PLC0415
+
     with reading_errors(name), open_bytes(name) as stream:
         try:
             yield parquet.ParquetFile(stream)
@@ -516,6 +517,9 @@ def _dataset_errors(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _arrow_reader(file: str, folder: str) -> Iterator[Any]:
+    import pyarrow as pa  # noqa: PLC0415 - as above
+    from pyarrow import ipc  # noqa: PLC0415
+
     with _dataset_errors(folder), open_bytes(file) as stream:
         yield ipc.open_stream(stream if is_remote(file) else pa.memory_map(file))
 
@@ -546,7 +550,7 @@ def split_names(folder: str) -> list[str]:
         raise DataError(f"{path}: must list the splits of a dataset; save it again") from None
 
 
-def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
+def _class_names(schema: Any) -> dict[str, list[str]]:
     """Return the classes' names that `datasets` stores in the schema, by column."""
     about = (schema.metadata or {}).get(b"huggingface")
     try:

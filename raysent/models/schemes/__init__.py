@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.progress import messages
 from raysent.registry import Registry
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import (
@@ -198,6 +197,8 @@ def encoder_name(model: str | Path, *, says: bool = True) -> str | Path:
         return model
     found = address_of(model_of_sweep(folder, has_vectors=True))
     if says:
+        from raysent.progress import messages  # noqa: PLC0415 - late, because every process that loads a model is here
+
         messages.print(f"{address_of(folder)}: its best model with vectors is used, {found}", soft_wrap=True)
     return found
 
