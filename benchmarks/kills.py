@@ -283,12 +283,13 @@ def difference(found: Mapping[str, str], expected: Mapping[str, str], *, loose: 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a command ended: its exit code, None if it did not; and what it printed."""
+    """How a command ended: its exit code, None if it did not; what it printed; and its process."""
 
     code: int | None
     out: str
     err: str
     seconds: float
+    pid: int = 0
 
 
 class Run:
@@ -357,7 +358,7 @@ class Run:
                     process.kill()
             os.waitpid(self.pid, 0)
         out, err = (self._folder.with_suffix(f".{name}.txt").read_text(errors="replace") for name in ("out", "err"))
-        return Ending(code, out, err, time.monotonic() - self._began)
+        return Ending(code, out, err, time.monotonic() - self._began, self.pid)
 
 
 def run(typed: str, folder: Path) -> Ending:
@@ -520,8 +521,17 @@ def kill(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
             said = {"kind": kind, "at_s": round(part * seconds * 0.5**attempt, 2), "code": ended.code}
             if orphans:
                 return said | {"outcome": VIOLATION, "why": f"orphans: {orphans}"}
-            return said | _continued(command, stage, folder, ended)
+            said |= _continued(command, stage, folder, ended)
+            if said["outcome"] == VIOLATION:
+                _keep_logs(ended.pid, stage.folder / f"{case.part}-{case.number}")
+            return said
     return {"outcome": "missed", "kind": kind}
+
+
+def _keep_logs(pid: int, folder: Path) -> None:
+    """Copy the logs of the Ray that a process has started, which later ones remove."""
+    for logs in Path(tempfile.gettempdir()).glob(f"raysent-*/*/session_*_{pid}/logs"):
+        shutil.copytree(logs, folder, ignore_dangling_symlinks=True, dirs_exist_ok=True)
 
 
 def _struck(
