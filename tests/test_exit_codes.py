@@ -124,6 +124,26 @@ except KeyboardInterrupt:
     assert (ran.returncode, ran.stdout) == (0, "interrupted\n"), ran.stderr
 
 
+def test_a_process_that_is_ended_while_it_watches_ray_leaves_one_line(tmp_path: Path) -> None:
+    """Ray ends it with exit code 1 and no word while it registers with a node that is killed; the system, by kill -9."""
+    script = """
+import os, signal, sys
+from raysent.training.ray_processes import watching_ray
+with watching_ray("resume it"):
+    pass
+with watching_ray("resume it"):
+    os._exit(1) if sys.argv[1] == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+"""
+    line = "error: this process has been ended, perhaps for lack of memory; to continue: resume it\n"
+    for how, code in (("exit", 1), ("kill", -signal.SIGKILL)):
+        with (tmp_path / "err.txt").open("w+") as err:
+            ran = subprocess.run([sys.executable, "-c", script, how], stderr=err, check=False)
+            until = time.monotonic() + 60
+            while not (tmp_path / "err.txt").read_text() and time.monotonic() < until:
+                time.sleep(0.01)
+        assert (ran.returncode, (tmp_path / "err.txt").read_text()) == (code, line)
+
+
 @pytest.mark.parametrize("kind", [Exception, RuntimeError])
 def test_ray_that_cannot_start_is_one_line(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it raises without a class of its own."""

@@ -1,6 +1,7 @@
 """Processes in which one trial after the other trains."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,10 +44,12 @@ def test_trials_work_in_the_folder_of_the_sweep(actor, monkeypatch, tmp_path):
     (tmp_path / "now").mkdir()
     config = {"trial": "0001", "num_threads": 1, "working_folder": str(tmp_path / "now"), "folder": "run", "run": {}}
     seen = []
+    ended = SimpleNamespace(status="finished", seconds=1.0, message="")
     monkeypatch.setattr(trainables, "open_folder", lambda *_, **__: seen.append(Path.cwd()))
     monkeypatch.setattr(trainables.RunConfig, "model_validate", lambda _: None)
-    monkeypatch.setattr(trainables, "_trainer", lambda *_, **__: seen.append(Path.cwd()))
-    monkeypatch.setattr(trainables, "_trained", lambda *_: {"status": "finished"})
+    monkeypatch.setattr(trainables, "_interruptions", lambda _: None)
+    monkeypatch.setattr(trainables, "make_trainer", lambda *_, **__: seen.append(Path.cwd()))
+    monkeypatch.setattr(trainables, "training_outcome", lambda *_: ended)
     monkeypatch.setattr(trainables.tune, "report", lambda _: None)
     monkeypatch.chdir(tmp_path)
     nested_train(None, num_workers=2, gpus_per_worker=0)(config)

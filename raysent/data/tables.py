@@ -450,13 +450,12 @@ def _open_parquet(name: str) -> TableBlocks:
 
 @contextlib.contextmanager
 def _parquet_file(name: str) -> Iterator[Any]:
-    import pyarrow as pa  # noqa: PLC0415 - late, because every process that loads a model imports this file
-    from pyarrow import parquet  # noqa: PLC0415
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 - late, as processes that load a model import this file
 
     with reading_errors(name), open_bytes(name) as stream:
         try:
             yield parquet.ParquetFile(stream)
-        except (pa.ArrowException, OSError) as error:
+        except (ArrowException, OSError) as error:
             raise DataError(
                 f"{name}: not a Parquet file, or truncated ({' '.join(str(error).split())[:100]})"
             ) from None
@@ -517,11 +516,10 @@ def _dataset_errors(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _arrow_reader(file: str, folder: str) -> Iterator[Any]:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-    from pyarrow import ipc  # noqa: PLC0415
+    from pyarrow import ipc, memory_map  # noqa: PLC0415 - as above
 
     with _dataset_errors(folder), open_bytes(file) as stream:
-        yield ipc.open_stream(stream if is_remote(file) else pa.memory_map(file))
+        yield ipc.open_stream(stream if is_remote(file) else memory_map(file))
 
 
 def _open_splits(folder: Path) -> dict[str, TableBlocks]:

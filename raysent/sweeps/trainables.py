@@ -188,28 +188,6 @@ def _interruptions(config: dict[str, Any]) -> Interruptions:
     return Interruptions(per_hour=config["interruptions_per_hour"], models=config["models_at_reports"])
 
 
-def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: Any) -> Any:
-    with shared_cache(config.get("prepared")):
-        return make_trainer(
-            run,
-            folder,
-            cpus_per_worker=config["num_threads"],
-            interruptions=_interruptions(config),
-            **options,
-        )
-
-
-def _trained(trainer: Any, run: RunConfig, folder: Path) -> Message:
-    try:
-        with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
-            trainer.fit()
-        return ending(training_outcome(run, folder))
-    except STORAGE_ERRORS:
-        raise
-    except Exception as error:  # as in `train_trial`
-        return failure(error, folder)
-
-
 def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
     """Return the Tune function that trains a trial on Ray Train workers and forwards their reports.
 
@@ -220,20 +198,26 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
         work_in(config["working_folder"])
         folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
-        trainer = _trainer(
-            config,
-            run,
-            folder,
-            num_workers=num_workers,
-            gpus_per_worker=gpus_per_worker,
-            on_report=tune.report,
-            should_continue=lambda index: bool(ray.get(decisions.wait_for.remote(config["trial"], index))),
-        )
+        with shared_cache(config.get("prepared")):
+            trainer = make_trainer(
+                run,
+                folder,
+                num_workers=num_workers,
+                cpus_per_worker=config["num_threads"],
+                gpus_per_worker=gpus_per_worker,
+                interruptions=_interruptions(config),
+                on_report=tune.report,
+                should_continue=lambda index: bool(ray.get(decisions.wait_for.remote(config["trial"], index))),
+            )
         try:
-            message = _trained(trainer, run, folder)
+            with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
+                trainer.fit()
+            message = ending(training_outcome(run, folder))
         except STORAGE_ERRORS as error:
             tune.report(storage_failure(error))
             raise
+        except Exception as error:  # as in `train_trial`
+            message = failure(error, folder)
         tune.report({key: value for key, value in message.items() if key != "done"})
 
     return driver

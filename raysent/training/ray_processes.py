@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import tempfile
 import threading
 import time
@@ -97,7 +98,7 @@ def watching_ray(
     """End the block with one line when one of the processes that Ray needs has ended.
 
     `look` returns what is lost, in words; by default it looks at the processes that this one has started. If this
-    process ends with the block, the line goes to the file descriptor `stderr`.
+    process ends with the block, or is ended by Ray or the system, a line goes to the file descriptor `stderr`.
 
     Yields a function that ends the watch: to be called before Ray is shut down, which ends them too.
 
@@ -120,6 +121,7 @@ def watching_ray(
             is_unwatched.set()
 
     def end_process(what: str) -> None:
+        disarm()
         os.write(stderr, f"error: {what}; to continue: {how_to_continue}\n".encode())
         os._exit(ExitCode.MISTAKE)
 
@@ -137,6 +139,9 @@ def watching_ray(
         if not is_over.wait(min(_END_S, 0.2 * _gives_up_s())):
             end_process(lost[0])
 
+    disarm = _say_if_ended(
+        f"this process has been ended, perhaps for lack of memory; to continue: {how_to_continue}", stderr
+    )
     watcher = threading.Thread(target=watch, name="raysent-ray", daemon=True)
     watcher.start()
     if agents:
@@ -151,8 +156,23 @@ def watching_ray(
         end_watch()
         is_over.set()
         watcher.join()
+        disarm()
     if lost:
         raise TrainingError(f"{lost[0]}; to continue: {how_to_continue}")
+
+
+def _say_if_ended(what: str, stderr: int) -> Callable[[], object]:
+    """Have a shell say a line if this process ends before it calls what is returned.
+
+    Ray ends a process in the midst of its start with the node; the system one that takes too much memory.
+    """
+    shell = ["sh", "-c", 'read -r _ || printf "error: %s\\n" "$0" >&2', what]
+    with contextlib.suppress(OSError):  # no such shell
+        guard = subprocess.Popen(
+            shell, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+        )
+        return lambda: guard.communicate(b"\n")
+    return lambda: None
 
 
 def shut_down() -> None:
@@ -236,8 +256,7 @@ def _ended() -> str | None:
     from ray._private.worker import _global_node  # noqa: PLC0415 - as above
 
     ended: list[tuple[str, Any]] = [] if _global_node is None else _global_node.dead_processes()
-    dead = next((name for name, _ in ended if name in _NEEDED), None)
-    return dead and _lost(dead)
+    return next((_lost(name) for name, _ in ended if name in _NEEDED), None)
 
 
 def _agents() -> dict[int, int]:
