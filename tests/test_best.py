@@ -150,11 +150,13 @@ def test_every_task_has_its_own_and_the_run_its_encoder(tmp_path, trained):
     assert [(place.name, answer.task) for place, answer in read_answers(run)] == [("one", "one"), ("two", "two")]
     encoder = api.load(run)
     assert isinstance(encoder, api.SentenceModel)
-    assert encoder_name(run) == str(run / "encoder")
+    said: list[str] = []
+    assert encoder_name(run, say=lambda line, **_: said.append(line)) == str(run / "encoder")
+    assert said == [f"{run}: its best model with vectors is used, {run / 'encoder'}"]
     saved(run, [trained], tasks[:1])
     assert [place.name for place, _ in read_answers(run)] == ["best"]
     assert isinstance(api.load(run), api.Ensemble)
-    assert encoder_name(run, says=False) == str(run / "encoder")
+    assert encoder_name(run) == str(run / "encoder")
     assert encoder_name("hash:4") == "hash:4"
 
 

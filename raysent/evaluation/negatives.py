@@ -63,7 +63,7 @@ def mine_negatives(
     assert isinstance(found, RetrievalData)
     if not len(found.train):
         raise ConfigError(f"task {found.task}: must have queries to train on; given none; name a train part")
-    encoder = model if isinstance(model, SentenceEncoder) else load(encoder_name(model, says=False))
+    encoder = model if isinstance(model, SentenceEncoder) else load(encoder_name(model))
     if encoder.cannot_encode and margin is not None:
         raise ConfigError(f"margin: must be None for {model}, which has no vectors; given {margin}")
     rows = _rows(encoder, found, num_negatives, margin)

@@ -24,6 +24,7 @@ from raysent.exports.tokenizer import finished_ids
 from raysent.models import SentenceModel, load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.progress import messages
 from raysent.storage import open_folder, storage_errors, write_text
 from raysent.storage.layout import CARD_FILE
 
@@ -127,7 +128,7 @@ def export(
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
         raise ConfigError(f"to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
-    encoder = load(encoder_name(model)) if isinstance(model, str | Path) else model
+    encoder = load(encoder_name(model, say=messages.print)) if isinstance(model, str | Path) else model
     models = trained_models(encoder)
     target.check_model(models)
     path = Path(output)

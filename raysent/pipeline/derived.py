@@ -33,7 +33,7 @@ from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.models.vector_codes import VectorCode
 from raysent.pipeline.arguments import overrides_of
-from raysent.progress import ProgressLines
+from raysent.progress import ProgressLines, messages
 from raysent.storage import atomic_write, open_folder, storage_errors
 from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
@@ -258,7 +258,7 @@ def trained_model(model: str | Path | SentenceModel, output: str | Path | None) 
         ConfigError: If it is a model of another kind.
         ArtifactError: If the new folder holds a model already.
     """
-    loaded = load_model(encoder_name(model)) if isinstance(model, (str, Path)) else model
+    loaded = load_model(encoder_name(model, say=messages.print)) if isinstance(model, (str, Path)) else model
     if not isinstance(loaded, SentenceModel):
         raise ConfigError(f"{model}: must be a trained model with words of its own; name the folder of a training")
     check_free(output)

@@ -64,7 +64,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
     """
-    model, output = encoder_name(model, says=progress), Path(output)
+    model, output = encoder_name(model, say=messages.print if progress else None), Path(output)
     encoder = load_model(model)
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
     encoding.check(encoder, model)
@@ -143,9 +143,10 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
         WorkerError: If the same file has ended several processes.
     """
+    say = messages.print if progress else None
     with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
         return encode_files(
-            model if isinstance(model, SentenceEncoder) else encoder_name(model, says=progress),
+            model if isinstance(model, SentenceEncoder) else encoder_name(model, say=say),
             input,
             output,
             column=column,
@@ -173,7 +174,7 @@ def index(
     Raises:
         RaysentError: As `encode_corpus`; or if there are no passages, or bm25s is not installed.
     """
-    encoder = model if isinstance(model, SentenceEncoder) else load_model(encoder_name(model, says=False))
+    encoder = model if isinstance(model, SentenceEncoder) else load_model(encoder_name(model))
     prompts = (name for name in ("document", "passage", "corpus") if name in encoder.prompts)
     is_new = not is_remote(output) and not Path(output).exists()
     encoded = encode_corpus(model, input, output, **{"prompt_name": next(prompts, None), **options})

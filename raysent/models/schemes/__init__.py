@@ -8,7 +8,7 @@ the model of either.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
@@ -184,8 +184,8 @@ def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
     raise ArtifactError(f"{run}: a sweep without a model to take; finish it with 'raysent resume {shlex.quote(run)}'")
 
 
-def encoder_name(model: str | Path, *, says: bool = True) -> str | Path:
-    """Return a model's name for what needs vectors: of a sweep its best encoder's folder, with a line that says so.
+def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None) -> str | Path:
+    """Return a model's name for what needs vectors: of a sweep its best encoder's folder; `say` prints so.
 
     Raises:
         ArtifactError: If the sweep has none yet.
@@ -196,10 +196,8 @@ def encoder_name(model: str | Path, *, says: bool = True) -> str | Path:
     if not (folder / SWEEP_FILE).is_file():
         return model
     found = address_of(model_of_sweep(folder, has_vectors=True))
-    if says:
-        from raysent.progress import messages  # noqa: PLC0415 - late, because every process that loads a model is here
-
-        messages.print(f"{address_of(folder)}: its best model with vectors is used, {found}", soft_wrap=True)
+    if say is not None:
+        say(f"{address_of(folder)}: its best model with vectors is used, {found}", soft_wrap=True)
     return found
 
 
