@@ -53,6 +53,8 @@ from raysent.evaluation.tasks import senteval
 from raysent.sweeps import load_record, read_events, replay
 
 LIMIT_S, ORPHANS_S, LOOK_S = 1800.0, 180.0, 0.02
+# The line of a process that was ended comes after it.
+LINE_S = 0.5
 VIOLATION = "VIOLATION"
 # Files that hold times, or how often a command was started; what they say is compared by `doctor`.
 UNCOMPARED = {"journal.jsonl", "ledger.jsonl", "written.json", "report.html", "sweep.json", "run.lock"}
@@ -357,6 +359,8 @@ class Run:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             os.waitpid(self.pid, 0)
+        if code != 0:
+            time.sleep(LINE_S)
         out, err = (self._folder.with_suffix(f".{name}.txt").read_text(errors="replace") for name in ("out", "err"))
         return Ending(code, out, err, time.monotonic() - self._began, self.pid)
 

@@ -134,7 +134,7 @@ with watching_ray("resume it"):
 with watching_ray("resume it"):
     os._exit(1) if sys.argv[1] == "exit" else os.kill(os.getpid(), signal.SIGKILL)
 """
-    line = "error: this process has been ended, perhaps for lack of memory; to continue: resume it\n"
+    line = "error: this process was ended, perhaps for lack of memory; to continue: resume it\n"
     for how, code in (("exit", 1), ("kill", -signal.SIGKILL)):
         with (tmp_path / "err.txt").open("w+") as err:
             ran = subprocess.run([sys.executable, "-c", script, how], stderr=err, check=False)
@@ -142,6 +142,20 @@ with watching_ray("resume it"):
             while not (tmp_path / "err.txt").read_text() and time.monotonic() < until:
                 time.sleep(0.01)
         assert (ran.returncode, (tmp_path / "err.txt").read_text()) == (code, line)
+
+
+def test_how_to_continue_gives_a_terminal_no_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the folder of the run, and is written past the console that leaves them out."""
+    seen: list[str] = []
+
+    def start(how_to_continue: str, *_: object, **__: object) -> None:
+        seen.append(how_to_continue)
+        raise TrainingError("no Ray here")
+
+    monkeypatch.setattr(ray_session, "_init", start)
+    with pytest.raises(TrainingError), ray_session.ray_session(None, how_to_continue="raysent resume \x1b[2Jrun"):
+        pass
+    assert seen == ["raysent resume \ufffd[2Jrun"]
 
 
 @pytest.mark.parametrize("kind", [Exception, RuntimeError])

@@ -139,9 +139,7 @@ def watching_ray(
         if not is_over.wait(min(_END_S, 0.2 * _gives_up_s())):
             end_process(lost[0])
 
-    disarm = _say_if_ended(
-        f"this process has been ended, perhaps for lack of memory; to continue: {how_to_continue}", stderr
-    )
+    disarm = _say_if_ended(how_to_continue, stderr)
     watcher = threading.Thread(target=watch, name="raysent-ray", daemon=True)
     watcher.start()
     if agents:
@@ -161,12 +159,13 @@ def watching_ray(
         raise TrainingError(f"{lost[0]}; to continue: {how_to_continue}")
 
 
-def _say_if_ended(what: str, stderr: int) -> Callable[[], object]:
+def _say_if_ended(how_to_continue: str, stderr: int) -> Callable[[], object]:
     """Have a shell say a line if this process ends before it calls what is returned.
 
-    Ray ends a process in the midst of its start with the node; the system one that takes too much memory.
+    Ray ends a process that registers with a node which is killed; the system, one that takes too much memory.
     """
-    shell = ["sh", "-c", 'read -r _ || printf "error: %s\\n" "$0" >&2', what]
+    line = f"error: this process was ended, perhaps for lack of memory; to continue: {how_to_continue}"
+    shell = ["sh", "-c", 'read -r _ || printf "%s\\n" "$0" >&2', line]
     with contextlib.suppress(OSError):  # no such shell
         guard = subprocess.Popen(
             shell, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True

@@ -19,7 +19,7 @@ from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.kernels.devices import usable_gpus, use_device
 from raysent.platforms import imports_from_working_folder
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
-from raysent.progress import VERBOSE_VARIABLE, messages
+from raysent.progress import VERBOSE_VARIABLE, messages, printable
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
     end_started,
@@ -83,6 +83,7 @@ def ray_session(
     if ray.is_initialized():
         yield
         return
+    how_to_continue = printable(how_to_continue)
     options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
     with os.fdopen(os.dup(2), "w") as stderr, capture_stderr() as captured:
         try:
