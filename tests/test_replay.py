@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulation import Simulator
@@ -53,6 +53,7 @@ def _decisions(events: list[dict]) -> list:
     on_budget=st.sampled_from(["stop", "finish-rung"]),
     kill_at=st.one_of(st.none(), st.integers(1, 120)),
 )
+@example(seed=4510, limit_usd=1.125, on_budget="stop", kill_at=58)  # while it ends the last trials
 def test_replay_derives_every_decision_of_a_simulated_sweep(seed, limit_usd, on_budget, kill_at):
     """Interruptions, refusals, halts and kills included; through JSON and back."""
     budget = Budget(limit_usd=limit_usd, on_budget=on_budget)

@@ -117,12 +117,15 @@ class Simulator:
         self._schedule(boot_s, self._start_driver)
         if self._generator.random() < self._scenario.kill_share:
             self._schedule(boot_s + self._generator.expovariate(1 / 3600), self._kill_driver)
-        while self._queue.has_more() and not self._is_over:
+        has_ended = False
+        while not has_ended:
             try:
-                self._queue.step()
+                while self._queue.has_more() and not self._is_over:
+                    self._queue.step()
+                self._controller.abandon()
+                has_ended = True
             except _KilledError:
                 self._kill_driver(down_s=0.0)
-        self._controller.abandon()
         for head in list(self._machines.running.values()):
             ends_s = self._now + GRACE_S + self._generator.uniform(0, CHECK_S) + self._machines.terminate_s(head)
             self._machines.end(head, now_s=ends_s, is_interrupted=False)
@@ -218,6 +221,7 @@ class Simulator:
         self._machines.abandon(polled_s=polled_s, now_s=self._now, is_head_dead=is_head_dead)
         self._queue.clear()
         self._orphans.clear()
+        self._is_over = False
         self._progress.forget_saved()
         self._jump_s += self._generator.choice((0.0, 0.0, -3600.0, 3600.0))
         self._schedule(self._generator.expovariate(1 / 1800) if down_s is None else down_s, self._resume)
