@@ -5,8 +5,8 @@ its trainer without the trainer's own time: its loss and pooling on padded batch
 grouped by length over all pairs (`group_by_length`). The pairs are the same and every way trains a model of its own;
 the ways alternate, batch by batch, and processor time is measured on one thread, on a GPU time by the clock. Lengths
 are log-normal with a median of 20 words. With `--books`, text is sentences of novels in random order, read by the model
-of `--start`, a folder that `benchmarks.pretrain` writes, and the padding of 7,000 sentences and more is counted for
-several sizes of a batch.
+of `--start`, a folder that `benchmarks.pretrain` writes. Then the padding of 7,000 sentences and more is counted, for
+several sizes of a batch, in the groups of architectures whose texts cannot stand side by side in one row.
 
     python -m benchmarks.padding [--layers 6] [--hidden 256] [--batches 6] [--rounds 3] [--batch 32]
         [--device cpu|cuda] [--books FOLDER --start FOLDER] [--json]
@@ -17,7 +17,7 @@ Needs sentence-transformers: `pip install raysent[bench]`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -100,6 +100,20 @@ def padding(batches: Iterable[np.ndarray], *, is_grouped: bool) -> float:
     return round(1 - tokens / places, 3)
 
 
+def padding_of_steps(model: SentenceModel, step: Callable[[Pairs], object], batches: Iterable[Pairs]) -> float:
+    """Return the share of padding in the places that a model's transformer computes in some steps."""
+    places, num_tokens = list[int](), 0
+
+    def count(*call: Any) -> None:
+        places.append(call[-1]["inputs_embeds"][..., 0].numel())
+
+    with model.towers[0].get_submodule("model").register_forward_pre_hook(count, with_kwargs=True):
+        for batch in batches:
+            step(batch)
+            num_tokens += sum(int(part.lengths.sum()) for part in batch.parts)
+    return round(1 - num_tokens / sum(places), 3)
+
+
 def sentences_of(books: Path, random: np.random.Generator) -> list[str]:
     """Return sentences of novels in random order."""
     lines = islice(lines_of(books), 0, None, _PARAGRAPHS)
@@ -133,7 +147,7 @@ def main() -> None:
             lengths = words.ids(whole, max_length=LONGEST + 2).lengths
             batches = {size: np.split(lengths, range(size, len(lengths), size))[:-1] for size in SIZES}
             found["padding_of_novels"] = {
-                size: {"raysent": padding(parts, is_grouped=True), "default": padding(parts, is_grouped=False)}
+                size: {"groups": padding(parts, is_grouped=True), "default": padding(parts, is_grouped=False)}
                 for size, parts in batches.items()
             }
         sides = [words.ids(text[side::2], max_length=LONGEST + 2) for side in (0, 1)]
@@ -177,13 +191,10 @@ def main() -> None:
                 "ratio_over_group_by_length": round(seconds["grouped"] / seconds["raysent"], 2),
                 "raysent_tokens_per_s": round(sum(int(side.lengths.sum()) for side in sides) / seconds["raysent"]),
             }
-        for name, is_grouped, order in (
-            ("raysent", True, "random"),
-            ("default", False, "random"),
-            ("group_by_length", False, "grouped"),
-        ):
-            taken = [side.lengths[rows] for rows in orders[order] for side in sides]
-            found[f"padding_{name}"] = padding(taken, is_grouped=is_grouped)
+        found["padding_raysent"] = padding_of_steps(model, ways["raysent"][0], map(pairs.select, orders["random"]))
+        for name, order in (("default", "random"), ("group_by_length", "grouped")):
+            lengths = (side.lengths[rows] for rows in orders[order] for side in sides)
+            found[f"padding_{name}"] = padding(lengths, is_grouped=False)
     show({"matmul": set_matmul_precision(), **found}, options)
 
 

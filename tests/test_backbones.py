@@ -442,6 +442,14 @@ def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
         assert str(tmp_path) not in (tmp_path / target / "run/raysent.json").read_text()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bert"])
+def test_every_architecture_has_a_graph(kind, tmp_path):
+    """Its vectors by onnxruntime are those of the model, on real texts and hostile ones."""
+    pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
+    folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["last"])
+    assert export(build(folder), tmp_path / "out", to="onnx").check.num_sentences == 200
+
+
 def places_of(lengths: np.ndarray, cuts: Any) -> list[int]:
     """Return the places of each group of decreasing lengths that begins and ends at some cuts."""
     return [int((end - first) * lengths[first]) for first, end in pairwise(cuts)]
@@ -486,17 +494,22 @@ def num_readings(result: torch.Tensor, table: torch.Tensor) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
-    """Of one group, the best groups and sentences alone; a mask is given exactly where there is padding."""
+    """Of one group, the best groups, sentences of one length, and all of them side by side where that can be.
+
+    A mask is given exactly where there is padding.
+    """
     folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["both"])
     model, masks = build(folder), list[torch.Tensor | None]()
     transformer = model.towers[0].model
-    transformer.register_forward_pre_hook(lambda *call: masks.append(call[-1]["attention_mask"]), with_kwargs=True)
+    transformer.register_forward_pre_hook(lambda *call: masks.append(call[-1].get("attention_mask")), with_kwargs=True)
     # Long ones beside single words: nearly all of their group's places are padding.
     text = [f"{'the cat ' * length}runs" for length in (0, 0, 7, 1, 0, 3, 3, 1, 0, 0, 2, 7, 0)]
-    found = []
-    for cost, groups, masked in ((1 << 40, 1, 1), (9, 3, 1), (0, 5, 0)):
+    found, kinds = [], {"bert", "xlm-roberta"}
+    ways = [(1 << 40, 1, 1, set()), (9, 3, 1, set()), (0, 5, 0, set()), *([(9, 1, 0, kinds)] if kind in kinds else [])]
+    for cost, groups, masked, side_by_side in ways:
         masks.clear()
         monkeypatch.setattr("raysent.models.encoders.pretrained._CPU_COST", cost)
+        monkeypatch.setattr("raysent.models.backbone._SIDE_BY_SIDE", side_by_side)
         packed = model.pack(model.vocabulary.ids(text, max_length=30))
         vectors = model.vectors(packed)[0]
         words = model.vectors(packed, tokens=True)[0]

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import pydantic
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
@@ -47,6 +47,10 @@ _UNUSED_OF_TOKENIZER = ("added_tokens_decoder", "chat_template", "tokenizer_file
 NO_LIMIT = 1_000_000
 # Their positions begin after that of padding.
 _SKIPS_POSITIONS = frozenset(("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"))
+# They take positions, and their layers know of other tokens by attention alone, whose function can be replaced.
+_SIDE_BY_SIDE = frozenset(("bert", "camembert", "roberta", "xlm-roberta"))
+# The name of that function.
+_ATTENTION = "raysent"
 # Dropout by its usual names; a configuration leaves out what equals its class's default.
 _DROPOUTS = (
     "attention_dropout",
@@ -107,6 +111,11 @@ class Backbone(StrictModel):
     def intermediate_size(self) -> int:
         """Size of the hidden layer after each attention."""
         return int(self.size("intermediate_size", "hidden_dim", "d_ff", default=4 * self.hidden_size))
+
+    @property
+    def first_position(self) -> int | None:
+        """Position of a text's first token where texts can stand side by side in one row; None where they cannot."""
+        return _first_position(self.config) if self.config["model_type"] in _SIDE_BY_SIDE else None
 
     @property
     def dim(self) -> int:
@@ -181,11 +190,13 @@ def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
 
 def _limit(config: Mapping[str, Any], tokenizer: Mapping[str, Any], of_text: Mapping[str, Any]) -> int | None:
     """Return the tokens that are read of a longer text, special ones included; None for no limit."""
-    positions = config.get("max_position_embeddings") or 0
-    if positions and config["model_type"] in _SKIPS_POSITIONS:
-        positions -= int(config.get("pad_token_id", 1)) + 1
+    positions = max((config.get("max_position_embeddings") or 0) - _first_position(config), 0)
     limits = (of_text.get("max_seq_length"), tokenizer.get("model_max_length"), positions)
     return min((int(limit) for limit in limits if limit and 0 < limit < NO_LIMIT), default=None)
+
+
+def _first_position(config: Mapping[str, Any]) -> int:
+    return int(config.get("pad_token_id", 1)) + 1 if config["model_type"] in _SKIPS_POSITIONS else 0
 
 
 def _license(folder: Path) -> str | None:
@@ -236,6 +247,10 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
         {**backbone.config, **({} if dropout is None else _with_dropout(backbone.config, dropout))}
     )
     config.use_cache = False
+    if backbone.first_position is not None:
+        given.AttentionInterface.register(_ATTENTION, _attention_of_groups)
+        given.AttentionMaskInterface.register(_ATTENTION, given.masking_utils.sdpa_mask)
+        config._attn_implementation = _ATTENTION
     is_mapped = type(config) in given.MODEL_FOR_TEXT_ENCODING_MAPPING  # the encoder alone of an encoder-decoder
     auto = given.AutoModelForTextEncoding if is_mapped else given.AutoModel
     if not has_weights:
@@ -249,6 +264,22 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
     first_missing(name, report["missing_keys"])
     check_weights(name, model)
     return model
+
+
+def _attention_of_groups(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **settings: Any
+) -> tuple[Tensor, None]:
+    """Attend as transformers does; with `groups`, each of (texts, tokens), within texts of [1, heads, tokens, size]."""
+    groups: list[tuple[int, int]] | None = settings.pop("groups", None)
+    attend = library("transformers.integrations.sdpa_attention", where="encoder").sdpa_attention_forward
+    if groups is None:
+        return attend(module, query, key, value, mask, **settings)  # type: ignore[no-any-return]
+    found = []
+    parts = (torch.split(one[0], [texts * time for texts, time in groups], dim=1) for one in (query, key, value))
+    for shape, *own in zip(groups, *parts, strict=True):
+        inputs = (one.unflatten(1, shape).transpose(0, 1) for one in own)  # [texts, heads, time, size]
+        found.append(attend(module, *inputs, None, **settings)[0].flatten(0, 1))
+    return torch.cat(found)[None], None
 
 
 def _transformers(backbone: Backbone) -> Any:

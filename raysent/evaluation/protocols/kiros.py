@@ -85,13 +85,8 @@ class Kiros:
             with single_thread():
                 return _fit_scored_pairs(features, data)
         task = _Task(features, data, has_extra_features=self.has_extra_features)
-        match data.split:
-            case "nested":
-                return _fit_nested(task)
-            case "train-test":
-                return _fit_train_test(task)
-            case "train-validation-test":
-                return _fit_given_splits(task)
+        fits = {"nested": _fit_nested, "train-test": _fit_train_test, "train-validation-test": _fit_given_splits}
+        return fits[data.split](task)
 
 
 PROTOCOLS = {"kiros": Kiros(), "kiros/features": Kiros(has_extra_features=True)}

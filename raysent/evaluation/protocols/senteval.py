@@ -68,13 +68,8 @@ class SentEval:
             if data.is_scored:
                 return _fit_scored_pairs(features, data)
             task = _Task(features, data, self.recipe)
-            match data.split:
-                case "nested":
-                    return _fit_nested(task)
-                case "train-test":
-                    return _fit_train_test(task)
-                case "train-validation-test":
-                    return _fit_given_splits(task)
+            fits = {"nested": _fit_nested, "train-test": _fit_train_test, "train-validation-test": _fit_given_splits}
+            return fits[data.split](task)
 
 
 PROTOCOLS = {"senteval": SentEval(DEFAULT), "senteval/prototyping": SentEval(PROTOTYPING)}

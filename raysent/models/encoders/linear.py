@@ -59,10 +59,6 @@ class Config(WordEncoderConfig):
         """A block for each map, of every pooling's size together."""
         return (self.hidden_size * len(self.encode_pooling or [self.pooling]),) * self.num_maps
 
-    def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of the word table and the maps."""
-        return (num_words + self.num_maps * self.hidden_size) * self.embedding.dim
-
 
 class Encoder(Tower):
     """One tower."""

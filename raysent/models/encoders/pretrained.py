@@ -13,9 +13,9 @@ from __future__ import annotations
 import copy
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ from raysent.models.encoders import EncoderConfig, Tower
 # a batch, as measured (benchmarks/results/speed.md and gpu.md): on a GPU, in products with so many squared states. One
 # for every call: the two passes of `cached` draw the same dropout.
 _CPU_COST, _GPU_COST = 40, 1 << 32
+# Without cuDNN's, which plans each new shape of a group for longer than a whole layer takes.
+_ATTENTIONS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _LAYER = re.compile(r"\.(\d+)\.")
 
 
@@ -260,8 +262,8 @@ class Encoder(Tower):
             getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)()
 
     def project(self, words: Tensor) -> Tensor:
-        """Return the ids themselves [distinct]: a sub-word's state depends on its sentence."""
-        return words
+        """Return the vectors of sub-words [distinct, dim]: each look-up has a gradient as large as their table."""
+        return cast("Tensor", self.model.get_input_embeddings()(words))
 
     def read(self, packed: Packed, projected: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
@@ -286,51 +288,30 @@ class Encoder(Tower):
 
     def token_words(self) -> nn.Parameter:
         """Return the rows of the transformer's vectors of sub-words."""
-        words: nn.Parameter = self.model.get_input_embeddings().weight
-        return words
+        return cast("nn.Parameter", self.model.get_input_embeddings().weight)
 
     def _states(self, packed: Packed, projected: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield last states [rows, time, hidden], places in `sentence_tokens` and mask, by groups, longest first."""
         device, draws = packed.words.device, self.training and self._config.has_dropout
+        first = self._about.first_position if device.type == "cpu" else None
         cost = _CPU_COST if device.type == "cpu" else _GPU_COST // self._about.hidden_size**2
-        lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
-        starts = packed.sentence_starts.index_select(0, packed.order)
-        sharing = self._sharing(projected)
-        for first, end in _similar(lengths, cost):
-            time = np.arange(lengths[first])
-            is_token = time < lengths[first:end, None]
-            offsets, mask = to_device(np.where(is_token, time, 0), device), to_device(is_token, device)
-            places = starts[first:end, None] + offsets
+
+        def states(places: Tensor, **given: Any) -> Tensor:
             words = packed.sentence_tokens.index_select(0, places.flatten())
-            inputs = projected.index_select(0, words).view(*places.shape, *projected.shape[1:])
-            given: dict[str, Any] = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
-            given["attention_mask"] = None if is_token.all() else mask
-            with drawing(self.generator) if draws else nullcontext(), sharing(words, inputs), _attention(device):
-                states: Tensor = self.model(**given).last_hidden_state
-            yield states, places, mask
+            inputs = projected.index_select(0, words).view(*places.shape, -1)
+            with drawing(self.generator) if draws else nullcontext(), sdpa_kernel(_ATTENTIONS):
+                return cast("Tensor", self.model(inputs_embeds=inputs, **given).last_hidden_state)
 
-    def _sharing(self, ids: Tensor) -> Callable[[Tensor, Tensor], AbstractContextManager[Any]]:
-        """Look the vectors of a batch's distinct ids up once, as each look-up has a gradient as large as their table.
-
-        Returns:
-            A context, given places in `ids` and the ids there, in which the model finds the vectors of these very ids.
-        """
-        weight = self.token_words()
-        if ids.is_floating_point() or not (torch.is_grad_enabled() and weight.requires_grad):
-            return lambda *_: nullcontext()
-        # Of T5, the second module with these weights is in use.
-        table = [one for one in self.model.modules() if getattr(one, "weight", None) is weight][-1]
-        rows = table(ids)
-
-        def sharing(places: Tensor, given: Tensor) -> AbstractContextManager[Any]:
-            def found(_: nn.Module, arguments: tuple[Tensor, ...], read: Tensor) -> Tensor | None:
-                is_given = arguments and arguments[0].data_ptr() == given.data_ptr()
-                return rows.index_select(0, places).view_as(read) if is_given else None
-
-            hook: AbstractContextManager[Any] = table.register_forward_hook(found)
-            return hook
-
-        return sharing
+        places, positions, masks, are_full = zip(*_laid_out(packed, cost if first is None else 0), strict=True)
+        if first is None:
+            for own, mask, is_full in zip(places, masks, are_full, strict=True):
+                yield states(own, attention_mask=None if is_full else mask), own, mask
+            return
+        # One row of all groups, which have no padding: attention alone keeps sentences apart.
+        row, steps = (torch.cat([one.flatten() for one in parts])[None] for parts in (places, positions))
+        found = states(row, position_ids=steps + first, groups=[tuple(own.shape) for own in places])[0]
+        for part, own, mask in zip(torch.split(found, [own.numel() for own in places]), places, masks, strict=True):
+            yield part.view(*own.shape, -1), own, mask
 
     def learning_rate_factors(self) -> dict[str, float]:
         """Return the factor of the learning rate of each parameter."""
@@ -351,11 +332,15 @@ class Encoder(Tower):
         return plain.eval()
 
 
-def _attention(device: torch.device) -> AbstractContextManager[None]:
-    """Leave cuDNN's attention out: it plans each new shape of a group for longer than a whole layer takes."""
-    if device.type == "cpu":
-        return nullcontext()
-    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+def _laid_out(packed: Packed, cost: int) -> Iterator[tuple[Tensor, Tensor, Tensor, bool]]:
+    """Yield each group's places in `sentence_tokens`, positions, mask [rows, time], and whether it has no padding."""
+    lengths = (np.asarray(packed.batch_sizes)[:, None] > np.arange(packed.batch)).sum(axis=0)
+    starts = packed.sentence_starts.index_select(0, packed.order)
+    for first, end in _similar(lengths, cost):
+        time = np.arange(lengths[first])
+        is_token = time < lengths[first:end, None]
+        offsets, mask = (to_device(one, starts.device) for one in (np.where(is_token, time, 0), is_token))
+        yield starts[first:end, None] + offsets, offsets, mask, bool(is_token.all())
 
 
 def _similar(lengths: npt.NDArray[np.int64], cost: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ Source: Vaswani et al., 2017; Devlin et al., 2019 (BERT), by Hugging Face's tran
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import pydantic
 from torch import Tensor, nn
@@ -97,8 +97,7 @@ class Encoder(pretrained.Encoder):
 
     def project(self, words: Tensor) -> Tensor:
         """Return the word vectors [distinct, dim]."""
-        vectors: Tensor = self.table(words)
-        return vectors
+        return cast("Tensor", self.table(words))
 
     def token_words(self) -> nn.Parameter:
         """Return the rows of the table."""

@@ -111,12 +111,12 @@ class MlflowRuns:
                 self._end(run, "FINISHED", event)
 
     def _log(self, run: str, values: Mapping[str, float], event: Event, *, step: int = 0) -> None:
-        metric, time = import_module("mlflow.entities").Metric, _milliseconds(event["time"])
+        metric, time = import_module("mlflow.entities").Metric, int(1000 * event["time"])
         given = [metric(_REFUSED.sub("_", name), value, time, step) for name, value in values.items()]
         self._client.log_batch(run, metrics=given)
 
     def _end(self, run: str, status: str, event: Event) -> None:
-        self._client.set_terminated(run, status=status, end_time=_milliseconds(event["time"]))
+        self._client.set_terminated(run, status=status, end_time=int(1000 * event["time"]))
 
     def _run_of_sweep(self, event: Event) -> str:
         facts = {"raysent.kind": "sweep", "raysent.folder": to_uri(self._folder), "raysent.metric": self._space.metric}
@@ -130,7 +130,7 @@ class MlflowRuns:
             if name != self._title:
                 tags["mlflow.parentRunId"] = self._run_of_sweep(event)
             suggested = self._trials.suggested(name)
-            time = _milliseconds(event["time"] if suggested is None else suggested)
+            time = int(1000 * (event["time"] if suggested is None else suggested))
             made = client.create_run(self._experiment_id, start_time=time, tags=tags, run_name=name)
             self._runs[name] = made.info.run_id
             parameter = import_module("mlflow.entities").Param
@@ -152,10 +152,6 @@ class MlflowRuns:
                 if run.info.status in _STATUS.values():
                     self._ended.add(run.info.run_name)
         return client
-
-
-def _milliseconds(seconds: float) -> int:
-    return int(seconds * 1000)
 
 
 TRACKERS = {"mlflow": MlflowRuns}
