@@ -39,7 +39,7 @@ REPLAYED = """
 from pathlib import Path
 from raysent.sweeps import load_record, read_events, replay
 record = load_record(Path("run"))
-found = replay(record.space, seed=0, events=list(read_events(Path("run"))))
+found = replay(record.space, seed=6, events=list(read_events(Path("run"))))
 print(record.device, repr(found.difference), found.num_sessions)
 """
 COMMIT = "0123456789012345678901234567890123456789"
@@ -77,7 +77,7 @@ def test_sweep_over_backbones_rates_and_ranks_survives_a_kill(tmp_path, monkeypa
     write_corpus(tmp_path)
     run = tmp_path / "run"
     Path("space.yaml").write_text(SPACE)
-    driver = begin("sweep", "space.yaml", "--run", run, "--yes", "--device", "cpu")
+    driver = begin("sweep", "space.yaml", "--run", run, "--yes", "--device", "cpu", "--seed", 6)
     try:
         wait_for(lambda: _num_events(run, "ended") >= 2 and _num_events(run, "report") >= 5, driver)
     finally:
@@ -88,7 +88,8 @@ def test_sweep_over_backbones_rates_and_ranks_survives_a_kill(tmp_path, monkeypa
     trials = json.loads(resumed.stdout)["trials"]
     assert len(trials) == 6
     assert {trial["status"] for trial in trials} <= {"finished", "stopped"}
-    assert len({trial["params"]["encoder.path"] for trial in trials}) > 1
+    assert {trial["params"]["encoder.path"] for trial in trials} == set(EXPECTED)
+    assert {trial["params"]["encoder.lora.rank"] for trial in trials} == {2, 4}
     for trial in trials:
         config, name = load_run(run / "trials" / trial_name(trial["number"])), trial["params"]["encoder.path"]
         assert config.encoder.lora.rank == trial["params"]["encoder.lora.rank"]
