@@ -258,7 +258,7 @@ def test_limited_cluster_rejects_a_market_without_workers(tmp_path):
     text = SHIPPED.read_text()
     start, end = text.index("  on-demand-g4dn:"), text.index("file_mounts:")
     (tmp_path / "cluster.yaml").write_text(text[:start] + text[end:])
-    with pytest.raises(ConfigError, match="must have a worker with labels: {market: on-demand} for --market on-demand"):
+    with pytest.raises(ConfigError, match="must have a worker of cost.market, with labels: {market: on-demand}"):
         read_cluster(tmp_path / "cluster.yaml").limited(num_workers=8, market="on-demand")
 
 

@@ -165,6 +165,6 @@ def test_resume_rejects_a_local_run(jobs, monkeypatch, capsys):
     ran = CommandLine(monkeypatch, capsys)("resume", "mine", "--cluster", "cluster.yaml")
     assert (ran.code, ran.err) == (
         2,
-        "error: mine: is on this machine only; name a run of --cluster, or its s3:// address\n",
+        "error: mine: is on this machine only; name a run on a cluster, or its s3:// address\n",
     )
     assert Launcher.files == []

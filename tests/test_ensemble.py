@@ -397,7 +397,7 @@ def test_load_ensemble_refuses_what_changed(run, tmp_path):
     ("options", "message"),
     [
         ({"top": 0}, r"^top 0: must be at least 1$"),
-        ({"method": "bets"}, r"^--method bets: unknown ensemble method; did you mean 'best'\?$"),
+        ({"method": "bets"}, r"^method bets: unknown ensemble method; did you mean 'best'\?$"),
     ],
 )
 def test_combine_refuses_wrong_options(tmp_path, options, message):

@@ -134,7 +134,7 @@ def test_attach_and_stop_reject_a_run_of_this_machine(raysent):
     for command in ("attach", "stop"):
         ran = raysent(command, "runs")
         assert (ran.code, ran.err) == (
-            2, "error: runs: is on this machine only; name a run of --cluster, or its s3:// address\n"
+            2, "error: runs: is on this machine only; name a run on a cluster, or its s3:// address\n"
         )  # fmt: skip
 
 

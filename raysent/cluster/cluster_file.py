@@ -221,7 +221,7 @@ class ClusterFile:
         of_market = [name for name, of in self.markets.items() if market in ("auto", of)]
         if not of_market:
             raise self.document.error(
-                ("available_node_types",), f"must have a worker with labels: {{market: {market}}} for --market {market}"
+                ("available_node_types",), f"must have a worker of cost.market, with labels: {{market: {market}}}"
             )
         values["max_workers"] = num_workers
         for name in self.worker_types:

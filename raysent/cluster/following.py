@@ -230,7 +230,7 @@ def remote_of(name: str | Path) -> str:
         return str(read_json(Path(address) / REMOTE_FILE)["remote"])
     if is_remote(address) or (Path(address) / JOB_FILE).is_file():
         return address.rstrip("/")
-    raise ConfigError(f"{name}: is on this machine only; name a run of --cluster, or its s3:// address")
+    raise ConfigError(f"{name}: is on this machine only; name a run on a cluster, or its s3:// address")
 
 
 def write_record(remote: str, record: JobRecord) -> None:
@@ -249,7 +249,7 @@ def read_record(remote: str) -> JobRecord:
     try:
         return JobRecord(**values)
     except TypeError:
-        raise ArtifactError(f"{remote}: must be a run of --cluster; it has no {JOB_FILE} of this version") from None
+        raise ArtifactError(f"{remote}: must be a run on a cluster; it has no {JOB_FILE} of this version") from None
 
 
 def note_waiting(folder: Path, reason: str) -> None:

@@ -126,7 +126,7 @@ def _say_whose(address: str) -> None:
     from ray._private.worker import _global_node  # noqa: PLC0415 - late, as above
 
     if _global_node is not None and (whose := whose_folder(Path(_global_node.get_session_dir_path()))):
-        messages.print(f"--address {address}: {whose}")
+        messages.print(f"address {address}: {whose}")
 
 
 def _init(how_to_continue: str = "run the command again", stderr: int = 2, **options: Any) -> None:

@@ -108,7 +108,7 @@ def check_method(name: str, *, others: Sequence[str] = ()) -> None:
         ConfigError: If there is no such method.
     """
     if name not in others:
-        METHODS.find(name, where=f"--method {name}", others=others)
+        METHODS.find(name, where=f"method {name}", others=others)
 
 
 def fit(
