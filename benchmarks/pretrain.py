@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import processors
 
 from benchmarks.common import parsed, show
+from raysent.data.vocabulary.subwords import train_subwords
+from raysent.data.vocabulary.tokens import PAD_WORD, UNK_WORD
+from raysent.data.vocabulary.words import VocabularyConfig
 from raysent.exports import export
 from raysent.pipeline.distillation import within_time
 from raysent.training.data import open_training_data
@@ -30,7 +34,7 @@ SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "
 NUM_WORDS, MAX_TOKENS = 16_000, 128
 # One paragraph of so many chooses the sub-words; all are trained on.
 _PARAGRAPHS = 16
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 
 
 def lines_of(books: Path) -> Iterator[str]:
@@ -42,20 +46,19 @@ def lines_of(books: Path) -> Iterator[str]:
 
 
 def write_start(books: Path, folder: Path, *, seed: int) -> None:
-    """Write a BERT with random weights, and sub-words of the books."""
+    """Write a BERT with random weights, and sub-words of the books, with bytes for what is rare."""
     import transformers  # noqa: PLC0415 - seconds, and an extra
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers  # noqa: PLC0415
 
-    words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    words.normalizer = normalizers.BertNormalizer(lowercase=True)
-    words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=NUM_WORDS, special_tokens=SPECIAL, show_progress=False)
-    words.train_from_iterator(islice(lines_of(books), 0, None, _PARAGRAPHS), trainer)
-    words.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    config = VocabularyConfig(type="subwords", size=NUM_WORDS, lowercase=True)
+    words = train_subwords(islice(lines_of(books), 0, None, _PARAGRAPHS), config).tokenizer
+    start, end, _ = SPECIAL.values()
+    words.add_special_tokens([*SPECIAL.values()])
+    words.post_processor = processors.BertProcessing((end, words.token_to_id(end)), (start, words.token_to_id(start)))
+    names = {"pad_token": PAD_WORD, "unk_token": UNK_WORD, **SPECIAL}
     torch.manual_seed(seed)
-    config = transformers.BertConfig(vocab_size=words.get_vocab_size(), max_position_embeddings=MAX_TOKENS, **SIZES)
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    sizes = {"vocab_size": words.get_vocab_size(), "pad_token_id": words.token_to_id(PAD_WORD), **SIZES}
+    bert = transformers.BertConfig(max_position_embeddings=MAX_TOKENS, **sizes)
+    transformers.BertModel(bert, add_pooling_layer=False).save_pretrained(folder)
     # Last, because a folder with a tokenizer is complete.
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=MAX_TOKENS, **names).save_pretrained(
         folder

@@ -15,6 +15,7 @@ from backbones import KINDS, write_backbone, write_sentence_transformer
 from small_bert import write_bert
 from tiny_run import check_resumed, check_weights, tiny_run
 
+from benchmarks.pretrain import write_start
 from raysent.config import Document
 from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, ConfigError, RaysentError
@@ -103,6 +104,18 @@ def test_frozen_members_honour_pooling_and_prompts(scheme, bert, tmp_path):
     asked = mteb.MtebModel.encode(SimpleNamespace(encoder=own), [{"text": TEXT}], prompt_type="query")
     np.testing.assert_array_equal(asked, own.encode_query(TEXT))
     np.testing.assert_array_equal(own.encode(TEXT, prompt=""), own.encode(TEXT))
+
+
+def test_start_of_measurements_reads_any_text(tmp_path):
+    """`benchmarks.pretrain` begins with sub-words of the books, and bytes for what they lack."""
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books/one.txt").write_text("The cat runs after the dog, and the dog after a cat.\n" * 200)
+    write_start(tmp_path / "books", tmp_path / "start", seed=0)
+    model, text = build(tmp_path / "start"), ["The cat runs.", "日本 <0x41> 🎉", ""]
+    assert model.vocabulary.unknown_id not in model.vocabulary.ids(text, max_length=60).ids
+    assert model.vocabulary.words[model.vocabulary.mask_id] == "[MASK]"
+    expected = library.SentenceTransformer(str(tmp_path / "start"), device="cpu").encode(text)
+    np.testing.assert_allclose(model.encode(text), expected, atol=1e-5)
 
 
 def test_model_of_the_hub_is_read_from_its_cache(bert, tmp_path, monkeypatch):
