@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from backbones import KINDS, write_backbone, write_sentence_transformer
+from backbones import FURTHER, KINDS, write_backbone, write_sentence_transformer
 from small_bert import write_bert
 from tiny_run import check_resumed, check_weights, tiny_run
 
@@ -22,7 +22,7 @@ from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
 from raysent.models import SentenceModel, load
-from raysent.models.backbone import read_backbone, read_tokenizer
+from raysent.models.backbone import _SIDE_BY_SIDE, Backbone, read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
 from raysent.models.derived import expand
 from raysent.models.encoders import count_parameters
@@ -505,11 +505,11 @@ def num_readings(result: torch.Tensor, table: torch.Tensor) -> int:
     return count
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *FURTHER])
 def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
     """Of one group, the best groups, sentences of one length, and all of them side by side where that can be.
 
-    A mask is given exactly where there is padding.
+    A mask is given exactly where there is padding; side by side one that leaves transformers none to make.
     """
     folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["both"])
     model, masks = build(folder), list[torch.Tensor | None]()
@@ -517,8 +517,8 @@ def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
     transformer.register_forward_pre_hook(lambda *call: masks.append(call[-1].get("attention_mask")), with_kwargs=True)
     # Long ones beside single words: nearly all of their group's places are padding.
     text = [f"{'the cat ' * length}runs" for length in (0, 0, 7, 1, 0, 3, 3, 1, 0, 0, 2, 7, 0)]
-    found, kinds = [], {"bert", "xlm-roberta"}
-    ways = [(1 << 40, 1, 1, set()), (9, 3, 1, set()), (0, 5, 0, set()), *([(9, 1, 0, kinds)] if kind in kinds else [])]
+    found, kinds = [], _SIDE_BY_SIDE
+    ways = [(1 << 40, 1, 1, set()), (9, 3, 1, set()), (0, 5, 0, set()), *([(9, 1, 1, kinds)] if kind in kinds else [])]
     for cost, groups, masked, side_by_side in ways:
         masks.clear()
         monkeypatch.setattr("raysent.models.encoders.pretrained._CPU_COST", cost)
@@ -537,6 +537,15 @@ def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
         assert len(other) == len(found[0]) > 3
         for one, same in zip(found[0], other, strict=True):
             torch.testing.assert_close(same, one, rtol=1e-4, atol=1e-5 * max(1.0, float(one.abs().max())))
+
+
+def test_texts_stand_side_by_side_where_each_layer_attends_to_all_of_a_text():
+    """Each architecture that is named has the test above; windows are not in what takes attention's place."""
+    assert {*KINDS, *FURTHER} >= _SIDE_BY_SIDE
+    about = {"model_type": "qwen3", "use_sliding_window": False}
+    assert Backbone(config=about).first_position == 0
+    assert Backbone(config={**about, "use_sliding_window": True}).first_position is None
+    assert Backbone(config={"model_type": "modernbert"}).first_position is None
 
 
 def test_report_of_a_run_without_metrics_shows_its_loss(bert, tmp_path):

@@ -48,19 +48,15 @@ NO_LIMIT = 1_000_000
 # Their positions begin after that of padding.
 _SKIPS_POSITIONS = frozenset(("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"))
 # They take positions, and their layers know of other tokens by attention alone, whose function can be replaced.
-_SIDE_BY_SIDE = frozenset(("bert", "camembert", "roberta", "xlm-roberta"))
-# The name of that function.
-_ATTENTION = "raysent"
+_SIDE_BY_SIDE = frozenset({
+    "albert", "bert", "camembert", "distilbert", "electra", "gemma", "nomic_bert", "qwen3", "roberta", "xlm-roberta",
+})  # fmt: skip
+_ATTENTION = "raysent"  # the name of that function
 # Dropout by its usual names; a configuration leaves out what equals its class's default.
 _DROPOUTS = (
-    "attention_dropout",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "dropout_rate",
-    "embedding_dropout",
-    "hidden_dropout_prob",
-    "mlp_dropout",
-)
+    "attention_dropout", "attention_probs_dropout_prob", "dropout", "dropout_rate", "embedding_dropout",
+    "hidden_dropout_prob", "mlp_dropout",
+)  # fmt: skip
 
 
 class Backbone(StrictModel):
@@ -115,7 +111,8 @@ class Backbone(StrictModel):
     @property
     def first_position(self) -> int | None:
         """Position of a text's first token where texts can stand side by side in one row; None where they cannot."""
-        return _first_position(self.config) if self.config["model_type"] in _SIDE_BY_SIDE else None
+        can = self.config["model_type"] in _SIDE_BY_SIDE and not self.config.get("use_sliding_window")
+        return _first_position(self.config) if can else None
 
     @property
     def dim(self) -> int:

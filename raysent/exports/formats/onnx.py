@@ -134,9 +134,8 @@ class _Graph(nn.Module):
         self._member, self._max_length = plain_member(model), model.max_length
         self._padding = pad_id(model.vocabulary)
         self._batch: Any = exported_code().Batch
-        for part in self._member.modules():
-            if hasattr(part, "set_attn_implementation"):
-                part.set_attn_implementation("eager")  # plain products, which can be converted of every architecture
+        for part in filter(lambda one: hasattr(one, "set_attn_implementation"), self._member.modules()):
+            part.set_attn_implementation("eager")  # plain products, which can be converted of every architecture
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""

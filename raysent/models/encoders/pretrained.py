@@ -309,7 +309,8 @@ class Encoder(Tower):
             return
         # One row of all groups, which have no padding: attention alone keeps sentences apart.
         row, steps = (torch.cat([one.flatten() for one in parts])[None] for parts in (places, positions))
-        found = states(row, position_ids=steps + first, groups=[tuple(own.shape) for own in places])[0]
+        given = {"position_ids": steps + first, "groups": [tuple(own.shape) for own in places]}
+        found = states(row, attention_mask=row.new_zeros(1, 1, 1, 1), **given)[0]  # no mask is made of this form
         for part, own, mask in zip(torch.split(found, [own.numel() for own in places]), places, masks, strict=True):
             yield part.view(*own.shape, -1), own, mask
 
