@@ -40,10 +40,10 @@ from raysent.models.backbone import (
 from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 
-# What a group of sentences costs whatever its size, its kernels' launches and a gradient of every weight, in places of
-# a batch, as measured (benchmarks/results/speed.md and gpu.md): on a GPU, in products with so many squared states. One
-# for every call: the two passes of `cached` draw the same dropout.
-_CPU_COST, _GPU_COST = 40, 1 << 32
+# What a group of sentences is taken to cost whatever its size, in places of a batch: on a CPU so few that less than a
+# tenth of novels' batches is padding, for at most a twentieth more time (benchmarks/results/speed.md); on a GPU as
+# measured (gpu.md), in products with so many squared states. One for every call: `cached` passes twice, dropout equal.
+_CPU_COST, _GPU_COST = 16, 1 << 32
 # Without cuDNN's, which plans each new shape of a group for longer than a whole layer takes.
 _ATTENTIONS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _LAYER = re.compile(r"\.(\d+)\.")
