@@ -27,6 +27,7 @@ import raysent
 from raysent.cost import CostConfig
 from raysent.errors import ArtifactError, ConfigError
 from raysent.progress import ProgressLines
+from raysent.storage import read_json, write_json
 from raysent.sweeps.cost_tracker import metered, spent_usd
 from raysent.training.loop import fit
 
@@ -430,9 +431,9 @@ def test_resume_in_python_never_changes_the_working_folder(type_, begun, cache, 
     with pytest.raises(ConfigError, match=rf"^\.\./out: must be resumed in {begun.parent}, where its relative paths"):
         raysent.resume("../out", progress=False)
     assert places == []
-    record = json.loads((begun / "sweep.json").read_text())
+    record = read_json(begun / "sweep.json")
     record["space"]["base"]["corpus"]["path"] = str(begun.parent / record["space"]["base"]["corpus"]["path"])
-    (begun / "sweep.json").write_text(json.dumps(record))
+    write_json(begun / "sweep.json", record, sealed=True)
     with pytest.raises(KeyboardInterrupt):
         raysent.resume("../out", progress=False)
     assert places == [begun.parent / "elsewhere"]

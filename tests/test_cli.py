@@ -245,6 +245,26 @@ def test_train_of_a_finished_run_whose_model_is_damaged_is_refused(raysent_, pla
     assert before == {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
 
 
+@pytest.mark.parametrize("damaged", [None, b"", b'{"index": 1}\n', b"\0" * 40])
+def test_train_of_a_finished_run_whose_reports_are_damaged_is_refused(raysent_, place, monkeypatch, damaged):
+    """Removed, emptied, of another run, and zeros: one line, and nothing is changed."""
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
+    arguments = ("train", "space.yaml", "--set", "training.max_steps=2", "--run", "out")
+    raysent_(*arguments)
+    path = place / "out" / "reports.jsonl"
+    path.unlink()
+    if damaged is not None:
+        path.write_bytes(damaged)
+    before = {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
+    ran = raysent_(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1] == (
+        "error: out/reports.jsonl: changed since the run ended; restore it; the same command with another run folder "
+        "makes it again"
+    )
+    assert before == {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
+
+
 def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatch):
     """A run's folder has a date in its name where none was given."""
     monkeypatch.setattr("raysent.pipeline.training.train_run", Mock(side_effect=KeyboardInterrupt))

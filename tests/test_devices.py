@@ -6,7 +6,6 @@ mixed with CPU tensors, and every operation that needs a value fails. Copies of 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -36,6 +35,7 @@ from raysent.kernels.devices import chosen_device, default_device, on_device, se
 from raysent.models.encoders import ENCODERS, EncoderConfig
 from raysent.models.objectives import OBJECTIVES
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
+from raysent.storage import read_json, write_json
 from raysent.sweeps import machines
 from raysent.sweeps.machines import gpu_share, this_machine
 from raysent.training.data import open_training_data
@@ -315,9 +315,7 @@ def test_resumed_sweep_computes_where_it_was_started(tmp_path, monkeypatch):
         with on_device(device), pytest.raises(KeyboardInterrupt):
             raysent.resume("run", progress=False)
     path = tmp_path / "run/sweep.json"
-    path.write_text(
-        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "device"})
-    )
+    write_json(path, {name: value for name, value in read_json(path).items() if name != "device"}, sealed=True)
     with pytest.raises(KeyboardInterrupt):
         raysent.resume("run", progress=False)
     assert seen == [("cpu", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cuda"), (None, None)]

@@ -27,6 +27,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
+from raysent.storage import read_json, write_json
 from raysent.training.loop import fit as fit_model
 
 MEMBERS = ["hash:4", "hash:8", "hash:16"]
@@ -383,9 +384,9 @@ def test_load_ensemble_refuses_what_changed(run, tmp_path):
         ArtifactError, match=r"hash%3A16/fast-divided/TREC.json: missing or changed since the ensemble was made"
     ):
         model.load(tmp_path / "copy").predict("TREC", ["a"])
-    about = json.loads((tmp_path / "copy/ensemble.json").read_text())
+    about = read_json(tmp_path / "copy/ensemble.json")
     about["keys"]["hash:16"] = "other"
-    (tmp_path / "copy/ensemble.json").write_text(json.dumps(about))
+    write_json(tmp_path / "copy/ensemble.json", about, sealed=True)
     with pytest.raises(ArtifactError, match=r"ensemble.json: member 'hash:16' changed since the ensemble was made"):
         model.load(tmp_path / "copy")
     (tmp_path / "copy/ensemble.json").write_text("{}")

@@ -10,7 +10,7 @@ from model_folders import write_model
 from safetensors.numpy import save
 
 from raysent.data.vocabulary import Vocabulary
-from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
+from raysent.errors import ArtifactError, BudgetError, ConfigError, DataError, WorkerError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import UnreadableModelError, expand, load_shared, shared_name
 from raysent.evaluation.protocols import PROTOCOLS
@@ -94,9 +94,9 @@ def test_evaluate_encodes_a_distinct_sentence_once(data_dir, tmp_path):
     assert load.calls[0] == 40
 
 
-@pytest.mark.parametrize("damage", ["missing", "torn", "foreign"])
+@pytest.mark.parametrize("damage", ["missing", "torn", "foreign", "another score", "another name"])
 def test_evaluate_replaces_a_damaged_record(data_dir, tmp_path, damage):
-    """An incomplete record is not used."""
+    """An incomplete or changed record is not used."""
     evaluator = Evaluator(tmp_path / "out", data_dir)
     first = evaluator.evaluate(["hash:8"], ["CR"])
     arrays = tmp_path / "out/hash%3A8/CR.npz"
@@ -106,7 +106,17 @@ def test_evaluate_replaces_a_damaged_record(data_dir, tmp_path, damage):
         case "torn":
             arrays.write_bytes(arrays.read_bytes()[:100])
         case "foreign":
-            (tmp_path / "out/hash%3A8/CR.json").write_text("[1]")
+            arrays.with_suffix(".json").write_text("[1]")
+        case "another score":
+            changed = arrays.with_suffix(".json").read_text().replace('"test": ', '"test": 1')
+            arrays.with_suffix(".json").write_text(changed)
+            with pytest.raises(
+                ArtifactError, match=r"/CR.json: changed since it was written; restore it or run again$"
+            ):
+                read_scores(tmp_path / "out")
+        case "another name":
+            changed = arrays.with_suffix(".json").read_text().replace("training_hours", "training_hotrs")
+            arrays.with_suffix(".json").write_text(changed)
     assert evaluator.evaluate(["hash:8"], ["CR"]) == first
     assert read_record(tmp_path / "out/hash%3A8", "CR") is not None
 

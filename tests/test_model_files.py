@@ -17,6 +17,7 @@ from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, VocabularyCo
 from raysent.errors import ArtifactError, DataError, RaysentError
 from raysent.models import ModelConfig, SentenceModel, encoder_tensors
 from raysent.models.files import write_record
+from raysent.storage import read_json, write_json
 from raysent.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 
 TEXT = ["w1 w2", "w3", "w4 w5 w6 w7"]
@@ -178,7 +179,7 @@ def test_checkpoint_of_an_earlier_version_is_refused(tmp_path):
     """It says how to train again."""
     save_checkpoint(tmp_path, {"x": torch.zeros(2)}, Progress(step=5), key="k")
     path = tmp_path / "checkpoint/000000005.json"
-    path.write_text(path.read_text().replace("raysent checkpoint 3", "raysent checkpoint 2"))
+    write_json(path, {**read_json(path), "format": "raysent checkpoint 2"}, sealed=True)
     with pytest.raises(ArtifactError, match=r"not a checkpoint's record; remove .* to train again from the start"):
         load_checkpoint(tmp_path, key="k")
 

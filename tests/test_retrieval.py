@@ -31,6 +31,7 @@ from raysent.models.schemes.bm25 import Bm25Index, words
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.pipeline.arguments import default_space
 from raysent.report.sections.answer import what_to_take
+from raysent.storage import read_json, write_json
 from raysent.storage.layout import CARD_FILE
 from raysent.training.validation.config import DownstreamConfig
 from raysent.training.validation.metrics import Downstream
@@ -303,11 +304,11 @@ def test_fusion_whose_member_or_file_is_another_is_refused(folder, tmp_path) -> 
     """In one line that says what to do."""
     raysent.ensemble(["hash:20"], tasks=[str(folder)], output=tmp_path / "fused", progress=False)
     path = tmp_path / "fused" / "fusion.json"
-    values = json.loads(path.read_text())
-    path.write_text(json.dumps({**values, "keys": {"hash:20": "other"}}))
+    values = read_json(path)
+    write_json(path, {**values, "keys": {"hash:20": "other"}}, sealed=True)
     with pytest.raises(ArtifactError, match="member 'hash:20' changed since; make it again"):
         load(tmp_path / "fused")
-    path.write_text(json.dumps({**values, "kind": "other"}))
+    write_json(path, {**values, "kind": "other"}, sealed=True)
     with pytest.raises(ArtifactError, match="no fusion.json of this version; make it again"):
         load(tmp_path / "fused")
     with pytest.raises(ConfigError, match="must be at least one encoder to rank passages with words"):

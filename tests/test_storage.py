@@ -56,6 +56,30 @@ def test_file_that_cannot_be_removed_is_one_line(tmp_path):
         remove(tmp_path / "file" / "x.json")
 
 
+def test_sealed_json_is_read_as_it_was_written_or_refused(tmp_path):
+    """With any bit flipped, and without any line, it has all the same values, or there is one line."""
+    path = tmp_path / "a.json"
+    values = {"name": "é", "score": 76.25, "parts": [1, {"on": True, "none": None}], "small": 1e-7}
+    write_json(path, values | {"parts": (1, {"on": True, "none": None})}, sealed=True)
+    whole = path.read_bytes()
+    assert read_json(path) == values
+    lines = whole.splitlines(keepends=True)
+    damaged = [b"".join(lines[:number] + lines[number + 1 :]) for number in range(len(lines))]
+    for at in range(len(whole)):
+        damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for bit in range(8)]
+    num_refused = 0
+    for data in damaged:
+        path.write_bytes(data)
+        try:
+            found = read_json(path)
+        except ArtifactError:
+            num_refused += 1
+        else:
+            # Only the seal itself may be called otherwise, or be gone.
+            assert {name: found.get(name) for name in values} == values
+    assert len(damaged) > num_refused > len(damaged) - 200
+
+
 def test_write_json_refuses_nan(tmp_path):
     """NaN is never written, nor replaced by another value."""
     with pytest.raises(ValueError, match="not JSON compliant"):

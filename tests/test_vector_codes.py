@@ -151,3 +151,6 @@ def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsy
         assert ran.code == 2
         assert message in ran.err
     assert "no such file" in raysent("binarize", "nothing.npy", "-o", "codes.npy").err
+    Path("empty.npy").touch()
+    ran = raysent("binarize", "empty.npy", "-o", "codes.npy")
+    assert (ran.code, ran.err.count("empty.npy: must be a .npy file of numbers")) == (2, 1)

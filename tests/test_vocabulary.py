@@ -384,6 +384,25 @@ def test_large_file_of_vectors_is_parsed_once(tmp_path, monkeypatch, kind):
     monkeypatch.undo()
 
 
+def test_damaged_cache_of_a_large_file_of_vectors_is_made_again(tmp_path, monkeypatch):
+    """A changed number, a changed word, a file that is gone."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vectors_module, "_CACHED_BYTES", 0)
+    path = tmp_path / "vectors.txt"
+    path.write_text("a 1 2\nb 3 4\n")
+    read_word_vectors(path)
+    (folder,) = (tmp_path / "cache" / "vectors").iterdir()
+    for name in ("values.npy", "words.txt", "corpus.json"):
+        for damaged in (lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda _: None):
+            whole = (folder / name).read_bytes()
+            (folder / name).unlink()
+            if (data := damaged(whole)) is not None:
+                (folder / name).write_bytes(data)
+            found = read_word_vectors(path)
+            assert found.words == ["a", "b"]
+            np.testing.assert_array_equal(found.vectors, [[1, 2], [3, 4]])
+
+
 def test_large_file_of_vectors_names_the_line_of_a_mistake(tmp_path, monkeypatch):
     """The error is that of a small file, and words of other lines can be read."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))

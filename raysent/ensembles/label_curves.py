@@ -155,7 +155,7 @@ def write_curves(folder: Path, curves: Sequence[LabelCurve]) -> None:
         ArtifactError: If the folder cannot be written.
     """
     for curve in curves:
-        write_json(folder / LABELS_FOLDER / f"{curve.task}.json", curve.model_dump(mode="json"))
+        write_json(folder / LABELS_FOLDER / f"{curve.task}.json", curve.model_dump(mode="json"), sealed=True)
 
 
 def read_curves(folder: Path) -> list[LabelCurve]:

@@ -126,7 +126,7 @@ def _opened(source: Source) -> np.ndarray:
         return np.asarray(source)
     try:
         mapped: np.ndarray = np.load(source, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except (EOFError, OSError, ValueError) as error:
         raise ArtifactError(
             f"{source}: must be an array of log-probabilities (.npy); {error}; evaluate again"
         ) from None

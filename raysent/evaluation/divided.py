@@ -74,7 +74,7 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
     save_rows(Path(f"{place}{ROWS_SUFFIX}"), [replace(data.without_test(), part_of=data.row_hash)])
     save_rows(Path(f"{place}{TEST_SUFFIX}"), [replace(data.select(data.test), test=data.test, part_of=data.row_hash)])
     known = {"row_hash": data.row_hash, "num_rows": len(data), "ranks": saved["ranks"] if saved else ranks}
-    write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored})
+    write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored}, sealed=True)
     return divided_tasks(folder)[task.name]
 
 

@@ -330,7 +330,7 @@ def write_record(folder: Path, record: Record) -> None:
     strengths = {"fold_strengths": [fold.strength for fold in record.folds], "probe_strength": record.probe.strength}
     about = {"kind_of_file": KIND, **plain, "metric": record.metric, "label_names": list(record.label_names)}
     about |= {**strengths, **record.about}
-    write_json(folder / f"{record.task}.json", about)
+    write_json(folder / f"{record.task}.json", about, sealed=True)
 
 
 def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | None:
@@ -387,7 +387,7 @@ def write_score(folder: Path, score: SimilarityScore | MtebScore, *, key: str) -
         ArtifactError: If the folder cannot be written.
     """
     protocol = {"protocol": MTEB} if isinstance(score, MtebScore) else {}
-    write_json(folder / f"{score.task}.json", {"key": key, **protocol, **asdict(score)})
+    write_json(folder / f"{score.task}.json", {"key": key, **protocol, **asdict(score)}, sealed=True)
 
 
 def read_score(folder: Path, task: str, kind: type[WithoutProbe], *, key: str) -> WithoutProbe | None:

@@ -235,7 +235,7 @@ def write_retrieval(folder: Path, record: RetrievalRecord, *, key: str) -> None:
     remove(folder / f"{score.task}.json")
     save_arrays(folder / f"{score.task}.npz", vars(ranking))
     about = {**asdict(score), "seconds": {"encode_ms_per_1000": score.encode_ms}, "key": key}
-    write_json(folder / f"{score.task}.json", about)
+    write_json(folder / f"{score.task}.json", about, sealed=True)
 
 
 def read_retrieval(folder: Path, task: str, *, key: str) -> RetrievalRecord | None:

@@ -298,6 +298,6 @@ def read_vectors(path: Path) -> np.ndarray:
         loaded: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; 'raysent encode' writes one, and so does numpy.save") from None
-    except (OSError, ValueError) as error:
+    except (EOFError, OSError, ValueError) as error:
         raise DataError(f"{path}: must be a .npy file of numbers ({error}); write it again") from None
     return loaded

@@ -36,6 +36,8 @@ from raysent.storage.object_store import (
 if TYPE_CHECKING:
     import torch
 
+_SEAL = "digest"
+
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
@@ -87,22 +89,27 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON atomically.
+def write_json(path: Path, value: Any, *, sealed: bool = False) -> None:
+    """Write a value as indented JSON atomically; a sealed mapping with a hash of its content, which `read_json` checks.
 
     Raises:
         ValueError: If the value contains NaN or infinity.
     """
+    if sealed:
+        value = {**value, _SEAL: content_key(json.loads(json.dumps(value)))}
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file that raysent wrote.
+    """Read a JSON file that raysent wrote, without its seal.
 
     Raises:
-        ArtifactError: If it is missing, truncated, not JSON, or beyond the limits of `raysent.reading`.
+        ArtifactError: If it is missing, truncated, not JSON, beyond the limits of `raysent.reading`, or not as sealed.
     """
-    return reading.read_json(path, name=address_of(path))
+    value = reading.read_json(path, name=address_of(path))
+    if isinstance(value, dict) and value.pop(_SEAL, None) not in (None, content_key(value)):
+        raise ArtifactError(f"{address_of(path)}: changed since it was written; restore it or run again")
+    return value
 
 
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:

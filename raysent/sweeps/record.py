@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import datetime
 import io
-import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,16 +25,12 @@ from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.trial import Trial, trial_name, trials_of
+from raysent.training.run import software_versions
 
 _FACTS = ("corpus", "pool", "memory_bytes")
-_PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
 
 # What a spreadsheet computes; and the mark of such a text, which is doubled so that every text can be restored.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def _completed(space: SearchSpace) -> dict[str, Any]:
@@ -75,7 +69,7 @@ class SweepRecord:
     evaluation: dict[str, Any] | None = None
     started: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=_versions)
+    versions: Mapping[str, str] = field(default_factory=software_versions)
     source: str = ""
     origin: str = field(default_factory=lambda: str(Path.cwd()))
     device: str | None = None
@@ -109,7 +103,7 @@ class SweepRecord:
 
 def save_record(folder: Path, record: SweepRecord) -> None:
     """Write `sweep.json` into a run folder."""
-    write_json(folder / SWEEP_FILE, record.values())
+    write_json(folder / SWEEP_FILE, record.values(), sealed=True)
 
 
 def load_record(folder: Path) -> SweepRecord:
@@ -179,7 +173,7 @@ def check_versions(folder: Path, record: SweepRecord, *, is_accepted: bool) -> S
     Raises:
         ArtifactError: With the versions that differ, unless they are accepted.
     """
-    present = _versions()
+    present = software_versions()
     verdict, difference = compare_versions(record.versions, present)
     if verdict != "different numerics":
         return record

@@ -15,6 +15,8 @@ from raysent.training.run import RunConfig, load_run
 
 Status = Literal["finished", "stopped", "nan"]
 
+_OR_AGAIN = "; the same command with another run folder makes it again"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -74,14 +76,14 @@ OnReport = Callable[[Report], bool]
 
 def save_outcome(outcome: Outcome, folder: Path, *, key: str) -> None:
     """Write the outcome of the run that `key` identifies."""
-    write_json(folder / OUTCOME_FILE, {"run": key, **asdict(outcome)})
+    write_json(folder / OUTCOME_FILE, {"run": key, "reports": _hash_of_reports(folder), **asdict(outcome)}, sealed=True)
 
 
 def load_outcome(folder: Path, *, key: str) -> Outcome | None:
     """Return the outcome of a run's folder, or None if the run has not ended.
 
     Raises:
-        ArtifactError: If the file is of another run, truncated or of another kind.
+        ArtifactError: If the file is of another run, damaged or of another kind, or the reports are not the run's.
     """
     path = folder / OUTCOME_FILE
     if not path.exists():
@@ -89,10 +91,17 @@ def load_outcome(folder: Path, *, key: str) -> Outcome | None:
     values = read_json(path)
     if not isinstance(values, dict) or values.pop("run", None) != key:
         raise ArtifactError(f"{path}: of a run with another configuration; name another folder or remove this one")
+    if values.pop("reports", None) not in (None, _hash_of_reports(folder)):
+        raise ArtifactError(f"{address_of(folder / REPORTS_FILE)}: changed since the run ended; restore it{_OR_AGAIN}")
     try:
         return Outcome(**values)
     except TypeError as error:
         raise ArtifactError(f"{path}: not an outcome ({error}); remove it and resume") from None
+
+
+def _hash_of_reports(folder: Path) -> str:
+    path = folder / REPORTS_FILE
+    return file_sha256(path) if path.exists() else ""
 
 
 def ended_outcome(folder: Path, *, key: str) -> Outcome | None:
@@ -108,14 +117,14 @@ def ended_outcome(folder: Path, *, key: str) -> Outcome | None:
         try:
             verify_files(folder)
         except ArtifactError as error:
-            fix = "the same command with another run folder makes it again"
-            raise ArtifactError(f"{address_of(folder)}: a finished run must have its model: {error}; {fix}") from None
+            where = address_of(folder)
+            raise ArtifactError(f"{where}: a finished run must have its model: {error}{_OR_AGAIN}") from None
     return outcome
 
 
 def save_model_report(report: Report, folder: Path) -> None:
     """Record that the model of a run's folder is the one of a report."""
-    write_json(folder / MODEL_REPORT_FILE, {**asdict(report), "model": file_sha256(folder / MODEL_FILE)})
+    write_json(folder / MODEL_REPORT_FILE, {**asdict(report), "model": file_sha256(folder / MODEL_FILE)}, sealed=True)
 
 
 def load_model_report(folder: Path) -> Report | None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 import pydantic
 
+from raysent import __version__
 from raysent import config as configuration
 from raysent.config import StrictModel
 from raysent.data.corpus import CorpusConfig
@@ -39,7 +40,7 @@ _ADDED = {
     "postprocessing": ("whitening",),
     "validation": ("documents",),
 }
-_PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
+_PACKAGES = ("torch", "numpy", "ray", "optuna")
 
 
 class TrainingConfig(StrictModel):
@@ -270,14 +271,18 @@ class RunConfig(StrictModel):
         return content_key(values)
 
 
+def software_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a run's numbers may depend on, by name."""
+    return {"python": platform.python_version(), "raysent": __version__, **{name: version(name) for name in _PACKAGES}}
+
+
 def save_run(config: RunConfig, folder: Path) -> None:
     """Write `run.json`: the configuration, and the versions of the packages that run it.
 
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    versions = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
-    write_json(folder / RUN_FILE, {"config": config.model_dump(mode="json"), "versions": versions})
+    write_json(folder / RUN_FILE, {"config": config.model_dump(mode="json"), "versions": software_versions()})
 
 
 def load_run(folder: Path) -> RunConfig:

@@ -33,7 +33,6 @@ from raysent.reading import parse_json
 
 SUMMARY = "corpus.json"
 _MANIFEST = "manifest.json"
-_OWN_KEY = "content_key"
 
 
 @dataclass(frozen=True)
@@ -80,15 +79,16 @@ def locked(cache: Path, name: str) -> Iterator[None]:
             yield
 
 
-def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) -> Path:
+def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]], *, is_shared: bool = True) -> Path:
     """Return the folder `name` of the cache; if it is missing or damaged, it is fetched or built.
 
     Args:
         cache: The cache.
         name: Path of the folder inside the cache.
         build: Fills an empty folder and returns the summary to store in it.
+        is_shared: Whether the machines of an enclosing `shared_cache` share it.
     """
-    folder, shared = cache / name, _SHARED.get()
+    folder, shared = cache / name, _SHARED.get() if is_shared else None
     if _is_intact(folder):
         if shared is not None and shared.publishes_all:
             _publish(folder, f"{shared.address}/{name}")
@@ -105,7 +105,7 @@ def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) 
             if not is_fetched:
                 summary = build(unfinished)
                 files = {file.name: _size_and_hash(file) for file in sorted(unfinished.iterdir())}
-                storage.write_json(unfinished / SUMMARY, _sealed(summary | {"files": files}))
+                storage.write_json(unfinished / SUMMARY, summary | {"files": files}, sealed=True)
             for file in unfinished.iterdir():
                 storage.flush(file)
             shutil.rmtree(folder, ignore_errors=True)
@@ -157,17 +157,9 @@ def _size_and_hash(file: Path) -> list[Any]:
     return [file.stat().st_size, storage.file_sha256(file)]
 
 
-def _sealed(summary: dict[str, Any]) -> dict[str, Any]:
-    rest = {name: value for name, value in summary.items() if name != _OWN_KEY}
-    return rest | {_OWN_KEY: storage.content_key(rest)}
-
-
 def _is_intact(folder: Path) -> bool:
     try:
         summary = storage.read_json(folder / SUMMARY)
-        is_sealed = summary == _sealed(summary)
-        return is_sealed and all(
-            expected == _size_and_hash(folder / name) for name, expected in summary["files"].items()
-        )
+        return all(expected == _size_and_hash(folder / name) for name, expected in summary["files"].items())
     except (ArtifactError, OSError, KeyError, TypeError, AttributeError):
         return False

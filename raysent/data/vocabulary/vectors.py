@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
-import filelock
 import numpy as np
 import numpy.typing as npt
 
+from raysent.data.corpus.cache import build_once
 from raysent.data.text_files import open_bytes, reading_errors
 from raysent.data.vocabulary.tokens import UNK_ID
 from raysent.data.vocabulary.words import Vocabulary
 from raysent.errors import DataError
-from raysent.storage import atomic_write, cache_folder, content_key, storage_errors, write_text
+from raysent.storage import cache_folder, content_key, write_text
 
 Float32 = npt.NDArray[np.float32]
 
@@ -33,6 +34,7 @@ _MAX_WORD_BYTES = 4_096
 # A smaller file is parsed in a few seconds at most.
 _CACHED_BYTES = 64 << 20
 _CACHE_FORMAT = 1
+_WORDS_FILE, _VALUES_FILE = "words.txt", "values.npy"
 _MAX_DIGITS = 18
 _MAX_DIM = 1 << 20
 
@@ -103,41 +105,29 @@ def _cached(path: Path) -> WordVectors | None:
     if about.st_size < _CACHED_BYTES:
         return None
     key = content_key(_CACHE_FORMAT, str(path.resolve()), about.st_size, about.st_mtime_ns)
-    folder = cache_folder() / "vectors"
-    words_file, values_file = folder / f"{key}.txt", folder / f"{key}.npy"
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        # The workers of a node need the same file at once: one parses it, the others wait.
-        with filelock.FileLock(folder / f"{key}.lock"):
-            # The words come last, and mark the values as complete.
-            if not words_file.is_file() and not _parse(path, words_file, values_file):
-                return None
-        words = words_file.read_text(encoding="utf-8").split("\n")
-        return WordVectors(words, np.load(values_file, mmap_mode="c", allow_pickle=False))
-
-
-def _parse(path: Path, words_file: Path, values_file: Path) -> bool:
-    """Write all words of a file and their vectors [words, dim]; returns False if a line is malformed."""
-    words: dict[str, None] = {}
-    rows = values_file.with_suffix(".rows")
-    dim = 0
     try:
-        with reading_errors(str(path)), open_bytes(str(path)) as stream, rows.open("wb") as out:
-            for _, word, vector in _reader_of(path)(path, stream, None):
-                if word not in words and "\n" not in word:
-                    words[word], dim = None, len(vector)
-                    out.write(vector.astype(np.float32).tobytes())
-        if not words:
-            return False
-        values = np.memmap(rows, dtype=np.float32, mode="r", shape=(len(words), dim))
-        with atomic_write(values_file) as temporary, temporary.open("wb") as file:
-            np.save(file, values)
-        write_text(words_file, "\n".join(words))
+        folder = build_once(cache_folder(), f"vectors/{key}", partial(_parse, path), is_shared=False)
     except DataError:  # reading the wanted words alone may still succeed, and names the line if not
-        return False
-    finally:
-        rows.unlink(missing_ok=True)
-    return True
+        return None
+    words = (folder / _WORDS_FILE).read_text(encoding="utf-8").split("\n")
+    return WordVectors(words, np.load(folder / _VALUES_FILE, mmap_mode="c", allow_pickle=False))
+
+
+def _parse(path: Path, folder: Path) -> dict[str, Any]:
+    """Write all words of a file and their vectors [words, dim] into a folder of the cache."""
+    words: dict[str, None] = {}
+    rows, dim = folder / "rows", 0
+    with reading_errors(str(path)), open_bytes(str(path)) as stream, rows.open("wb") as out:
+        for _, word, vector in _reader_of(path)(path, stream, None):
+            if word not in words and "\n" not in word:
+                words[word], dim = None, len(vector)
+                out.write(vector.astype(np.float32).tobytes())
+    if not words:
+        raise DataError(f"{path}: must hold vectors; given none")
+    np.save(folder / _VALUES_FILE, np.memmap(rows, dtype=np.float32, mode="r", shape=(len(words), dim)))
+    rows.unlink()
+    write_text(folder / _WORDS_FILE, "\n".join(words))
+    return {"num_words": len(words)}
 
 
 def _reader_of(path: Path) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
