@@ -109,7 +109,11 @@ def test_a_recorded_sweep_teaches_what_finished(tmp_path, monkeypatch):
     keep_lessons(read_sweep(folder))
     keep_lessons(read_sweep(folder))
     assert read_lessons(str(folder)) == read_lessons(str(folder / "lessons.json")) == read_lessons("cache") == [lessons]
-    assert len(list((cache_folder() / "lessons").iterdir())) == 1
+    (kept,) = (cache_folder() / "lessons").iterdir()
+    whole = kept.read_text()
+    kept.write_text(whole.replace('"score": ', '"score": 1'))
+    with pytest.raises(ArtifactError, match=rf"{kept.name}: changed since it was written; restore it or run again$"):
+        read_lessons("cache")
     (folder / "lessons.json").unlink()
     monkeypatch.setenv("RAYSENT_CACHE", str(folder / "sweep.json"))  # no folder can be made there
     keep_lessons(read_sweep(folder))
