@@ -71,6 +71,7 @@ TIMED = {
     "encode_ms",
     "step_s",
     "choices",
+    "digest",  # of what holds times
 }
 # In prose too, of two measured times, which are left unsaid where they are alike.
 TIMES = re.compile(rb"(?: and|, which is)? [\d.,]+ times (?:faster|slower)")

@@ -164,13 +164,13 @@ OPTIONS = [
 ]  # fmt: skip
 
 CORPORA = [
-    Case("missing corpus", f"{SWEEP} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
+    Case("missing corpus", f"{SWEEP} --corpus no.txt", r"--corpus no.txt: no such file or folder"),
     Case("missing corpus of the space", SWEEP, r"space.yaml:3: corpus.path: no.txt: no such file or folder", ("text.txt", "no.txt")),
-    Case("glob without a match", f"{SWEEP} --corpus *.nothing", r"--corpus \*.nothing: \*.nothing: no file matches; a glob is relative to the current folder"),
-    Case("folder without text", f"{SWEEP} --corpus folder", r"--corpus folder: folder: contains no .txt, .*; name others by a glob", files={"folder/notes.pdf": "x"}),
-    Case("device for a corpus", f"{SWEEP} --corpus /dev/null", r"--corpus /dev/null: /dev/null: must be a file or a folder; .*; save it as a file"),
-    Case("empty corpus", f"{SWEEP} --corpus empty.txt", r"--corpus empty.txt: empty.txt: must hold sentences; given none", files={"empty.txt": "\n \n"}),
-    Case("one-sentence corpus", f"{SWEEP} --corpus one.txt", r"--corpus one.txt: one.txt: must hold at least 4 sentences, .*; given 1", files={"one.txt": "Only this .\n"}),
+    Case("glob without a match", f"{SWEEP} --corpus *.nothing", r"--corpus \*.nothing: no file matches; a glob is relative to the current folder"),
+    Case("folder without text", f"{SWEEP} --corpus folder", r"--corpus folder: contains no .txt, .*; name others by a glob", files={"folder/notes.pdf": "x"}),
+    Case("device for a corpus", f"{SWEEP} --corpus /dev/null", r"--corpus /dev/null: must be a file or a folder; .*; save it as a file"),
+    Case("empty corpus", f"{SWEEP} --corpus empty.txt", r"--corpus empty.txt: must hold sentences; given none", files={"empty.txt": "\n \n"}),
+    Case("one-sentence corpus", f"{SWEEP} --corpus one.txt", r"--corpus one.txt: must hold at least 4 sentences, .*; given 1", files={"one.txt": "Only this .\n"}),
     Case("binary corpus", f"{SWEEP} --corpus bin.txt", r"bin.txt:2: must be plain text; given a NUL byte: is this a binary file\?", files={"bin.txt": b"abc\n\x7fELF\0\1"}),
     Case("Latin-1 corpus", f"{SWEEP} --corpus latin.txt", r"latin.txt:1: must be UTF-8; given byte 0xe9; convert it with iconv", files={"latin.txt": "caf\xe9".encode("latin-1")}),
     Case("truncated gzip", f"{SWEEP} --corpus cut.txt.gz", r"cut.txt.gz: truncated or not gzip \(.*\); fetch it again", files={"cut.txt.gz": gzip.compress(os.urandom(999))[:400]}),
@@ -186,20 +186,20 @@ CORPORA = [
     Case("batch below the workers", f"{SWEEP} --set limits.workers_per_trial=25", r"space.yaml:11: training.batch_size: must be at least the 25 workers; given 24; raise it"),
     Case("misspelt metric", f"{SWEEP} --metric document_acuracy", r"--metric document_acuracy: unknown metric or task; did you mean 'document_accuracy'\?"),
     Case("cache on a file", f"{SWEEP} --set corpus.cache_dir=text.txt", r".*text.txt: a file exists where a folder is needed, or the reverse"),
-    Case("training on a missing corpus", f"{TRAIN} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
+    Case("training on a missing corpus", f"{TRAIN} --corpus no.txt", r"--corpus no.txt: no such file or folder"),
     Case("training with too large a batch", f"{TRAIN} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 .*"),
 ]  # fmt: skip
 
 WORD_VECTORS = [
-    Case("missing vectors", f"{SWEEP} {VECTORS}=no.txt", rf"{VECTORS}=no.txt: no.txt: no such file"),
+    Case("missing vectors", f"{SWEEP} {VECTORS}=no.txt", rf"{VECTORS}=no.txt: no such file"),
     Case("missing vectors of a member", SWEEP, r"space.yaml:10: encoder.members.a.embedding.vectors: no.txt: no such file", ("encoder.bidirectional: {choice: [false, true]}", "encoder: {choice: {pair: {type: concat, members: {a: {type: bag, embedding: {vectors: no.txt}}}}}}")),
     Case("vectors of another size", f"{SWEEP} {VECTORS}=v.txt", r"space.yaml:5: encoder.embedding.dim: must be that of the vectors in v.txt, 3; given 6; set it to 3", files={"v.txt": "w1 1 2 3\n"}),
     Case("ragged vectors", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt:2: must be a word and 3 numbers; given 2 numbers", files={"v.txt": "w1 1 2 3\nw2 1 2\n"}),
     Case("NaN in vectors", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt:1: must hold finite numbers; given NaN or infinity for the word 'w1'", files={"v.txt": "w1 1 nan 3\n"}),
-    Case("vectors of other words", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt: must hold vectors of the requested words; given none; check case and format", files={"v.txt": "zebra 1 2 3\n"}),
+    Case("vectors of other words", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: must hold vectors of the requested words; given none; check case and format", files={"v.txt": "zebra 1 2 3\n"}),
     Case("truncated vectors", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt:2: truncated: must hold 9 words; given 1; fetch it again", files={"v.txt": "9 6\nw1 1 2 3 4 5 6\n"}),
     Case("more counted dimensions than words", f"{SWEEP} {VECTORS}=ppmi --set encoder.embedding.dim=900", r"--set encoder.embedding.dim=900: must be at most \d+ with vectors: ppmi, the words of the vocabulary; given 900"),
-    Case("training with missing vectors", f"{TRAIN} {VECTORS}=no.txt", rf"{VECTORS}=no.txt: no.txt: no such file"),
+    Case("training with missing vectors", f"{TRAIN} {VECTORS}=no.txt", rf"{VECTORS}=no.txt: no such file"),
 ]  # fmt: skip
 
 FOLDERS = [

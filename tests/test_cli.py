@@ -27,6 +27,7 @@ from raysent import live
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
 from raysent.pipeline.sweeps import _where
+from raysent.storage import read_json, write_json
 from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
 from raysent.training.checkpoint import Heartbeat, LiveProgress, Progress
@@ -351,8 +352,9 @@ def test_train_refuses_what_it_cannot_train_again(trained, place, arguments, mes
     for name in ("open", "bad"):
         (place / name).mkdir()
         shutil.copy(place / "out" / "run.json", place / name / "run.json")
-    failed = {**json.loads((place / "out" / "outcome.json").read_text()), "status": "nan", "message": "it broke"}
-    (place / "bad" / "outcome.json").write_text(json.dumps(failed))
+    shutil.copy(place / "out" / "reports.jsonl", place / "bad" / "reports.jsonl")
+    failed = {**read_json(place / "out" / "outcome.json"), "status": "nan", "message": "it broke"}
+    write_json(place / "bad" / "outcome.json", failed, sealed=True)
     ran = trained("retrain", *arguments)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert ran.err.startswith(f"error: {message}")

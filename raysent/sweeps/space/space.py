@@ -218,8 +218,11 @@ class SearchSpace(SpaceFile):
         if path[0] not in RunConfig.model_fields:
             return error
         origin = _origin(self, params, path)
-        text = message if origin in self.document.options else str(error)
-        return type(error)(f"{self.document.where(origin)}{text}")
+        where = self.document.where(origin)
+        if origin not in self.document.options:
+            return type(error)(f"{where}{error}")
+        given = where.replace("=", " ").rstrip().rpartition(" ")[2]
+        return type(error)(where + message.removeprefix(f"{given} "))  # the option's value is not named twice
 
     def values(self, params: Params) -> dict[str, Any]:
         """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
