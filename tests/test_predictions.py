@@ -31,6 +31,7 @@ from raysent.evaluation.task_files import OwnTask
 from raysent.exports.server import ServerConfig, make_application
 from raysent.models import average_of_words, load
 from raysent.pipeline import predictions
+from raysent.storage import read_json, write_json
 
 WORDS = ("red", "blue", "tall", "short", "round", "flat", "hot", "cold")
 
@@ -216,9 +217,9 @@ def test_ensemble_of_an_earlier_version_is_calibrated_by_its_records(saved, tmp_
     """Its file has no calibration; the members' records have what it is fitted on."""
     shutil.copytree(saved / "own", tmp_path / "own")
     file = tmp_path / "own/ensemble.json"
-    about = json.loads(file.read_text())
+    about = read_json(file)
     del about["tasks"]["own"]["calibration"]
-    file.write_text(json.dumps(about))
+    write_json(file, about)
     rows = texts(20, seed=7)
     np.testing.assert_array_equal(load(tmp_path / "own").predict_proba(rows), load(saved / "own").predict_proba(rows))
 

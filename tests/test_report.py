@@ -27,7 +27,7 @@ from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.figures import short_names
 from raysent.report.run import read_run
 from raysent.report.sections import answer as answer_section
-from raysent.storage import write_json
+from raysent.storage import read_json, write_json
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
 from raysent.training.outcome import Outcome, save_outcome
 from raysent.training.run import save_run
@@ -74,10 +74,10 @@ def figures(page: str) -> list[dict[str, Any]]:
 
 
 def edit(path: Path, change: Any) -> None:
-    """Change a JSON file in place."""
-    values = json.loads(path.read_text())
+    """Change a JSON file in place; what was sealed is no longer."""
+    values = read_json(path)
     change(values)
-    path.write_text(json.dumps(values))
+    write_json(path, values)
 
 
 def cells_of(page: str, text: str) -> list[str]:
@@ -131,6 +131,8 @@ def test_write_escapes_every_text(tmp_path: Path) -> None:
     edit(folder / SWEEP_FILE, lambda values: values["corpus"].update(path=nasty))
     edit(folder / SWEEP_FILE, lambda values: values["versions"].update(raysent=nasty))
     for path in (folder / JOURNAL_FILE, folder / ENSEMBLE_FILE, *folder.glob("evaluation/*/*.json")):
+        if path.suffix == ".json":
+            edit(path, dict)
         text = path.read_text().replace("MemoryError:", nasty)
         for name in ('"0001"', '"bi"', '"uni"', '"bag"', '"MR"', '"validation"', '"fast"'):
             key = re.compile(rf"{name}(?!:)" if name == '"validation"' else name)
@@ -152,6 +154,7 @@ def test_names_from_right_to_left_do_not_reorder_what_stands_beside_them(tmp_pat
     write_evaluation(folder, ["0000", "0001"])
     edit(folder / SWEEP_FILE, lambda values: values.update(name="ביקורות"))
     for path in (folder / ENSEMBLE_FILE, *folder.glob("evaluation/*/*.json")):
+        edit(path, dict)
         path.write_text(path.read_text().replace('"MR"', '"ביקורות של סרטים"').replace('"0001"', '"مراجعات"'))
     page = write(folder).read_text()
     assert '<h1 dir="auto">ביקורות</h1>' in page
@@ -289,8 +292,7 @@ def test_command_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:
         (["raysent", "sweep", "s.yaml", *edit, *edit.values()], "raysent sweep s.yaml --set 'search.encoder={choice"),
         ([], "The same search space, limits, versions"),
     ):
-        values = json.loads((tmp_path / SWEEP_FILE).read_text())
-        (tmp_path / SWEEP_FILE).write_text(json.dumps({**values, "command": command}))
+        write_json(tmp_path / SWEEP_FILE, {**read_json(tmp_path / SWEEP_FILE), "command": command})
         assert shown in prose(write(tmp_path).read_text())
     assert driver is not None
 

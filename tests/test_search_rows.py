@@ -20,6 +20,7 @@ from raysent.evaluation.divided import divide_tasks, divided_tasks, is_ranked_by
 from raysent.evaluation.division import divided
 from raysent.evaluation.task import ProbeTask, TaskData
 from raysent.evaluation.tasks import load_task, resolve_tasks, senteval
+from raysent.storage import read_json, write_json
 from raysent.training.labels import LabelledRows, LabelsConfig
 from raysent.training.loop import fit
 from raysent.training.validation import DownstreamConfig
@@ -186,9 +187,9 @@ def test_other_rows_are_refused_and_an_earlier_versions_run_is_divided(tmp_path)
     (found,) = divide_tasks(tmp_path, [(task, tmp_path)], ranking={"own"})
     assert not is_ranked_by_other_rows(tmp_path, task, lambda _: divided(rows))
     assert is_ranked_by_other_rows(tmp_path, task, lambda _: divided(made("own", 61)))
-    about = json.loads((tmp_path / "divisions/own.json").read_text())
+    about = read_json(tmp_path / "divisions/own.json")
     del about["is_scored"]
-    (tmp_path / "divisions/own.json").write_text(json.dumps({**about, "test": [1]}))
+    write_json(tmp_path / "divisions/own.json", {**about, "test": [1]})
     assert divided_tasks(tmp_path) == {}
     (again,) = divide_tasks(tmp_path, [(task, tmp_path)])
     assert again.load().row_hash == found.load().row_hash

@@ -96,7 +96,7 @@ def write_json(path: Path, value: Any, *, sealed: bool = False) -> None:
         ValueError: If the value contains NaN or infinity.
     """
     if sealed:
-        value = {**value, _SEAL: content_key(json.loads(json.dumps(value)))}
+        value = {**value, _SEAL: content_key(reading.parse_json(json.dumps(value)))}
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
