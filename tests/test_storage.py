@@ -78,6 +78,10 @@ def test_sealed_json_is_read_as_it_was_written_or_refused(tmp_path):
             # Only the seal itself may be called otherwise, or be gone.
             assert {name: found.get(name) for name in values} == values
     assert len(damaged) > num_refused > len(damaged) - 200
+    write_json(path, values)
+    assert read_json(path) == values
+    with pytest.raises(ArtifactError, match=r"a.json: changed since it was written; restore it or run again$"):
+        read_json(path, sealed=True)
 
 
 def test_write_json_refuses_nan(tmp_path):

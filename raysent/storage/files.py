@@ -100,14 +100,15 @@ def write_json(path: Path, value: Any, *, sealed: bool = False) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file that raysent wrote, without its seal.
+def read_json(path: Path, *, sealed: bool = False) -> Any:
+    """Read a JSON file that raysent wrote, without its seal, which it must have if `sealed`.
 
     Raises:
         ArtifactError: If it is missing, truncated, not JSON, beyond the limits of `raysent.reading`, or not as sealed.
     """
     value = reading.read_json(path, name=address_of(path))
-    if isinstance(value, dict) and value.pop(_SEAL, None) not in (None, content_key(value)):
+    seal = value.pop(_SEAL, None) if isinstance(value, dict) else None
+    if (sealed or seal is not None) and seal != content_key(value):
         raise ArtifactError(f"{address_of(path)}: changed since it was written; restore it or run again")
     return value
 

@@ -217,7 +217,7 @@ def _steps(place: Path) -> list[int]:
 
 
 def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
-    record = read_json(path)
+    record = read_json(path, sealed=True)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
     del record["format"]

@@ -159,7 +159,7 @@ def _size_and_hash(file: Path) -> list[Any]:
 
 def _is_intact(folder: Path) -> bool:
     try:
-        summary = storage.read_json(folder / SUMMARY)
+        summary = storage.read_json(folder / SUMMARY, sealed=True)
         return all(expected == _size_and_hash(folder / name) for name, expected in summary["files"].items())
     except (ArtifactError, OSError, KeyError, TypeError, AttributeError):
         return False
