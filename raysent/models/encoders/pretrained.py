@@ -41,9 +41,9 @@ from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 
 # What a group of sentences is taken to cost whatever its size, in places of a batch: on a CPU so few that less than a
-# tenth of novels' batches is padding, for at most a twentieth more time (benchmarks/results/speed.md); on a GPU as
-# measured (gpu.md), in products with so many squared states. One for every call: `cached` passes twice, dropout equal.
-_CPU_COST, _GPU_COST = 16, 1 << 32
+# tenth of novels' batches is padding, for at most a twentieth more time (benchmarks/results/speed.md); on a GPU, as
+# measured (gpu.md), products with so many squared states, more in bfloat16. One for every call: `cached` passes twice.
+_CPU_COST, _GPU_COST, _GPU_BFLOAT16_COST = 16, 1 << 32, 1 << 34
 # Without cuDNN's, which plans each new shape of a group for longer than a whole layer takes.
 _ATTENTIONS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _LAYER = re.compile(r"\.(\d+)\.")
@@ -294,7 +294,8 @@ class Encoder(Tower):
         """Yield last states [rows, time, hidden], places in `sentence_tokens` and mask, by groups, longest first."""
         device, draws = packed.words.device, self.training and self._config.has_dropout
         first = self._about.first_position if device.type == "cpu" else None
-        cost = _CPU_COST if device.type == "cpu" else _GPU_COST // self._about.hidden_size**2
+        of_gpu = _GPU_BFLOAT16_COST if torch.is_autocast_enabled("cuda") else _GPU_COST
+        cost = _CPU_COST if device.type == "cpu" else of_gpu // self._about.hidden_size**2
 
         def states(places: Tensor, **given: Any) -> Tensor:
             words = packed.sentence_tokens.index_select(0, places.flatten())
