@@ -208,7 +208,7 @@ def entailment(u, v, layers, labels, *, activation="linear"):
 
 
 def relatedness(u, v, hidden, output, scores):
-    """Mean over pairs and marks of KL, and the predicted scores."""
+    """Mean over pairs of KL, and the predicted scores."""
     losses, predicted = [], []
     for left, right, score in zip(u, v, scores, strict=True):
         one, other = unit(left), unit(right)
@@ -219,7 +219,7 @@ def relatedness(u, v, hidden, output, scores):
         target[low - 1] += low + 1 - score
         if low < 5:
             target[low] += score - low
-        losses.append(np.mean(target * (np.log(target) - log_p)))
+        losses.append(np.sum(target * (np.log(target) - log_p)))
         predicted.append(np.exp(log_p) @ np.arange(1, 6))
     return np.mean(losses), np.array(predicted)
 

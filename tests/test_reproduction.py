@@ -308,7 +308,7 @@ def test_claims_agree_with_the_paper_where_its_tables_have_both_arms(name: str):
             checked += 1
     assert checked >= {"binary_codes": 7, "cse": 5, "multi_view": 2}.get(name, 1)
     ours = sum(entry.place == "ours" for entry in paper.claims.values())
-    assert ours == {"binary_codes": 4, "cse": 8, "multi_view": 2, "quick_thoughts": 2, "skip_thoughts": 2}[name]
+    assert ours == {"binary_codes": 12, "cse": 8, "multi_view": 2, "quick_thoughts": 2, "skip_thoughts": 2}[name]
 
 
 def test_represent_changes_the_test_representation_alone(folder: Path):
@@ -347,7 +347,7 @@ def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
             )
 
 
-@pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.812), ("efficiency-st", 57.712)])
+@pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.806), ("efficiency-st", 57.709)])
 def test_parameters_are_those_of_the_paper(model: str, millions: float):
     """Appendix C of Quick-Thoughts counts 19.8 and 57.7 million; a GRU here has one bias a gate more."""
     paper = read_paper("quick_thoughts")

@@ -2,13 +2,14 @@
 
     h1, h2 of unit length;  features = [h1 * h2 ; |h1 - h2|]  ->  sigmoid layer  ->  softmax over the levels
     target: a score between two levels shares its probability between them, plus 1e-6
-    loss = mean over pairs and levels of KL(target, predicted)
+    loss = mean over pairs of KL(target, predicted), a sum over levels
            + 1/2 lambda_w |W - W0|^2 + 1/2 lambda_c |C - C0|^2 + 1/2 lambda_head |head|^2
 
 W are the word vectors, C the encoder's other parameters. W0 are the initial word vectors; C0 are the initial values
 (`penalty_center: initial`, for a run that starts with a trained model) or zero.
 
 Source: Tai et al., 2015, section 4.2; Jiao, Wang and Feng, 2018, section 4.3, and their released code.
+Differs: the penalties on W and C have the factor 1/2 too. `variant: authors` takes the mean over levels as well.
 """
 
 from __future__ import annotations
@@ -95,14 +96,15 @@ class Objective(BaseObjective):
             ]
         )
         self._num_levels = config.num_levels
+        self._divisor = config.num_levels if config.variant == "authors" else 1
 
     def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over pairs and levels."""
+        """Return the mean over pairs."""
         del generator
         log_probabilities = self._log_probabilities(read, batch)
         levels = level_targets(torch.as_tensor(batch.scores), num_levels=self._num_levels)
         targets = to_device(levels.to(log_probabilities.dtype), log_probabilities.device) + _LEAST_TARGET
-        return (targets * (targets.log() - log_probabilities)).mean()
+        return (targets * (targets.log() - log_probabilities)).mean(dim=0).sum() / self._divisor
 
     def penalty(self) -> Tensor:
         """Return the penalties on word vectors, encoder and head."""
