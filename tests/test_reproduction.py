@@ -369,6 +369,25 @@ def test_estimate_adds_operations_bytes_and_launches(folder: Path):
     assert found.usd == pytest.approx(found.hours)
 
 
+def test_estimate_of_a_code_has_its_fixed_encoder(folder: Path):
+    """Two operations for each of its parameters and the tokens of the text, which it reads once in twelve steps."""
+    values = read_paper(str(folder / "toy.yaml")).model_dump(exclude_none=True)
+    changes = {
+        "code": {"type": "autoencoder", "bits": 8},
+        "encoder": None,
+        "objective": {"type": "reconstruction"},
+        "training": {"max_steps": 12, "epochs": 3.0},
+    }
+    values["models"]["code"] = {"train": "contexts", "initial": "gru", "run": changes}
+    values["scales"]["small"]["data"]["text"]["sentences"] = 96  # 4 steps of 24 sentences
+    found = estimate(validate(PaperFile, Document(values)), ["code"], scale="small", data=folder)[-1]
+    # Both towers, with the two rows of words that every table has.
+    code, gru, steps = 2 * 8 * 16 + 8 + 16, 2 * 2 * 3 * (4 * 6 + 4 * 4 + 4 + 4) + 2 * 2 * 6, 12
+    of_step = (6 * code + 2 * gru / 3) * 24 * 12 / 1e9 + 32 * code / 8e9 + (300 + 2 * 12 * 12) * 1e-5
+    assert (found.parameters, found.steps) == (code, steps)
+    assert found.hours == pytest.approx(steps * of_step / 3600, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -4,8 +4,9 @@ Models, records and scores are kept in the output folder. The same call continue
 
 `plan_reproduction` says what the graph costs before it runs: parameters, steps, hours and dollars of every training. A
 step takes the time of its operations, six for each parameter that is no word vector and each token read (two forward,
-four backward), of the bytes that Adam and penalties read and write, for all weights but the word vectors that no token
-reads, and of the launches of torch's operations. The scale's file says what its machine reaches and what it costs.
+four backward; two in all of a fixed encoder, which reads each sentence once), of the bytes that Adam and penalties read
+and write, for all weights but the word vectors that no token reads, and of the launches of torch's operations. The
+scale's file says what its machine reaches and what it costs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from raysent.training.run import RunConfig
 RESULTS_FILE = "results.json"
 # Arms were chosen on seeds 0 to 4, and on 10 to 14 of some.
 VERDICT_SEEDS = tuple(range(20, 25))
-_FLOPS_PER_PARAMETER = 6
+_FLOPS_PER_PARAMETER, _FLOPS_PER_FIXED = 6, 2
 # Bytes a number: Adam reads a weight, its gradient and two moments and writes all of them; a penalty also reads the
 # initial value, and writes and reads the distance, its square and its gradient.
 _ADAM_BYTES, _PENALTY_BYTES = 32, 32
@@ -243,7 +244,7 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
     """
     words = config.vocabulary.size
     few, more = (_count(config, rows) for rows in (2, 3))
-    parameters, in_tables, penalized = few + (more - few) * (words - 2)
+    parameters, in_tables, penalized = (few + (more - few) * (words - 2))[:3]
     computed = parameters - in_tables
     batch = config.training.batch_size
     sentences = dataset.sentences if dataset is not None else None
@@ -259,14 +260,13 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
     moved = _ADAM_BYTES * (computed + read) + _PENALTY_BYTES * penalized
     recurrent = sum(tower.type in {"gru", "lstm"} for tower in config.model.towers)
     launches = _LAUNCHES + _LAUNCHES_PER_WORD * recurrent * length
-    return TrainingCost(int(parameters), steps, _FLOPS_PER_PARAMETER * float(computed) * tokens, float(moved), launches)
+    passes = max(1.0, steps * batch / (sentences or steps * batch or 1))
+    flops = float(_FLOPS_PER_PARAMETER * computed + _FLOPS_PER_FIXED * few[3] / passes) * tokens
+    return TrainingCost(int(parameters), steps, flops, float(moved), launches)
 
 
 def _count(config: RunConfig, words: int) -> np.ndarray:
-    """Return numbers of a run with a vocabulary of that many words, int64 [3].
-
-    Its trained parameters, those of them in word tables, and those that penalties read.
-    """
+    """Return a run's trained parameters, those in word tables, those penalized, and fixed towers' ones, int64 [4]."""
     vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(words - 2))])
     tables = EmptyTables(vocabulary, generator=torch.Generator(device="cpu"))
     model = SentenceModel(config.model, vocabulary, tables=tables, num_classes=3)
@@ -274,7 +274,8 @@ def _count(config: RunConfig, words: int) -> np.ndarray:
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     in_tables = sum(table.weight.numel() for table in model.tables if table.weight.requires_grad)
     penalties = [module for module in model.modules() if isinstance(module, L2Penalty)]
-    return np.array([trained, in_tables, sum(penalty.num_read for penalty in penalties)])
+    fixed = sum(part.numel() for tower in model.towers for part in tower.parameters()) * config.objective.trains_code
+    return np.array([trained, in_tables, sum(penalty.num_read for penalty in penalties), fixed])
 
 
 def _dataset_of(paper: PaperFile, name: str, *, scale: Scale) -> Dataset | None:
