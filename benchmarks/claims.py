@@ -33,8 +33,8 @@ names none. "Refuted" is said of this size alone.
 "After Holm" is the verdict with the error of all claims of this page together at 5 %; one not run counts with p = 1.
 "Place" is where the paper says it, *ours* where no paper does; "paper's" is the paper's own difference, on those of the
 tasks that one of its tables has for both arms. Earlier verdicts are of seeds 0 to 4, on which arms were also chosen, or
-of other arms, tasks or pairs for training, as each says. Arms were trained and evaluated on one thread of an AMD EPYC, CSE's
-but for SICK on one of an Intel Xeon with AMX; binary codes had the same verdicts there, on the same seeds.
+of other arms, tasks or pairs for training, as each says. Arms were trained and evaluated on one thread of an AMD EPYC,
+CSE's but for SICK on one of an Intel Xeon with AMX; binary codes had the same verdicts there, on the same seeds.
 
 """
 COLUMNS = (
