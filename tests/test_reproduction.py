@@ -410,7 +410,7 @@ def test_reproduce_refuses_unknown_names(folder: Path):
     """A paper, a table, a claim, with the nearest name."""
     with pytest.raises(ConfigError, match=r"^PAPER: no paper 'quick_thought'; did you mean 'quick_thoughts'"):
         read_paper("quick_thought")
-    with pytest.raises(ConfigError, match=r"^tables 2: no such table"):
+    with pytest.raises(ConfigError, match=r"^tables 2: no such table; known: 1$"):
         toy(folder, tables=["2"])
     with pytest.raises(ConfigError, match=r"^claims frist: no such claim; did you mean 'first'"):
         toy(folder, claims=["frist"])

@@ -288,8 +288,7 @@ def _chosen(paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str
     for what, known, names in (("table", paper.tables, tables or ()), ("claim", paper.claims, claims)):
         for name in names:
             if name not in known and (what, name) != ("claim", "all"):
-                hint = did_you_mean(name, list(known))
-                raise ConfigError(f"{what}s {name}: no such {what}{hint}; known: {', '.join(known)}")
+                raise ConfigError(f"{what}s {name}: no such {what}{did_you_mean(name, known)}")
     return list(paper.tables if tables is None else tables), list(paper.claims if "all" in claims else claims)
 
 
