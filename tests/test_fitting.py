@@ -331,7 +331,9 @@ def test_scale_paper_gives_way_to_a_given_value():
     space = read_space(find_space("quick_thoughts"), overrides=overrides)
     assert space.config({"encoder.bidirectional": True}).encoder.hidden_size == 64
     lines = fitted_lines(space)
-    assert "type gru, hidden_size 64, embedding (dim 620)" in next(line for line in lines if " encoder " in line)
+    assert "type gru, hidden_size 64, reset before, embedding (dim 620)" in next(
+        line for line in lines if " encoder " in line
+    )
     assert all("published: Logeswaran and Lee, 2018, 'uni'" in line for line in lines[1:])
     assert list(space.domains) == ["encoder.bidirectional"]
 
