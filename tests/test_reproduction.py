@@ -16,6 +16,7 @@ from tiny_run import write_corpus
 from benchmarks.claims import claims_page, holm, reported_difference
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.tasks import senteval, similarity
 from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
@@ -345,6 +346,17 @@ def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
             assert bool(known.get(row)) == (is_reported and not entry.is_ours), (
                 f"table {number}, {row}: reported figures"
             )
+
+
+@pytest.mark.parametrize("name", known_papers())
+def test_tables_and_claims_name_protocols_that_exist(name: str):
+    """Each protocol of a scale, a table and a claim is known: an unknown one leaves a table without a score."""
+    paper = read_paper(name)
+    named = [scale.protocol for scale in paper.scales.values()]
+    named += [table.protocol for table in paper.tables.values()]
+    named += [protocol for claim in paper.claims.values() for protocol in claim.protocols or ()]
+    for protocol in filter(None, named):
+        protocol_name(protocol)
 
 
 @pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.806), ("efficiency-st", 57.709)])
