@@ -112,7 +112,8 @@ def _counts(rows: Sequence[tuple[Any, ClaimEntry, Mapping[str, Any]]]) -> str:
 def _result(entry: ClaimEntry, found: Mapping[str, Any], p_value: float) -> list[str]:
     margin = f"{entry.margin:+g}" if entry.margin else ""
     if found["verdict"] == "not run":
-        reason = entry.needs or found.get("reason") or entry.why
+        # Without the place on the machine that looked for it.
+        reason = entry.needs or found.get("reason", "").partition(" (")[0] or entry.why
         return ["*not run*", "", entry.better or "", entry.worse or "", "", margin, "", entry.measured, reason]
     protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
     sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)

@@ -16,7 +16,6 @@ from tiny_run import write_corpus
 from benchmarks.claims import claims_page, holm, reported_difference
 from raysent.config import Document, validate
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.tasks import senteval, similarity
 from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
@@ -348,20 +347,9 @@ def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
             )
 
 
-@pytest.mark.parametrize("name", known_papers())
-def test_tables_and_claims_name_protocols_that_exist(name: str):
-    """Each protocol of a scale, a table and a claim is known: an unknown one leaves a table without a score."""
-    paper = read_paper(name)
-    named = [scale.protocol for scale in paper.scales.values()]
-    named += [table.protocol for table in paper.tables.values()]
-    named += [protocol for claim in paper.claims.values() for protocol in claim.protocols or ()]
-    for protocol in filter(None, named):
-        protocol_name(protocol)
-
-
 @pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.806), ("efficiency-st", 57.709)])
 def test_parameters_are_those_of_the_paper(model: str, millions: float):
-    """Appendix C of Quick-Thoughts counts 19.8 and 57.7 million; a GRU here has one bias a gate more."""
+    """Appendix C of Quick-Thoughts counts 19.8 and 57.7 million."""
     paper = read_paper("quick_thoughts")
     found = estimate(paper, [model], scale="paper", data=Path("/nowhere"))[0]
     assert found.parameters / 1e6 == pytest.approx(millions, abs=5e-4)
@@ -408,12 +396,17 @@ def test_estimate_of_a_code_has_its_fixed_encoder(folder: Path):
         ({"models": {"x": {"bag": "y"}, "y": {"bag": "x"}}}, "is made of itself"),
         ({"models": {"x": {"train": "context"}}}, "scale small has no base 'context'"),
         ({"models": {"x": {"average": "vectors"}}}, "scale small has no dataset 'vectors'"),
+        (
+            {"tables": {"2": {"title": "x", "tasks": ["CR"], "rows": {"a": "gru"}, "protocol": "kiro"}}},
+            "'kiro' is unknown; did you",
+        ),
     ],
 )
 def test_paper_files_are_checked(folder: Path, change, message: str):
     """One error that names the model."""
     values = read_paper(str(folder / "toy.yaml")).model_dump(exclude_none=True)
-    values["models"] |= change["models"]
+    for part, entries in change.items():
+        values[part] |= entries
     with pytest.raises(ConfigError, match=message):
         validate(PaperFile, Document(values))
 

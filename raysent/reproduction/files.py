@@ -16,6 +16,7 @@ import pydantic
 
 from raysent.config import StrictModel, leaves, map_leaves, read_yaml, shipped_path, validate
 from raysent.errors import ConfigError, did_you_mean
+from raysent.evaluation.protocols import PROTOCOLS
 from raysent.storage import content_key
 
 FOLDER = "papers"
@@ -276,6 +277,10 @@ class PaperFile(StrictModel):
                 for dataset in entry.datasets:
                     if dataset not in setting.data:
                         raise ValueError(f"models.{name}: scale {scale} has no dataset '{dataset}'")
+        named = [*(one.protocol for one in self.scales.values()), *(one.protocol for one in self.tables.values())]
+        for protocol in (*named, *(one for claim in self.claims.values() for one in claim.protocols or ())):
+            if protocol is not None and protocol not in PROTOCOLS:
+                raise ValueError(f"protocol '{protocol}' is unknown{did_you_mean(protocol, PROTOCOLS)}")
         self.order(list(self.models))
         return self
 

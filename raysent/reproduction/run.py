@@ -368,11 +368,8 @@ class _Runner:
         missing = self._paper.missing(name, scale=self.graph.scale, data=self.graph.data)
         if missing:
             return f"needs {', '.join(missing)}"
-        for part in self._paper.order([name]):
-            problem = self._failed.get((part, seed), "") or self._make_one(part, seed)
-            if problem:
-                return problem
-        return ""
+        parts = self._paper.order([name])
+        return next(filter(None, (self._failed.get((part, seed)) or self._make_one(part, seed) for part in parts)), "")
 
     def _make_one(self, name: str, seed: int) -> str:
         if (name, seed) in self._made:
