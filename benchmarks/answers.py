@@ -68,8 +68,9 @@ def trained(name: str, data: Path, rest: pd.DataFrame, folder: Path, limit: str)
         shutil.rmtree(run, ignore_errors=True)
         lines = folder / "text.txt"
         lines.write_text("\n".join(" ".join(one.split()) for one in rest["text_a"]), "utf-8")
+        kind = {} if text == NOVELS else {"vocabulary.type": "auto"}  # as a sweep without a named space does
         raysent.sweep("everything", corpus=lines if text is None else data / text, run=run, tasks=[], time=limit,
-                      trials=12, seed=zlib.crc32(name.encode()) % 1000, set={"vocabulary.type": "auto"})  # fmt: skip
+                      trials=12, seed=zlib.crc32(name.encode()) % 1000, set=kind)  # fmt: skip
         (folder / "trained").touch()
     recorded = read_sweep(run)
     found = select_members(recorded.record.space, recorded.trials, num_members=6)
