@@ -86,7 +86,7 @@ def ranking_line(space: SearchSpace) -> str:
     """Return what trials are ranked by, and what ranks them better for tasks, where it is known that something does."""
     line = f"trials are ranked by {space.metric}"
     if space.metric not in CONTEXT_METRICS:
-        return line
+        return f"{line}, the mean validation score on the tasks" if space.metric == "downstream" else line
     return (
         f"{line}, which orders kinds of encoders as chance does for tasks; rank by one's own labels, with a task "
         "as metric, or without labels by document_accuracy"

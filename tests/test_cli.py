@@ -655,7 +655,7 @@ def test_ranking_line_offers_probes_on_tasks():
     )
     assert live.ranking_line(TOY).endswith("with a task as metric, or without labels by document_accuracy")
     ranked = TOY.model_copy(update={"metric": "downstream"})
-    assert live.ranking_line(ranked) == "trials are ranked by downstream"
+    assert live.ranking_line(ranked) == "trials are ranked by downstream, the mean validation score on the tasks"
 
 
 def test_chance_line_compares_the_best_trial_with_chance():
