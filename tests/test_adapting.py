@@ -123,6 +123,8 @@ def test_without_tasks_held_out_documents_judge(place, tmp_path):
     parts = Counter(part for _, _, part in rows)
     assert set(parts) == {"train", "validation", "test"}
     assert parts["test"] == pytest.approx(len(rows) / 2, abs=len(rows) / 20)  # half judge
+    trainings = [load_run(one) for one in (tmp_path / "out" / "trials").iterdir()]
+    assert {one.validation.num_sentences for one in trainings} == {1000}  # which choose nothing, so few are enough
     assert 2 <= len({label for _, label, _ in rows}) <= 5
     assert "judged by which held-out document a sentence is from" in found.sentence
 

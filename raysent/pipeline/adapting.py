@@ -215,15 +215,15 @@ def _runs(
     elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
         raise missing_model(place, "no folder of a training or of a transformer")
     text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
-    training, validation = {"batch_size": 128, "schedule": "linear", "num_reports": 2}, {"num_sentences": 1000}
+    training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
+    start |= {"validation": {"num_sentences": 1000}, "seed": seed}  # scores of tasks choose, not these
     runs, left_out = dict[str, RunConfig](), dict[str, str]()
     for name, objective in OBJECTIVES.items():
         if name == _OF_TWO and num_towers < 2:
             continue
         for rate in _RATES_OF_TRANSFORMERS if kind in _TRANSFORMERS else _RATES:
             parts = {"corpus": text, "objective": objective, "training": {**training, "learning_rate": rate}}
-            document = Document({**start, **parts, "validation": validation, "seed": seed})
-            document = document.with_overrides(overrides_of({}, values))
+            document = Document({**start, **parts}).with_overrides(overrides_of({}, values))
             try:
                 config = configuration.validate(RunConfig, document)
             except ConfigError as error:
