@@ -29,9 +29,9 @@ from botocore.validate import ParamValidator
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from raysent.config import Document, KeyPath, StrictModel, read_yaml, shipped_path, validate
-from raysent.cost import MARKET_LABEL, TYPE_LABEL, parse_duration
+from raysent.cost import MARKET_LABEL, TYPE_LABEL, PositiveDuration, parse_duration
 from raysent.cost.budget import ALONE_S
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import did_you_mean
 
 Fault = tuple[KeyPath, str]
 
@@ -93,16 +93,6 @@ def _checked_storage(text: str) -> str:
     return text.rstrip("/")
 
 
-def _checked_lifetime(text: str) -> str:
-    try:
-        seconds = parse_duration(text)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    if not seconds:
-        raise ValueError(f"must be above 0; given '{text}'")
-    return text
-
-
 def _checked_operator(text: str) -> str:
     if text == "auto":
         return text
@@ -126,7 +116,7 @@ class ClusterSettings(StrictModel):
     """
 
     storage: Annotated[str, pydantic.AfterValidator(_checked_storage)]
-    time_to_live: Annotated[str, pydantic.AfterValidator(_checked_lifetime)] = "24h"
+    time_to_live: PositiveDuration = "24h"
     operator: Annotated[str, pydantic.AfterValidator(_checked_operator)] = "auto"
     image: str
 
@@ -239,14 +229,12 @@ class ClusterFile:
             ConfigError: If a placeholder of the file has no value.
         """
         rendered = cast(dict[str, Any], _render(self.document, self.document.values, (), values))
-        rendered["provider"] |= {"type": "external", "module": PROVIDER, "raysent": self._provider_settings(values)}
+        lifetime_s = parse_duration(self.settings.time_to_live)
+        # What the gate on the head needs: it adds the tags that Ray's launch hash must not contain.
+        gate = {"folder": FLEET_FOLDER, "time_to_live_s": lifetime_s, "tags": {SWEEP_TAG: values.get("sweep", "")}}
+        rendered["provider"] |= {"type": "external", "module": PROVIDER, "raysent": gate}
         # Keys that Ray requires of a provider that is not its own.
         return {**_EXTERNAL, **rendered}
-
-    def _provider_settings(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the gate on the head needs: it adds the tags that Ray's launch hash must not contain."""
-        lifetime_s = parse_duration(self.settings.time_to_live)
-        return {"folder": FLEET_FOLDER, "time_to_live_s": lifetime_s, "tags": {SWEEP_TAG: values.get("sweep", "")}}
 
 
 def self_destruct(cluster: ClusterFile) -> str:

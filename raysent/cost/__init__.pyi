@@ -5,6 +5,7 @@ from .budget import Budget as Budget
 from .budget import Funds as Funds
 from .config import CostConfig as CostConfig
 from .config import Duration as Duration
+from .config import PositiveDuration as PositiveDuration
 from .config import parse_deadline as parse_deadline
 from .config import parse_duration as parse_duration
 from .config import parse_money as parse_money

@@ -79,7 +79,14 @@ def _checked(value: str | float | None, parse: object) -> str | float | None:
     return value
 
 
+def _check_above_zero(text: str) -> str:
+    if not parse_duration(text):
+        raise ValueError(f"must be above 0; given '{text}'")
+    return text
+
+
 Duration = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, parse_duration))]
+PositiveDuration = Annotated[Duration, pydantic.AfterValidator(_check_above_zero)]
 Money = Annotated[str | float | int, pydantic.AfterValidator(lambda value: _checked(value, parse_money))]
 # Only the form: whether a deadline has passed is checked when a sweep starts.
 _form = functools.partial(parse_deadline, start=datetime.datetime.min.replace(tzinfo=datetime.UTC))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.cost import CostConfig, Duration, parse_duration
+from raysent.cost import CostConfig, PositiveDuration, parse_duration
 from raysent.training.validation import Metric
 
 _MAX_TRIALS = 1_000_000
@@ -112,19 +112,12 @@ class Limits(StrictModel):
     concurrent: int | None = pydantic.Field(default=None, ge=1, le=_MAX_TRIALS)
     workers_per_trial: int = pydantic.Field(default=1, ge=1, le=_MAX_TRIALS)
     gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)
-    time: Duration | None = None
+    time: PositiveDuration | None = None
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: SamplerChoice = SamplerChoice()
     scheduler: SchedulerChoice = SchedulerChoice()
     learn_from: Annotated[list[str], pydantic.BeforeValidator(_split)] = pydantic.Field(default_factory=list)
     memory: Size | None = None
-
-    @pydantic.field_validator("time")
-    @classmethod
-    def _check_time(cls, time: str | None) -> str | None:
-        if time is not None and not parse_duration(time):
-            raise ValueError(f"must be above 0; given '{time}'")
-        return time
 
     @property
     def time_s(self) -> float | None:
