@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -223,13 +222,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             print_lines(_known_lines(checked, facts))
 
     with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
-        with (
-            _stopped_at_once(folder),
-            ProgressLines(is_quiet=not progress) as bar,
-            view_of(checked, folder, progress=progress) as view,
-        ):
-            listener = partial(_distribute, [view.on_event, tracking, *_of_submitted(folder), *listeners])
-            around = Surroundings(listener, bar, _spot_prices(checked), _make_fleet)
+        with _surroundings(checked, folder, [tracking, *listeners], progress=progress) as around:
             start_sweep(record, folder, around, on_prepared=on_prepared)
         return _evaluated(folder, progress=progress, tracking=tracking)
 
@@ -331,14 +324,8 @@ def resume(
             ]
         )
     with on_device(device), TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking:
-        with (
-            _stopped_at_once(folder),
-            ProgressLines(is_quiet=not progress) as bar,
-            view_of(recorded.space, folder, progress=progress) as view,
-        ):
-            view.restore(recorded.events)
-            listener = partial(_distribute, [view.on_event, tracking, *_of_submitted(folder), *listeners])
-            around = Surroundings(listener, bar, _spot_prices(recorded.space), _make_fleet)
+        told: list[Listener] = [tracking, *listeners]
+        with _surroundings(recorded.space, folder, told, past=recorded.events, progress=progress) as around:
             resume_sweep(folder, around, limits=limits, address=address, accept_versions=accept_versions)
         return _evaluated(folder, progress=progress, tracking=tracking)
 
@@ -389,16 +376,21 @@ def _of_submitted(folder: Path) -> list[Listener]:
     return [on_event]
 
 
-def _distribute(listeners: Sequence[Listener], event: Event) -> None:
-    for listener in listeners:
-        listener(event)
-
-
 @contextlib.contextmanager
-def _stopped_at_once(folder: Path) -> Iterator[None]:
-    """Say how to resume when a second Ctrl-C, or one before the first trial, ends the block at once."""
+def _surroundings(
+    space: SearchSpace, folder: Path, listeners: Sequence[Listener], *, past: Sequence[Event] = (), progress: bool
+) -> Iterator[Surroundings]:
+    """Yield what trials are trained with; says how to resume when a second Ctrl-C, or an early one, ends the block."""
     try:
-        yield
+        with ProgressLines(is_quiet=not progress) as bar, view_of(space, folder, progress=progress) as view:
+            view.restore(past)
+            all_listeners = [view.on_event, *_of_submitted(folder), *listeners]
+
+            def listener(event: Event) -> None:
+                for one in all_listeners:
+                    one(event)
+
+            yield Surroundings(listener, bar, _spot_prices(space), _make_fleet)
     except KeyboardInterrupt as error:
         if str(error) or not (folder / SWEEP_FILE).exists():
             raise
