@@ -79,7 +79,7 @@ class CostTracker:
         self._is_collecting, self._written_usd = False, 0.0
         self._write_debt()
         past = read_ledger(folder)
-        self._written_usd = _usd(past)
+        self._written_usd = machines_usd(past)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
         self._boot_s = config.boot_s
         self._steps = _sums(past, "steps")
@@ -216,7 +216,7 @@ class CostTracker:
             return
         if self._owed is None:
             self._lines.append(*self._collected)
-            self._written_usd += _usd(self._collected)
+            self._written_usd += machines_usd(self._collected)
         else:
             self._owed += self._collected
         self._collected = []
@@ -286,7 +286,7 @@ def metered(
 
 def spent_usd(folder: Path) -> float:
     """Return what the machines of a run folder have cost."""
-    return round(_usd(read_ledger(folder)), 6)
+    return round(machines_usd(read_ledger(folder)), 6)
 
 
 def read_ledger(folder: Path) -> list[Entry]:
@@ -303,7 +303,8 @@ def read_ledger(folder: Path) -> list[Entry]:
     return entries
 
 
-def _usd(entries: Iterable[Entry]) -> float:
+def machines_usd(entries: Iterable[Entry]) -> float:
+    """Return what the machines of a ledger's lines have cost."""
     return float(sum(entry["usd"] for entry in entries if entry["entry"] == "node"))
 
 

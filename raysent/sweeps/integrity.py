@@ -28,6 +28,7 @@ from raysent.storage.layout import (
     TRIALS_FOLDER,
     WRITTEN_FILE,
 )
+from raysent.sweeps.cost_tracker import machines_usd
 
 # The rounding of amounts in the journal.
 _ROUNDING_USD = 1e-5
@@ -108,7 +109,7 @@ def check_contents(journal: bytes, ledger: bytes, *, written: Mapping[str, Any] 
         or _other_sum(entries.lines[:num_seen], usd_seen),
     }
     problems = tuple(Problem(file, damage.line, damage.reason) for file, damage in found.items() if damage is not None)
-    spent_usd: float | None = round(_sum(entries.lines), 6)
+    spent_usd: float | None = round(machines_usd(entries.entries), 6)
     if found[LEDGER_FILE] is not None:
         # `written.json` is later than the journal's last line, which is the last of a session.
         spent_usd = None if found[JOURNAL_FILE] is not None else max(usd_seen, written.get("spent_usd") or 0.0)
@@ -178,11 +179,7 @@ def _missing(checked: Checked, num: int) -> Damage | None:
 
 def _other_sum(lines: Sequence[Line], usd: float) -> Damage | None:
     """Return that lines sum up to other dollars than the journal has seen of them, if they do."""
-    total = _sum(lines)
+    total = machines_usd(entry for line in lines for entry in line.entries)
     if abs(total - usd) <= _ROUNDING_USD * max(1.0, abs(usd)):
         return None
     return Damage(max(1, len(lines)), f"sums up to {total:.6g} usd; the journal says {usd:.6g}")
-
-
-def _sum(lines: Sequence[Line]) -> float:
-    return float(sum(entry["usd"] for line in lines for entry in line.entries if entry["entry"] == "node"))
