@@ -112,13 +112,11 @@ class Sharing:
         return FileLock(folder / f"{sweep}.lock")
 
     def _is_held(self, sweep: str) -> bool:
-        lock = self._lock(sweep)
         try:
-            lock.acquire(timeout=0)
+            with self._lock(sweep).acquire(timeout=0):
+                return False
         except Timeout:
             return True
-        lock.release()
-        return False
 
 
 def replace_file(path: Path, text: str) -> None:
