@@ -240,19 +240,14 @@ class Account:
         with aws_errors(f"{cluster.path}: metadata.raysent.image: {named}"):
             return str(self.ssm.get_parameter(Name=named)["Parameter"]["Value"])
 
-    def _found_group(self, cluster: ClusterFile) -> dict[str, Any] | None:
+    def _security_group(self, cluster: ClusterFile, operator: str) -> str:
+        """Return the id of a group that allows SSH from the operator and all traffic among the cluster's machines."""
         filters = [
             {"Name": "group-name", "Values": [_group_name(cluster)]},
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster.name]},
         ]
         with aws_errors(f"security group {_group_name(cluster)}"):
-            found = self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]
-        return found[0] if found else None
-
-    def _security_group(self, cluster: ClusterFile, operator: str) -> str:
-        """Return the id of a group that allows SSH from the operator and all traffic among the cluster's machines."""
-        group = self._found_group(cluster)
-        with aws_errors(f"security group {_group_name(cluster)}"):
+            group = next(iter(self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]), None)
             if group is None:
                 group = {"IpPermissions": [], **self.ec2.create_security_group(**self._new_group(cluster))}
             name = str(group["GroupId"])

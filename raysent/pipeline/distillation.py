@@ -114,10 +114,8 @@ def distill(  # noqa: PLR0913 - the options of the command
 
 def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
     """Return the folder or the name of a teacher, as `load` takes it; refuse a model that was not loaded."""
-    if isinstance(teacher, Sweep):
-        return str(encoder_name(teacher.folder, say=messages.print))
     if not isinstance(teacher, SentenceEncoder):
-        return str(encoder_name(teacher, say=messages.print))
+        return str(encoder_name(teacher.folder if isinstance(teacher, Sweep) else teacher, say=messages.print))
     if teacher.source is None:
         raise ConfigError("teacher: must have been loaded from a folder; name that folder")
     return teacher.source

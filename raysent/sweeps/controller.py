@@ -86,13 +86,9 @@ class BudgetPolicy:
         need = 0.0
         for one in ahead:
             pace, index = (one.usd / one.index, one.index) if one is not None and one.index else (highest, 0)
-            need += MARGIN * pace * self._reports_ahead(index, last)
+            rung = self._scheduler.next_rung(index)  # the end of a run is one too
+            need += MARGIN * pace * max(0, (last if rung is None else min(rung, last)) - index)
         return need
-
-    def _reports_ahead(self, index: int, last: int) -> int:
-        """Return the reports from one to the next rung; the end of a run, after report `last`, is one."""
-        rung = self._scheduler.next_rung(index)
-        return max(0, (last if rung is None else min(rung, last)) - index)
 
 
 class SweepController:

@@ -188,7 +188,9 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
         config = space.config(params)
         _check_metric(space, config)
         try:
-            _check_memory(space, config, is_local=is_local)
+            if space.limits.memory_bytes is not None:
+                check_memory(config, space.limits.memory_bytes, source="limits.memory")
+            check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
             memory_bytes = max(memory_bytes, PROCESS_BYTES + estimate_bytes(config))
             key = source_key(config)
             if key not in opened:
@@ -203,12 +205,6 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
         first = first or found
         _check_comparable(space, params, first, found)
     return {**facts, "memory_bytes": memory_bytes}
-
-
-def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:
-    if space.limits.memory_bytes is not None:
-        check_memory(config, space.limits.memory_bytes, source="limits.memory")
-    check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
 
 
 def _check_metric(space: SearchSpace, config: RunConfig) -> None:
@@ -381,9 +377,12 @@ class _Session:
         space, budget = self.record.space, self.record.budget
         place = trial_folder(self.folder, trial.number)
         may_halt = budget.limit_usd is not None or budget.deadline_s is not None
+        config = space.config(trial.params)
+        if "seed" not in trial.params and "seed" not in space.document.values.get("base", {}):
+            config = config.model_copy(update={"seed": trial.seed})
         return {
             "trial": place.name,
-            "run": _trial_config(space, trial).model_dump(mode="json"),
+            "run": config.model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": to_uri(place),
             "prepared": _shared_text(self.record, self.folder),
@@ -399,10 +398,3 @@ def _metrics_of_model(folder: Path, trial: Trial) -> Mapping[str, float | None] 
         return trial.metrics  # of a version that saved the model of every report
     report = load_model_report(place)
     return None if report is None else report.metrics
-
-
-def _trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
-    """Return a trial's run: what was drawn, and a seed of its own unless the space names one."""
-    config = space.config(trial.params)
-    names_seed = "seed" in trial.params or "seed" in space.document.values.get("base", {})
-    return config if names_seed else config.model_copy(update={"seed": trial.seed})

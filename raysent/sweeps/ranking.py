@@ -127,10 +127,11 @@ def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: 
         trials: The sweep's trials.
         num_members: How many; None for `evaluation.members`; at least one for each value of that parameter.
     """
-    ranked = [trial for trial in rank_trials(space, trials) if _is_usable(space, trial)]
     by_configuration: dict[int, Trial] = {}
-    for trial in ranked:
-        by_configuration.setdefault(first_number(trial.number, num_seeds=space.limits.seeds), trial)
+    for trial in rank_trials(space, trials):
+        # One that diverged has left its best model.
+        if trial.status in ("finished", "stopped", "nan") and (result := result_of(space, trial)).has_value:
+            by_configuration.setdefault(result.first, trial)
     candidates = list(by_configuration.values())
     by_stratum: dict[str, Trial] = {}
     if space.evaluation.stratify_by is not None:
@@ -170,8 +171,3 @@ def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tu
 
 def _counts(result: TrialResult) -> bool:
     return result.has_value and result.status not in BROKEN
-
-
-def _is_usable(space: SearchSpace, trial: Trial) -> bool:
-    """Return whether a trial has left a model and a value; one that diverged has left its best model."""
-    return trial.status in ("finished", "stopped", "nan") and result_of(space, trial).has_value
