@@ -187,8 +187,6 @@ def text_of(value: Any) -> str:
         return DASH
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
     if isinstance(value, float):
         return f"{value:.4g}" if math.isfinite(value) else DASH
     return str(value)

@@ -34,7 +34,7 @@ from raysent.storage.layout import (
 from raysent.sweeps import RecordedSweep, Trial, TrialReport, read_ledger, read_sweep, trial_folder
 from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN
-from raysent.training.outcome import RecordedTraining, Report, read_training
+from raysent.training.outcome import RecordedTraining, read_training
 from raysent.training.validation import METRICS, chance_of
 
 
@@ -207,14 +207,8 @@ def _as_trial(training: RecordedTraining) -> Trial:
     """Return a training as a trial without searched values."""
     trial = Trial(training.folder.name, 0, {}, training.config.seed, status="running")
     for report in training.reports:
-        _add_report(trial, report)
+        trial.take(TrialReport(report.index, report.metrics, report.seconds), num_reports=report.num_reports)
     if training.outcome is not None:
         trial.status, trial.seconds = training.outcome.status, training.outcome.seconds
         trial.error = training.outcome.message or None
     return trial
-
-
-def _add_report(trial: Trial, report: Report) -> None:
-    trial.reports.append(TrialReport(report.index, report.metrics, report.seconds))
-    trial.index, trial.num_reports = report.index, report.num_reports
-    trial.metrics, trial.seconds = report.metrics, report.seconds

@@ -72,6 +72,12 @@ class Trial:
     is_outranked: bool = False
     error: str | None = None
 
+    def take(self, report: TrialReport, *, num_reports: int) -> None:
+        """Add the next report of `num_reports`."""
+        self.reports.append(report)
+        self.num_reports = num_reports
+        self.index, self.metrics, self.seconds, self.usd = report.index, report.metrics, report.seconds, report.usd
+
 
 def trials_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Trial]:
     """Return the trials that a journal's events describe, by name."""
@@ -92,7 +98,9 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
             case "started":
                 trial.status = "running"
             case "report":
-                _take_report(trial, event)
+                usd, time, memory_bytes = event.get("usd", 0.0), event.get("time"), event.get("memory_bytes")
+                report = TrialReport(event["index"], event["metrics"], event["seconds"], usd, time, memory_bytes)
+                trial.take(report, num_reports=event["num_reports"])
             case "decision":
                 trial.decisions[event["index"]] = event["decision"] == "continue"
                 trial.is_outranked = event["decision"] == "stop" and event.get("by") != "budget"
@@ -100,16 +108,6 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
                 trial.status, trial.error = event["status"], event["error"]
                 trial.metrics = event.get("metrics", trial.metrics)
                 trial.seconds, trial.usd = event["seconds"], event.get("usd", 0.0)
-
-
-def _take_report(trial: Trial, event: Mapping[str, Any]) -> None:
-    usd = event.get("usd", 0.0)
-    report = TrialReport(
-        event["index"], event["metrics"], event["seconds"], usd, event.get("time"), event.get("memory_bytes")
-    )
-    trial.reports.append(report)
-    trial.num_reports = event["num_reports"]
-    trial.index, trial.metrics, trial.seconds, trial.usd = report.index, report.metrics, report.seconds, report.usd
 
 
 def trial_name(number: int) -> str:
