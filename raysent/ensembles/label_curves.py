@@ -167,10 +167,7 @@ def read_curves(folder: Path) -> list[LabelCurve]:
     found = []
     for path in sorted((folder / LABELS_FOLDER).glob("*.json")):
         try:
-            values = read_json(path)
-            if isinstance(values, dict):
-                values.pop("comparisons", None)  # of earlier versions
-            found.append(LabelCurve.model_validate(values, strict=False))
+            found.append(LabelCurve.model_validate(read_json(path), strict=False))
         except pydantic.ValidationError:
             raise ArtifactError(
                 f"{path}: not scores against the number of labels; remove it, or evaluate again"

@@ -30,7 +30,6 @@ from raysent.training.outcome import load_reports
 Verdict = Literal["reproduced", "refuted at this size", "undecidable", "not run"]
 CONFIDENCE = 0.95
 _NUM_QUERIES = 100
-_SCORINGS = ("accuracy", "rating", "similarity")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,6 @@ TRIALS_FILE = "trials.csv"
 # What a sweep teaches others.
 LESSONS_FILE = "lessons.json"
 TRIALS_FOLDER = "trials"
-# After the name of a trial: the folder of its training on, beside it.
 # Of a student: its score and time to encode beside those of what it was distilled from.
 FRONT_FILE = "front.json"
 LOCK_FILE = ".lock"
