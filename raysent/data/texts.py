@@ -11,7 +11,6 @@ from raysent.data.corpus.documents import passages, read_passage
 from raysent.data.corpus.sources import Source
 from raysent.data.tables import (
     TEXT_COLUMNS,
-    Table,
     check_header,
     check_texts,
     find_text_column,
@@ -60,7 +59,10 @@ def read_texts(file: str | None, *, column: str | None = None, has_header: bool 
         return Texts(read_lines(file))
     path = file if is_remote(file) else str(Path(file).expanduser())
     if not is_remote(path) and is_dataset_folder(Path(path)):
-        return _from_splits(read_table(path), column or TEXT_COLUMNS[0])
+        table = read_table(path)
+        wanted, where = column or TEXT_COLUMNS[0], f"column: {table.source}"
+        name = find_text_column(list(table.columns), wanted=wanted, where=where)
+        return Texts(table.texts(name, key="column"), name)
     opened = open_texts(Source(path), column=column, has_header=has_header)
     return Texts(list(chain.from_iterable(opened.blocks)), opened.column)
 
@@ -109,8 +111,3 @@ def _checked(blocks: Iterable[list[Any]], name: str, column: str) -> Iterator[li
         check_texts(block, source=name, column=f"column '{column}'", first_row=num_rows + 1)
         yield block
         num_rows += len(block)
-
-
-def _from_splits(table: Table, wanted: str) -> Texts:
-    column = find_text_column(list(table.columns), wanted=wanted, where=f"column: {table.source}")
-    return Texts(table.texts(column, key="column"), column)

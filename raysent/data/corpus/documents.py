@@ -494,8 +494,9 @@ def _json_sentences(where: str, value: dict[str, Any], text_field: str, language
     try:
         return [sentence for sentence in readers[name](value[name]) if sentence]
     except (AttributeError, TypeError):
-        kinds = "text" if name == text_field else "a list of texts"
-        raise DataError(f"{where}: '{name}' must be {kinds}; given {_shown(value[name])}") from None
+        kinds, given = "text" if name == text_field else "a list of texts", repr(value[name])
+        shown = given if len(given) <= _MAX_SHOWN else f"{given[:_MAX_SHOWN]}…"
+        raise DataError(f"{where}: '{name}' must be {kinds}; given {shown}") from None
 
 
 def _paragraph_sentences(paragraph: Any, language: TextLanguage) -> list[str]:
@@ -509,12 +510,6 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError
     return value
-
-
-def _shown(value: Any) -> str:
-    """Return a value of JSON for a message, at most 40 characters."""
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _paragraphs(text: str) -> list[str]:

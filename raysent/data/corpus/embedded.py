@@ -260,10 +260,8 @@ def _parse(file: Path) -> ast.Module:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """Yield the longer texts of a file in order: docstrings, and strings that are assigned or passed to a call."""
-    for text in _texts(_parse(file).body):
-        if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text:
-            yield text
+    """Return the longer texts of a file in order: docstrings, and strings that are assigned or passed to a call."""
+    return (text for text in _texts(_parse(file).body) if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text)
 
 
 def _texts(body: Iterable[ast.stmt]) -> Iterator[str]:

@@ -211,14 +211,8 @@ def _find(path: str) -> list[Source]:
         raise DataError(f"corpus.path: {path}: must be a file or a folder; given a pipe or a device; save it as a file")
     if not glob.has_magic(path):
         raise DataError(f"corpus.path: {path}: no such file or folder{_nearest(local)}")
-    # `Path.glob` does not accept absolute patterns.
-    matches = sorted(
-        match
-        for match in glob.glob(  # noqa: PTH207
-            str(local), recursive=True
-        )
-        if Path(match).is_file()
-    )
+    found = glob.glob(str(local), recursive=True)  # noqa: PTH207 - `Path.glob` does not accept absolute patterns
+    matches = sorted(match for match in found if Path(match).is_file())
     if not matches:
         raise DataError(f"corpus.path: {path}: no file matches; a glob is relative to the current folder")
     return [Source(match) for match in matches]
