@@ -30,7 +30,7 @@ from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, RaysentError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
-from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, usable_gpus
+from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, torch_threads, usable_gpus
 from raysent.models import SentenceModel, load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes import is_scheme_name
@@ -317,8 +317,9 @@ def _encode_in_processes(
                 yield texts
 
     options = target.encoding.options
+    set_matmul_precision()
     with (
-        _one_thread(),
+        torch_threads(1),  # as in other processes, so that the bits are the same
         contextlib.closing(encode_blocks(encoder, blocks(), num_processes=num_processes, **options)) as encoded,
     ):
         for file in todo:
@@ -356,18 +357,6 @@ def _num_at_once(gpus_each: float) -> int:
     coming = workers_to_come()
     most = 0 if coming is None else coming.num * int(coming.GPU if gpus_each else coming.CPU)
     return _JOBS_AHEAD * max(most, num_jobs_at_once(gpus_each))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute with one thread inside the block, as other processes do, so that the bits are the same."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    set_matmul_precision()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
 
 
 def _num_processes(todo: Sequence[_File]) -> int:

@@ -48,6 +48,17 @@ def use_device(name: str | None) -> str | None:
 
 
 @contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Compute inside the block with so many threads; their number decides in which order sums are taken."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def on_device(name: str | None) -> Iterator[None]:
     """Compute inside the block on the CPU or on GPUs.
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from raysent.errors import RaysentError
-from raysent.kernels.devices import default_device
+from raysent.kernels.devices import default_device, torch_threads
 from raysent.models.config import towers
 from raysent.models.encoders import count_parameters
 from raysent.parallel import Progress
@@ -178,13 +178,9 @@ def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads:
         is_sound = 0 < epoch_s < math.inf and 0 <= validation_s < math.inf
         if is_sound and 0 <= time.time() - kept.stat().st_mtime < _COUNTS_S:
             return epoch_s, validation_s
-    threads = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
+    with torch_threads(num_threads):
         step_s, validation_s = seconds_of_steps(config, training_data)
         measured = open_stream(config, training_data, Workers()).num_batches * step_s, validation_s
-    finally:
-        torch.set_num_threads(threads)
     with contextlib.suppress(RaysentError, OSError):  # only the next command would have had it
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, measured)

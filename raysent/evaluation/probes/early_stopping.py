@@ -22,8 +22,7 @@ Source: Conneau and Kiela, 2018, SentEval, senteval/tools/classifier.py; Kingma 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -115,17 +114,6 @@ class Fit:
     def probe(self) -> Probe:
         """Return the classifier; its strength is the inverse of its penalty."""
         return Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), 1 / self.penalty)
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Run torch on one thread; with more, small products are slower and sums are taken in another order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train_together(

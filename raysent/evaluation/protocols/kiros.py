@@ -33,11 +33,11 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from raysent.evaluation.probes.early_stopping import single_thread
 from raysent.evaluation.probes.logistic import Fits, ScaledFeatures, Spectrum, class_targets
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, cross_entropy
 from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures, f1
 from raysent.evaluation.task import TaskData
+from raysent.kernels.devices import torch_threads
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))
 NUM_FOLDS = 10
@@ -82,7 +82,7 @@ class Kiros:
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
         if data.is_scored:
-            with single_thread():
+            with torch_threads(1):  # with more, small products are slower
                 return _fit_scored_pairs(features, data)
         task = _Task(features, data, has_extra_features=self.has_extra_features)
         fits = {"nested": _fit_nested, "train-test": _fit_train_test, "train-validation-test": _fit_given_splits}

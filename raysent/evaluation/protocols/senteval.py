@@ -26,10 +26,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from raysent.evaluation.probes.early_stopping import Fit, Recipe, Rows, single_thread, train_together
+from raysent.evaluation.probes.early_stopping import Fit, Recipe, Rows, train_together
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, squared_error
 from raysent.evaluation.probes.results import FoldResult, ProbeResult, accuracy, class_measures
 from raysent.evaluation.task import TaskData
+from raysent.kernels.devices import torch_threads
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 SEED = 1111
@@ -64,7 +65,7 @@ class SentEval:
 
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
-        with single_thread():
+        with torch_threads(1):  # with more, small products are slower
             if data.is_scored:
                 return _fit_scored_pairs(features, data)
             task = _Task(features, data, self.recipe)
