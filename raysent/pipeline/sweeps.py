@@ -219,7 +219,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
         if shows_plan:
             print_lines([] if messages.is_terminal else lines)
             print_notes(checked.config(checked.first_params()))
-            print_lines(_known_lines(checked, facts))
+            known = [ranking_line(checked), *fitted_lines(checked), size_line(checked, facts)]
+            known.append(chance_line(checked.metric, facts["pool"]))
+            print_lines([*known, "starting Ray and the processes of the first trials"])
 
     with TrackingThread(checked, folder, targets=track, warn=print_warning) as tracking:
         with _surroundings(checked, folder, [tracking, *listeners], progress=progress) as around:
@@ -243,17 +245,6 @@ def _checked(
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)
     return with_labels_of(checked, chosen, data, are_given=tasks is not None), folder, chosen
-
-
-def _known_lines(space: SearchSpace, facts: Mapping[str, Any]) -> list[str]:
-    """Return what is known of a sweep once its text is prepared."""
-    return [
-        ranking_line(space),
-        *fitted_lines(space),
-        size_line(space, facts),
-        chance_line(space.metric, facts["pool"]),
-        "starting Ray and the processes of the first trials",
-    ]
 
 
 def _divide(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path | None) -> SearchSpace:

@@ -51,7 +51,7 @@ from raysent.sweeps.record import (
     trial_folder,
     write_trials_table,
 )
-from raysent.sweeps.space import Params, SearchSpace
+from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import Trial
 from raysent.training.checkpoint import drop_checkpoints
 from raysent.training.data import TrainingData, open_training_data, source_key
@@ -203,7 +203,12 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
         facts = facts or {"corpus": text, "pool": validator.as_json()}
         found = validator.hash_of(space.metric)
         first = first or found
-        _check_comparable(space, params, first, found)
+        if found != first:
+            names = [name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")]
+            raise space.document.error(
+                ("search", *(names[:1] or list(params)[:1])),
+                "gives trials different validation pools, so that none could be compared; set it in base",
+            )
     return {**facts, "memory_bytes": memory_bytes}
 
 
@@ -213,17 +218,6 @@ def _check_metric(space: SearchSpace, config: RunConfig) -> None:
     known = ", ".join(config.metrics) or "none; set validation.documents, validation.sts or validation.similarity"
     raise space.document.error(
         ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; it reports {known}"
-    )
-
-
-def _check_comparable(space: SearchSpace, params: Params, first: str, found: str) -> None:
-    """Refuse a search over what trials are examined with."""
-    if found == first:
-        return
-    names = [name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")]
-    raise space.document.error(
-        ("search", *(names[:1] or list(params)[:1])),
-        "gives trials different validation pools, so that none could be compared; set it in base",
     )
 
 

@@ -327,15 +327,12 @@ class _Fitting:
 
     def leave_out(self, name: str, labels: Collection[str], why: str) -> None:
         """Leave labels out of a choice that is searched."""
-        left = [label for label in self.options(name) if label not in labels]
+        domain = self.space().domains.get(name)
+        options = [str(label) for label in domain.options] if isinstance(domain, Choice) else []
+        left = [label for label in options if label not in labels]
         document = replace(self._space.document, values=self._values)
         self._values = dict(apply_overrides(document, [Override(f"search.{name}", {"choice": left}, "fit")]).values)
         self._reasons[name] = why
-
-    def options(self, name: str) -> list[str]:
-        """Return the labels of a choice that is searched; none where it is no choice."""
-        domain = self.space().domains.get(name)
-        return [str(label) for label in domain.options] if isinstance(domain, Choice) else []
 
     def configs(self, name: str) -> dict[str, RunConfig]:
         """Return the first run of each label of a choice that is searched."""
