@@ -96,7 +96,9 @@ def _metadata(target: Format, license: str | None, usage: str) -> str:
     lines = [f"library_name: {target.LIBRARY}", "pipeline_tag: sentence-similarity", "tags:"]
     lines += [f"- {tag}" for tag in tags]
     lines += ["- custom_code"] if "trust_remote_code" in usage else []
-    lines += _license_lines(license) if license else []
+    if license:
+        identifier, _, name = license.partition(":")
+        lines += [f"license: {identifier}", *([f"license_name: {json.dumps(name.strip())}"] if name else [])]
     return "\n".join(["---", *lines, "---"])
 
 
@@ -111,11 +113,6 @@ def check_license(license: str | None) -> None:
     raise ConfigError(
         f"license {license!r:.60}: must be an identifier of the hub, such as apache-2.0, or 'other: NAME'"
     )
-
-
-def _license_lines(license: str) -> list[str]:
-    identifier, _, name = license.partition(":")
-    return [f"license: {identifier}", *([f"license_name: {json.dumps(name.strip())}"] if name else [])]
 
 
 def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:

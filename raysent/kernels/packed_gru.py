@@ -146,7 +146,9 @@ def packed_gru_over_inputs(
     bias = inputs.new_zeros(weight.shape[1])
     if workspaces is None:
         return _states_plainly(inputs, weight, bias, batch_sizes, initial=initial)
-    order = _order_of_tokens(inputs, batch_sizes, has_initial=initial is not None)
+    first = 0 if initial is None else -batch_sizes[0]
+    tokens = torch.arange(first, len(inputs), device=inputs.device)
+    order = _Order(tokens, batch_sizes, has_initial=initial is not None)
     recurrence = _Recurrence(order, workspaces, product_dtype(inputs.device), has_states=True)
     return _run(recurrence, inputs, weight, bias, initial)
 
@@ -257,15 +259,7 @@ class _Order:
 
 def order_of_words(packed: Packed, *, backwards: bool) -> _Order:
     """Return the tokens of packed sentences in one direction."""
-    if backwards:
-        return _Order(packed.backward_tokens, packed.batch_sizes)
-    return _Order(packed.forward_tokens, packed.batch_sizes)
-
-
-def _order_of_tokens(inputs: Tensor, batch_sizes: Sequence[int], *, has_initial: bool) -> _Order:
-    num_before = batch_sizes[0] if has_initial else 0
-    tokens = torch.arange(-num_before, len(inputs), device=inputs.device)
-    return _Order(tokens, batch_sizes, has_initial=has_initial)
+    return _Order(packed.backward_tokens if backwards else packed.forward_tokens, packed.batch_sizes)
 
 
 def product_dtype(device: torch.device) -> torch.dtype:

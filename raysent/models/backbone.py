@@ -240,9 +240,11 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
         ArtifactError: If it cannot read the folder, or weights are missing or not finite.
     """
     name, given = backbone.path or "encoder", _transformers(backbone)
-    config = given.CONFIG_MAPPING[backbone.config["model_type"]].from_dict(
-        {**backbone.config, **({} if dropout is None else _with_dropout(backbone.config, dropout))}
-    )
+    values = dict(backbone.config)
+    if dropout is not None:
+        own = [name for name, value in values.items() if "drop" in name and isinstance(value, int | float)]
+        values |= dict.fromkeys((*_DROPOUTS, *own), dropout)
+    config = given.CONFIG_MAPPING[values["model_type"]].from_dict(values)
     config.use_cache = False
     if backbone.first_position is not None:
         given.AttentionInterface.register(_ATTENTION, _attention_of_groups)
@@ -303,11 +305,6 @@ def missing_weights(folder: Path, module: Any, **options: Any) -> list[str]:
         return []
     report = kind.from_pretrained(str(folder), device_map="meta", output_loading_info=True, **options)[1]
     return sorted(report["missing_keys"])
-
-
-def _with_dropout(config: Mapping[str, Any], dropout: float) -> dict[str, float]:
-    own = (name for name, value in config.items() if ("drop" in name) and isinstance(value, int | float))
-    return dict.fromkeys((*_DROPOUTS, *own), dropout)
 
 
 def heads(backbone: Backbone, *, has_weights: bool) -> list[nn.Module]:

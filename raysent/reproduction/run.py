@@ -197,7 +197,8 @@ def estimate(
         if entry.train is not None:
             configs[name] = planned_run(paper, name, configs, scale=scale, data=data)
             if counts is None or name in counts:
-                cost = training_cost(configs[name], _dataset_of(paper, name, scale=scale))
+                read = (paper.scales[scale].data[key] for key in paper.datasets_of(name, scale=scale))
+                cost = training_cost(configs[name], next((dataset for dataset in read if dataset.sentences), None))
                 machine, (parameters, steps) = paper.scales[scale].machine, cost[:2]
                 of_step = cost.flops / machine.flops + cost.moved / machine.bandwidth + cost.launches * machine.launch_s
                 hours = steps * of_step / 3600
@@ -276,12 +277,6 @@ def _count(config: RunConfig, words: int) -> np.ndarray:
     penalties = [module for module in model.modules() if isinstance(module, L2Penalty)]
     fixed = sum(part.numel() for tower in model.towers for part in tower.parameters()) * config.objective.trains_code
     return np.array([trained, in_tables, sum(penalty.num_read for penalty in penalties), fixed])
-
-
-def _dataset_of(paper: PaperFile, name: str, *, scale: Scale) -> Dataset | None:
-    """Return the dataset with a known size that a model's run reads."""
-    datasets = [paper.scales[scale].data[key] for key in paper.datasets_of(name, scale=scale)]
-    return next((dataset for dataset in datasets if dataset.sentences), None)
 
 
 def _chosen(paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str]) -> tuple[list[str], list[str]]:
