@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sentencex
-from tokenizers import models, trainers
+from tokenizers import Regex, models, pre_tokenizers, trainers
 
-from raysent.data.corpus import CorpusConfig, prepare, vocabulary_type
+from raysent.data.corpus import CorpusConfig, corpus_word_vectors, prepare, vocabulary_type
 from raysent.data.languages import find_language
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.sentences import split_sentences
@@ -143,7 +145,7 @@ def test_subwords_are_those_of_the_library_on_the_text_itself(lowercase) -> None
         special_tokens=found.words[:258],
         initial_alphabet=[word for word in found.words[258:] if len(word) == 1],
         limit_alphabet=sum(len(word) == 1 for word in found.words[258:]),
-        max_token_length=16,
+        max_token_length=17,
         show_progress=False,
     )
     cut = [" ".join(re.findall(r"\S{1,16}", text.replace("\ud800", "\ufffd"))) for text in texts]
@@ -174,7 +176,43 @@ def test_misspelt_words_are_unknown_to_words_and_not_to_subwords(tmp_path) -> No
     subwords = prepare(config, VocabularyConfig(type="subwords", size=700)).vocabulary
     assert np.mean(words.ids(wrong, max_length=50).ids == UNK_ID) > 0.05
     assert (subwords.ids(wrong, max_length=50).ids > UNK_ID).all()
-    assert "bar" in subwords.tokenize(["barkking"])[0]
+    assert "▁bar" in subwords.tokenize(["barkking"])[0]
+
+
+@pytest.mark.parametrize("text", [*TEXTS.values(), "猫▁狗 ▁ cat▁"])
+def test_each_word_begins_with_the_mark(text) -> None:
+    """A part inside a word is another sub-word than the word of the same letters; nothing is lost."""
+    vocabulary = train_subwords([*chinese(60), *TEXTS.values()] * 5, VocabularyConfig(type="subwords", size=700))
+    marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
+    runs = unicodedata.normalize("NFKC", text).split()
+    pieces = [piece for run in runs for piece, _ in marks.pre_tokenize_str(run)]
+    (found,) = vocabulary.tokenize([text])
+    as_bytes = re.sub(r"(<0x(..)>)+", lambda run: bytes.fromhex(re.sub(r"<0x|>", "", run[0])).decode(), "".join(found))
+    assert as_bytes == "".join(f"▁{piece.removeprefix('▁')}" for piece in pieces)
+
+
+def test_counted_vectors_of_subwords_are_as_long_as_their_share_of_words(tmp_path) -> None:
+    """Against the mean over all places, one by one; in text without blanks all are of one length."""
+    draw = np.random.default_rng(0)
+    rare = ["".join(draw.choice(["bar", "king", "un", "able", "talk"], 4)) for _ in range(400)]
+    english = [f"The cats and {' sat '.join(draw.choice(rare, 3))}." for _ in range(200)]
+    for texts, spaced in ((english, True), (chinese(200), False)):
+        config = write(tmp_path, texts, f"{spaced}.jsonl").model_copy(update={"language": "en" if spaced else "zh"})
+        corpus = prepare(config, VocabularyConfig(type="subwords", size=540))
+        shares: dict[int, list[float]] = {}
+        ids = corpus.train.sentences(0, len(corpus.train)).ids.tolist()
+        starts = [place for place, one in enumerate(ids) if corpus.vocabulary.words[one][0] == "▁"] + [len(ids)]
+        for first, last in itertools.pairwise(starts):
+            for one in ids[first:last]:
+                shares.setdefault(one, []).append(1 / (last - first) if spaced else 1)
+        lengths = np.linalg.norm(corpus_word_vectors(corpus, dim=8, seed=0), axis=1)
+        wanted = np.array([np.mean(shares.get(one, 0)) for one in range(len(lengths))])
+        known = [one for one in shares if lengths[one] > 0]
+        assert len(known) > 5
+        assert (np.ptp(wanted[known]) > 0.3) == spaced
+        np.testing.assert_allclose(
+            lengths[known] / lengths[known].max(), wanted[known] / wanted[known].max(), rtol=1e-5
+        )
 
 
 def test_corpus_holds_subwords_of_its_sentences(tmp_path) -> None:

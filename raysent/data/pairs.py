@@ -6,6 +6,7 @@ write them do not quote: a value is what stands between two tabs, or between ``|
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -422,11 +423,7 @@ def vocabulary_type_of(columns: Sequence[list[str]], config: VocabularyConfig) -
 
 def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
     tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
-    counts: dict[str, int] = {}
-    for column in columns:
-        for row in tokens.tokenize(column):
-            for word in row:
-                counts[word] = counts.get(word, 0) + 1
+    counts = Counter(word for column in columns for row in tokens.tokenize(column) for word in row)
     return build_vocabulary(counts.items(), config)
 
 

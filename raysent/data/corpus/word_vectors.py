@@ -9,7 +9,8 @@ import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.store import Corpus, CorpusSplit
-from raysent.data.vocabulary import PAD_ID, Sentences
+from raysent.data.languages import WITHOUT_BLANKS
+from raysent.data.vocabulary import PAD_ID, WORD_START, Sentences, SubwordVocabulary
 from raysent.errors import DataError
 
 _WINDOW = 5
@@ -25,7 +26,8 @@ def corpus_word_vectors(corpus: Corpus, *, dim: int, seed: int) -> np.ndarray:
     """Return word vectors computed from the training sentences: PPMI factorized by a truncated SVD.
 
     They are cached in the folder of the corpus. In a corpus of more than 10 million tokens, evenly spaced blocks of
-    that total size are counted.
+    that total size are counted. Those of sub-words have the length that `_lengths` returns instead of the SVD's: the
+    parts of a rare word, which occur together, would outweigh the words around them in a mean.
 
     Args:
         corpus: A prepared corpus.
@@ -55,6 +57,9 @@ def corpus_word_vectors(corpus: Corpus, *, dim: int, seed: int) -> np.ndarray:
             return storage.load_arrays(file)["vectors"]
         counts = _count_pairs(corpus.train, len(corpus.vocabulary))
         vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))
+        if isinstance(corpus.vocabulary, SubwordVocabulary):
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors *= _lengths(corpus)[:, None] / np.maximum(norms, 1e-12)
         vectors[PAD_ID] = 0
         vectors /= max(float(vectors[PAD_ID + 1 :].std()), 1e-12)
         storage.save_arrays(file, {"vectors": vectors})
@@ -70,6 +75,20 @@ def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
     for start in blocks[::stride]:
         counts = counts + _block_pairs(split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape)
     return counts
+
+
+def _lengths(corpus: Corpus) -> np.ndarray:
+    """Return the share that a sub-word is of its word, in the mean of its places; 1 where text writes no blanks."""
+    starts = np.array([word.startswith(WORD_START) for word in corpus.vocabulary.words])
+    if corpus.language in WITHOUT_BLANKS or not starts.any():
+        return np.ones(len(starts), np.float32)
+    shares, places = np.zeros((2, len(starts)))
+    for start in range(0, len(corpus.train), _BLOCK_SENTENCES):
+        ids = corpus.train.sentences(start, min(start + _BLOCK_SENTENCES, len(corpus.train))).ids
+        word = np.cumsum(starts[ids])
+        shares += np.bincount(ids, 1 / np.bincount(word)[word], minlength=len(starts))
+        places += np.bincount(ids, minlength=len(starts))
+    return np.where(places > 0, shares / np.maximum(places, 1), 1).astype(np.float32)
 
 
 def _sparse(values: Any, **options: Any) -> Any:

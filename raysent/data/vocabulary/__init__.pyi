@@ -4,6 +4,7 @@ from .tokens import PAD_WORD as PAD_WORD
 from .tokens import TOKENIZER_VERSION as TOKENIZER_VERSION
 from .tokens import UNK_ID as UNK_ID
 from .tokens import UNK_WORD as UNK_WORD
+from .tokens import WORD_START as WORD_START
 from .tokens import ChunkTable as ChunkTable
 from .tokens import Numbering as Numbering
 from .tokens import Sentences as Sentences

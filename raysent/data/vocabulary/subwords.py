@@ -1,9 +1,9 @@
 """Sub-words of a text: byte-pair encoding, trained by the `tokenizers` library.
 
-Text is normalized by NFKC and divided at white space and punctuation; nothing marks where a word begins. A character
-that the vocabulary lacks is read as its bytes in UTF-8, so that no text has an unknown token. The first two ids are the
-padding and the unknown word, as of words. The same text gives the same sub-words, which the library's unigram models do
-not.
+Text is normalized by NFKC and divided at white space and punctuation; the first sub-word of each piece begins with
+`WORD_START`. A character that the vocabulary lacks is read as its bytes in UTF-8, so that no text has an unknown token.
+The first two ids are the padding and the unknown word, as of words. The same text gives the same sub-words, which the
+library's unigram models do not.
 
 Source: Sennrich, Haddow and Birch, 2016, "Neural machine translation of rare words with subword units".
 """
@@ -20,7 +20,7 @@ from itertools import chain, islice
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from raysent.data.text_files import batched, grouped
-from raysent.data.vocabulary.tokens import PAD_WORD, SURROGATE, UNK_WORD
+from raysent.data.vocabulary.tokens import PAD_WORD, SURROGATE, UNK_WORD, WORD_START
 from raysent.data.vocabulary.words import SubwordVocabulary, VocabularyConfig
 from raysent.errors import ConfigError
 from raysent.reading import parse_json
@@ -63,8 +63,8 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
         raise ConfigError(f"vocabulary.size: must be at least {_MIN_SIZE} for sub-words; given {config.size}")
     runs = _runs_by_count(sentences)
     alphabet = _alphabet(runs, config)
-    steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
-    normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if config.lowercase else steps)
+    case = [normalizers.Lowercase()] if config.lowercase else []
+    normalizer = normalizers.Sequence([normalizers.NFKC(), *case])
     marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
     splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WHITE_SPACE), "removed"), marks])
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token=UNK_WORD))
@@ -77,11 +77,12 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
         initial_alphabet=alphabet,
         # Not left to the trainer, which breaks ties at random.
         limit_alphabet=len(alphabet),
-        max_token_length=_MAX_RUN,
+        max_token_length=len(WORD_START) + _MAX_RUN,
         show_progress=False,
     )
     tokenizer.train_from_iterator(_pieces(runs, normalizer, splitter), trainer)
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+    starts = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always", split=False)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.Sequence([splitter, starts])
     # As added tokens, the bytes' names would be found in text.
     values = {**parse_json(tokenizer.to_str()), "added_tokens": []}
     return SubwordVocabulary(json.dumps(values, ensure_ascii=False))
@@ -105,21 +106,21 @@ def _runs_by_count(sentences: Iterable[str]) -> dict[int, list[str]]:
 
 
 def _alphabet(runs: Mapping[int, list[str]], config: VocabularyConfig) -> list[str]:
-    totals: Counter[str] = Counter()
+    totals = Counter({WORD_START: config.min_count})
     for count, some in runs.items():
         for character, number in Counter("".join(some)).items():
             plain = unicodedata.normalize("NFKC", character)
             for one in plain.lower() if config.lowercase else plain:
                 totals[one] += count * number
     known = [one for one, count in totals.items() if count >= config.min_count and not one.isspace()]
-    known.sort(key=lambda one: (-totals[one], one))
+    known.sort(key=lambda one: (one != WORD_START, -totals[one], one))
     return known[: int(_MAX_ALPHABET_SHARE * config.size)]
 
 
 def _pieces(
     runs: Mapping[int, list[str]], normalizer: normalizers.Normalizer, splitter: pre_tokenizers.PreTokenizer
 ) -> Iterator[str]:
-    """Yield the pieces that the tokenizer makes of runs, a line each that repeats it as often as it occurs."""
+    """Yield the pieces that the tokenizer makes of runs, marked, a line each that repeats it as often as it occurs."""
     counts: Counter[str] = Counter()
     for count, some in runs.items():
         parts = chain.from_iterable(map(_RUNS.findall, sorted(some, key=str.isascii)))
@@ -132,4 +133,5 @@ def _pieces(
             for piece, number in Counter(pieces).items():
                 counts[piece] += count * number
     for piece, count in counts.items():
-        yield (piece + _SEPARATOR) * min(count, _MAX_COUNTED)
+        # The tokenizer marks a piece that is the mark itself no second time.
+        yield (WORD_START + piece.removeprefix(WORD_START) + _SEPARATOR) * min(count, _MAX_COUNTED)

@@ -43,6 +43,8 @@ PAD_ID = 0
 UNK_ID = 1
 PAD_WORD = "<pad>"
 UNK_WORD = "<unk>"
+# Begins the first sub-word of a word.
+WORD_START = "\u2581"
 # Part of every cache key: must change whenever the same text gives different tokens.
 TOKENIZER_VERSION = 2
 

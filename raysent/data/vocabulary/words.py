@@ -27,7 +27,6 @@ from raysent.reading import read_text
 _MAX_FILE_BYTES = 1 << 28
 # The first line of a file of sub-words; the second is the content of `tokenizer.json`.
 _SUBWORDS_HEAD = "#tokenizer of sentences"
-_OLD_SUBWORDS_HEAD = "#tokenizer"
 _TOKENIZER_FILE = "tokenizer.json"
 _MASKS = ("[MASK]", "<mask>")
 # Of chunks of text whose sub-words are kept.
@@ -56,7 +55,8 @@ class VocabularyConfig(StrictModel):
     @property
     def key_values(self) -> dict[str, Any]:
         """What the ids of a text depend on, as plain values for a key; those of words are as before sub-words."""
-        return self.model_dump(exclude={"type"} if self.type == "words" else set())
+        # Version 2 marks where words begin.
+        return self.model_dump(exclude={"type"}) if self.type == "words" else {**self.model_dump(), "version": 2}
 
 
 class Vocabulary:
@@ -139,10 +139,6 @@ class Vocabulary:
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if head == _SUBWORDS_HEAD and len(words) == 1 and not end:
             return SubwordVocabulary(words[0], source=path)
-        if head == _OLD_SUBWORDS_HEAD:
-            raise ArtifactError(
-                f"{path}: its model read sub-words of words, not of sentences; make it again by 'raysent train'"
-            )
         if end or head not in ("#lowercase=true", "#lowercase=false") or words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
         # A file of word vectors may have vectors for these two.
