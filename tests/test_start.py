@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from every_part import run_of
 from tiny_run import tiny_run
 
 from raysent.errors import ConfigError
 from raysent.models import SentenceModel, load
+from raysent.models.objectives import OBJECTIVES
 from raysent.storage.layout import RUN_FILE, START_FILE
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -55,6 +57,16 @@ def test_weights_are_those_before_the_first_step(tmp_path, encoder, has_file):
     (tmp_path / "again").mkdir()
     again = tiny_run(tmp_path / "again", encoder=encoder)
     assert same_weights(start, first_model(again))
+
+
+@pytest.mark.parametrize("objective", sorted(OBJECTIVES))
+def test_start_of_every_objective_encodes(tmp_path, objective):
+    """Also of those that need counts of words, a teacher or labels to train."""
+    config = run_of(tmp_path, objective)
+    fit(config, tmp_path / "run")
+    start = load(f"start:{tmp_path / 'run'}")
+    assert same_weights(start, first_model(config))
+    assert start.encode(["w1 w2", "w3"]).shape == load(tmp_path / "run").encode(["w1 w2", "w3"]).shape
 
 
 def test_training_on_starts_with_the_weights_of_another_run(tmp_path):

@@ -203,6 +203,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         word_counts: Callable[[], Tensor] | None = None,
         targets: TargetSizes | None = None,
         initial: dict[str, Tensor] | None = None,
+        has_objective: bool = True,
     ) -> Self:
         """Return an untrained model.
 
@@ -218,6 +219,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 that need it.
             targets: Sizes of a teacher's targets, for an objective that learns them.
             initial: Initial values of the encoders by name; None draws them.
+            has_objective: Whether it is to be trained; some objectives need counts of words or a teacher's sizes.
 
         Raises:
             ConfigError: If `initial` belongs to other encoders, or word vectors are missing or do not have
@@ -231,7 +233,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if initial is not None:
             model._set_encoders(initial)
         # Last, because an objective may remember the encoders' initial values.
-        model._add_objectives(generator, word_counts, targets)
+        if has_objective:
+            model._add_objectives(generator, word_counts, targets)
         return model
 
     def _set_encoders(self, tensors: dict[str, Tensor]) -> None:

@@ -64,7 +64,7 @@ def load(rest: str) -> SentenceModel:
         word_vectors=vectors_of_corpus,
         max_length=record.max_length,
         num_classes=record.num_classes,
-        word_counts=None,
+        has_objective=False,
         initial=None if initial is None else encoder_tensors(initial),
     )
     model.learned_tasks = {} if initial is None else read_record(initial).learned_tasks
