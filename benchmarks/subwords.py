@@ -2,9 +2,9 @@
 
     python -m benchmarks.subwords --data FOLDER --books BOOKS [--size 20000] [--seeds 3] [--draws 10]
 
-The mean of a sentence's 200 counted vectors under logistic regression (C 1; pairs: |u - v| and u v). Rows that were looked
-at when the lengths of sub-words' vectors were chosen (4,000 of five tasks) are left out. Prints accuracy, and the
-difference to words with a 95 % interval over seeds of the vectors, draws of labels and test rows.
+The mean of a sentence's 200 counted vectors under logistic regression (C 1; pairs: |u - v| and u v). Rows that were
+looked at when the lengths of sub-words' vectors were chosen (4,000 of five tasks) are left out. Prints accuracy, and
+the difference to words with a 95 % interval over seeds of the vectors, draws of labels and test rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def means(vocabulary: Vocabulary, vectors: np.ndarray, texts: list[str]) -> np.n
     return np.asarray(sums / ids.lengths[:, None])
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0912 - a study
     """Measure words and sub-words on the same rows."""
     options: Any = parsed(__doc__, data=Path("data"), books=str, size=20_000, seeds=3, draws=10)
     warnings.simplefilter("ignore", ConvergenceWarning)
