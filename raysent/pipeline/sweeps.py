@@ -315,8 +315,8 @@ def resume(
             ]
         )
     with on_device(device), TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking:
-        told: list[Listener] = [tracking, *listeners]
-        with _surroundings(recorded.space, folder, told, past=recorded.events, progress=progress) as around:
+        others: list[Listener] = [tracking, *listeners]
+        with _surroundings(recorded.space, folder, others, past=recorded.events, progress=progress) as around:
             resume_sweep(folder, around, limits=limits, address=address, accept_versions=accept_versions)
         return _evaluated(folder, progress=progress, tracking=tracking)
 
