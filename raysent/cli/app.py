@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -26,7 +27,6 @@ from raysent import __version__
 from raysent.cli import evaluate, machines, models, papers, sweep, vectors
 from raysent.cli.options import as_typed
 from raysent.errors import ConfigError, ExitCode, RaysentError, did_you_mean
-from raysent.platforms import signals_handled
 from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
 
 # What every mistake in a command line is: typer may keep click, whose class it is, under another name.
@@ -180,11 +180,19 @@ def main() -> None:
     sys.exit(status)
 
 
-def _signals_interrupt() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
     """Let SIGTERM and a closed terminal inside the block do what Ctrl-C does; what a parent ignores stays ignored."""
-    known = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    ending = [name for name in known if signal.getsignal(getattr(signal, name)) == signal.SIG_DFL]
-    return signals_handled(dict.fromkeys(ending, signal.default_int_handler))
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) == signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _options_first(arguments: list[str]) -> list[str]:
