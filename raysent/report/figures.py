@@ -75,6 +75,14 @@ def category_axis(axis: str, *, size: int = 12) -> dict[str, Any]:
     return {f"{axis}_type": "category", f"{axis}_gridcolor": CLEAR, f"{axis}_tickfont_size": size}
 
 
+def whiskers(values: Sequence[float], ends: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return the error bars of values with their intervals."""
+    above = [high - value for value, (_, high) in zip(values, ends, strict=True)]
+    below = [value - low for value, (low, _) in zip(values, ends, strict=True)]
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    return {**bars, "color": QUIET, "thickness": 1.6, "width": 5}
+
+
 def level_line(value: float, color: str) -> dict[str, Any]:
     """Return a plotly shape: a horizontal line over the whole width."""
     ends = {"x0": 0, "x1": 1, "xref": "paper", "y0": value, "y1": value}

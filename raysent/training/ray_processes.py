@@ -224,16 +224,21 @@ def ended_while_starting(before: Container[int]) -> Callable[[], str | None]:
     return look
 
 
+def check_address(address: str | None, *, timeout_s: float) -> None:
+    """Raise OSError if no server answers at ``host:port``; Ray itself would try for minutes, then end the process."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+
+
 def head_of(address: str) -> Callable[[], str | None]:
     """Return what looks whether a cluster's head answers: a function that says that it has been gone for too long."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    is_known, seen = bool(host) and port.isdigit(), time.monotonic()
+    seen = time.monotonic()
 
     def look() -> str | None:
         nonlocal seen
         with contextlib.suppress(OSError):
-            if is_known:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=_POLL_S).close()
+            check_address(address, timeout_s=_POLL_S)
             seen = time.monotonic()
         gone_s = time.monotonic() - seen
         if gone_s < _WAITED_FOR * _gives_up_s():

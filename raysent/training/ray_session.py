@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -22,6 +21,7 @@ from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE, messages, printable
 from raysent.training.memory import ENVIRONMENT as ALLOCATOR
 from raysent.training.ray_processes import (
+    check_address,
     end_started,
     ended_while_starting,
     head_of,
@@ -87,7 +87,7 @@ def ray_session(
     options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
     with os.fdopen(os.dup(2), "w") as stderr, capture_stderr() as captured:
         try:
-            _check_address(address)
+            check_address(address, timeout_s=_CONNECT_TIMEOUT_S)
             if address is None:
                 options["_temp_dir"] = ray_folder()
             verbose = VERBOSE_VARIABLE in os.environ
@@ -206,13 +206,6 @@ def _protect_token() -> None:
     with contextlib.suppress(OSError):
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
-
-
-def _check_address(address: str | None) -> None:
-    """Raise OSError if no server answers at ``host:port``; Ray itself would try for minutes, then end the process."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
 
 
 def set_ray_environment() -> None:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from raysent.ensembles import Answer, Candidate, answer_lines, commands
 from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
-from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
+from raysent.report.figures import ACCENT, BEST, category_axis, figure, whiskers
 from raysent.report.run import Run
 
 # Characters of a line of a name beside a plot: on a narrow screen the points need more room than the names.
@@ -36,7 +36,7 @@ def _plot(answer: Answer) -> Figure:
     """Return points with whiskers, the answer at the top: what each simpler thing scores."""
     shown = [*reversed(answer.simpler), answer.answer]
     return figure(
-        [_whiskers(shown, answer)],
+        [_points(shown, answer)],
         height=80 + 44 * len(shown),
         label=f"Test scores on {answer.task}: " + ", ".join(f"{one.title} {fixed(one.test, 1)}" for one in shown) + ".",
         title=f"{answer.task}: what simpler things give",
@@ -46,22 +46,14 @@ def _plot(answer: Answer) -> Figure:
     )
 
 
-def _whiskers(shown: Sequence[Candidate], answer: Answer) -> Any:
+def _points(shown: Sequence[Candidate], answer: Answer) -> Any:
     names = ["the answer" if one is answer.answer else one.title for one in shown]
     return go.Scatter(
         x=[one.test for one in shown],
         y=["<br>".join(map(label, textwrap.wrap(name, _NAME_WIDTH, break_long_words=False))) for name in names],
         mode="markers",
         marker={"size": 10, "color": [BEST if one is answer.answer else ACCENT for one in shown]},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [one.interval[1] - one.test for one in shown],
-            "arrayminus": [one.test - one.interval[0] for one in shown],
-            "color": QUIET,
-            "thickness": 1.6,
-            "width": 5,
-        },
+        error_x=whiskers([one.test for one in shown], [one.interval for one in shown]),
         hovertemplate="%{y}: %{x:.1f}<extra></extra>",
     )
 

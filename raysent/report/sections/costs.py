@@ -99,7 +99,8 @@ def _over_time(run: Run, bill: Bill) -> Figure:
         traces.append(_steps("lost work", [(times[at], lost[at]) for at in kept], BAD))
     if taken:
         traces.append(_crosses([(times[at], spent[at]) for at in taken]))
-    levels = _levels(run, top=max(spent))
+    budget_usd = _budget_usd(run)
+    levels = [] if budget_usd is None or budget_usd >= 2 * max(spent) else [budget_usd]  # else far above the plot
     return figure(
         traces,
         height=380,
@@ -112,15 +113,9 @@ def _over_time(run: Run, bill: Bill) -> Figure:
         yaxis_title_text="US dollars",
         yaxis_tickprefix="$",
         yaxis_rangemode="tozero",
-        shapes=[level_line(usd, color) for usd, _, color in levels],
-        annotations=[level_text(usd, text, color) for usd, text, color in levels],
+        shapes=[level_line(usd, BEST) for usd in levels],
+        annotations=[level_text(usd, f"budget {dollars(usd)}", BEST) for usd in levels],
     )
-
-
-def _levels(run: Run, *, top: float) -> list[tuple[float, str, str]]:
-    """Return dollars, text and colour of the budget, unless it is far above the plot."""
-    usd = _budget_usd(run)
-    return [] if usd is None or usd >= 2 * top else [(usd, f"budget {dollars(usd)}", BEST)]
 
 
 def _steps(name: str, points: Sequence[tuple[float, float]], color: str, *, width: float = 2.0) -> Any:

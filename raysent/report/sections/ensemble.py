@@ -11,7 +11,7 @@ from raysent.ensembles import ENSEMBLE, EnsembleResult
 from raysent.ensembles.measures import CalibrationBin, MeanScores
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.blocks import Cell, Column, Figure, Note, Section, Table, duration, fixed, label
-from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
+from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure, whiskers
 from raysent.report.run import Run
 
 # Another method of the ensemble -> its name on the page.
@@ -49,7 +49,7 @@ def _plot(
     """Return points with whiskers: the ensemble at the top, then other methods, then the members by score."""
     names = sorted(scores, key=lambda name: (name == ENSEMBLE, name not in ensemble.members, scores[name].test))
     return figure(
-        [_whiskers(run, ensemble, names, scores)],
+        [_points(run, ensemble, names, scores)],
         height=72 + 28 * len(names),
         label=f"Scores, {title}: " + ", ".join(f"{name} {fixed(scores[name].test)}" for name in reversed(names)) + ".",
         title=title,
@@ -59,7 +59,7 @@ def _plot(
     )
 
 
-def _whiskers(run: Run, ensemble: EnsembleResult, names: Sequence[str], scores: Mapping[str, MeanScores]) -> Any:
+def _points(run: Run, ensemble: EnsembleResult, names: Sequence[str], scores: Mapping[str, MeanScores]) -> Any:
     values = [scores[name].test for name in names]
     ends = [scores[name].interval for name in names]
     return go.Scatter(
@@ -67,15 +67,7 @@ def _whiskers(run: Run, ensemble: EnsembleResult, names: Sequence[str], scores: 
         y=[label(OTHER_METHODS.get(name, run.title(name))) for name in names],
         mode="markers",
         marker={"size": 10, "color": [_color(name, ensemble) for name in names]},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [end[1] - value for end, value in zip(ends, values, strict=True)],
-            "arrayminus": [value - end[0] for end, value in zip(ends, values, strict=True)],
-            "color": QUIET,
-            "thickness": 1.6,
-            "width": 5,
-        },
+        error_x=whiskers(values, ends),
         customdata=[f"{fixed(low)} to {fixed(high)}" for low, high in ends],
         hovertemplate="%{y}: %{x:.2f} (%{customdata})<extra></extra>",
     )
