@@ -261,9 +261,9 @@ class MachineList:
         found = self._unlisted({one.name for one in self.instances})
         for one in self.instances:
             if one.is_head and one.ended is None:
-                head = self._sharing.of_head(one.name, since=max(one.launched, since), now=self.now)
-                if head.seconds or head.is_payer:
-                    found[one.name] = MachineTime(one.labels, head.seconds, is_open=head.is_payer)
+                seconds, is_payer = self._sharing.of_head(one.name, since=max(one.launched, since), now=self.now)
+                if seconds or is_payer:
+                    found[one.name] = MachineTime(one.labels, seconds, is_open=is_payer)
             elif one.ended is None or not one.ended < since:
                 found[one.name] = self._time(one, since)
         return found

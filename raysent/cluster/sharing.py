@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -26,19 +25,6 @@ HOLDERS_FOLDER, HEAD_FILE = "holders", "head.json"
 _TURN_FILE = "turn.lock"
 # Another sweep that looks whether this one is alive has its lock for a moment.
 _LOOK_S = 2.0
-
-
-@dataclass(frozen=True)
-class HeadTime:
-    """What a sweep pays of the head.
-
-    Attributes:
-        seconds: Its time so far.
-        is_payer: Whether it pays for the head now.
-    """
-
-    seconds: float
-    is_payer: bool
 
 
 class Sharing:
@@ -82,13 +68,16 @@ class Sharing:
         with FileLock(self._folder / _TURN_FILE):
             yield
 
-    def of_head(self, name: str, *, since: float, now: float) -> HeadTime:
-        """Pay for the head until now if it is this sweep's to pay for, and return what the sweep has paid in all.
+    def of_head(self, name: str, *, since: float, now: float) -> tuple[float, bool]:
+        """Pay for the head until now if it is this sweep's to pay for.
 
         Args:
             name: The head's id.
             since: When the sweep begins to pay for machines, in Unix seconds of the cloud.
             now: The cloud's time.
+
+        Returns:
+            The seconds that the sweep has paid for in all, and whether it pays now.
         """
         with self.turn():
             path = self._folder / HEAD_FILE
@@ -104,7 +93,7 @@ class Sharing:
                 periods[-1][2] = max(float(periods[-1][2]), now)
                 replace_file(path, json.dumps({name: periods}))
         own = [float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep]
-        return HeadTime(sum(own), is_payer)
+        return sum(own), is_payer
 
     def _lock(self, sweep: str) -> FileLock:
         folder = self._folder / HOLDERS_FOLDER

@@ -19,7 +19,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from raysent.cost import NOT_COUNTED, Budget, Funds
 from raysent.progress import format_duration
@@ -61,13 +61,6 @@ class Estimate:
         return {**asdict(self), **named, "reports": reports}
 
 
-class _Played(NamedTuple):
-    """One sweep of an estimate: its hours, and report index -> trials that made it and hours until the last."""
-
-    hours: float
-    reports: dict[int, tuple[int, float]]
-
-
 def estimate(space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sweeps: int | None = None) -> Estimate:
     """Return the expected time and cost of a sweep; all of its machines are paid for until its end.
 
@@ -90,12 +83,12 @@ def estimate(space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sw
         )
         for number in range(num_sweeps or NUM_SWEEPS)
     ]
-    hours = percentiles([one.hours for one in played])
+    hours = percentiles([hours for hours, _ in played])
     low, middle, high = (usd_per_hour * value for value in hours)
     return Estimate(
         usd=(low, middle, high),
         hours=hours,
-        reports=_medians([one.reports for one in played]),
+        reports=_medians([reports for _, reports in played]),
         assumptions=(
             f"a whole trial takes {format_duration(trial.seconds)} ({trial.source}), within a factor of "
             f"{math.exp(trial.sigma):.2g}; trials differ by a factor of {math.exp(_TRIAL_SIGMA):.2g}",
@@ -124,7 +117,9 @@ class _Play:
         self._mean_s = trial.seconds / self._num_reports * math.exp(self._drawn.gauss(0, trial.sigma))
         self._space, self._budget, self._usd_per_hour = space, budget, usd_per_hour
         sampler = RandomSampler(space, seed=seed)
-        self._controller = SweepController(space, seed=seed, write=_drop, budget=budget, sampler=sampler)
+        self._controller = SweepController(
+            space, seed=seed, write=lambda *_, **__: None, budget=budget, sampler=sampler
+        )
         self._now_s = 0.0
         # When the next report of each running trial is due; how long one takes, and how good the trial is.
         self._queue: list[tuple[float, str]] = []
@@ -132,18 +127,18 @@ class _Play:
         self._quality: dict[str, float] = {}
         self._reports: dict[int, tuple[int, float]] = {}
 
-    def run(self, *, at_once: int) -> _Played:
-        """Play the sweep to its end."""
+    def run(self, *, at_once: int) -> tuple[float, dict[int, tuple[int, float]]]:
+        """Play the sweep: its hours, and report index -> trials that made it and hours until the last."""
         for _ in range(at_once):
             self._start()
         while self._queue:
             at_s, name = heapq.heappop(self._queue)
             end_s = self._now_s + self._budget.seconds_left(self._funds)
             if at_s > end_s:
-                return _Played(end_s / 3600, self._reports)
+                return end_s / 3600, self._reports
             self._now_s = at_s
             self._report(self._controller.trials[name])
-        return _Played(self._now_s / 3600, self._reports)
+        return self._now_s / 3600, self._reports
 
     @property
     def _funds(self) -> Funds:
@@ -170,10 +165,6 @@ class _Play:
         else:
             self._controller.end(name, status="finished" if should_continue else "stopped")
             self._start()
-
-
-def _drop(event: str, **values: Any) -> None:
-    """Write no journal."""
 
 
 def _medians(played: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[int, float]]:
