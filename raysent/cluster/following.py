@@ -28,7 +28,7 @@ from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder, read_json, remove, write_json
 from raysent.storage.layout import JOB_FILE, JOURNAL_FILE, REMOTE_FILE, STOP_FILE
 from raysent.storage.object_store import get_content
-from raysent.sweeps import Event, Listener
+from raysent.sweeps import Listener
 from raysent.sweeps.journal import read_events
 from raysent.sweeps.space import SearchSpace, parse_space
 
@@ -163,7 +163,7 @@ def follow_stored(
         is_running = cluster.is_running()
         with contextlib.suppress(ArtifactError):
             record = read_record(remote)
-            for event in stored_events(remote)[num_events:]:
+            for event in list(read_events(_folder(remote)))[num_events:]:
                 num_events += 1
                 on_event(event)
             if record.waiting != waiting:
@@ -272,11 +272,6 @@ def forget_request(remote: str) -> None:
 def stop_request(remote: str) -> str:
     """Return the name of the last request to stop a run; empty if there is none."""
     return str(_read(remote, STOP_FILE).get("request", ""))
-
-
-def stored_events(remote: str) -> list[Event]:
-    """Return the events of a run's journal so far."""
-    return list(read_events(_folder(remote)))
 
 
 def _folder(remote: str) -> Path:

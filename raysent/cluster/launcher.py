@@ -63,7 +63,7 @@ class Head:
         """
         self.name = name
         self.account = account or Account(region)
-        self.folder = clusters_folder() / name
+        self.folder = user_folder("data") / "clusters" / name
         self._run = run or run_process
 
     @property
@@ -279,11 +279,6 @@ class Launcher(Head):
             "wheel": wheel_name(),
             "ray_version": version("ray"),
         }
-
-
-def clusters_folder() -> Path:
-    """Return the folder of all clusters' tokens and rendered files."""
-    return user_folder("data") / "clusters"
 
 
 def private(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from raysent.config import Document, Override, dotted_values, get_dotted
-from raysent.data.corpus import CorpusConfig, corpus_language, corpus_notes
+from raysent.data.corpus import corpus_language, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.division import divided
 from raysent.evaluation.task import PROBED, VALIDATED, RetrievalData, SimilarityData, Task, TaskData
@@ -217,13 +217,7 @@ def print_remarks(tasks: Iterable[Task]) -> None:
 
 def print_notes(config: RunConfig) -> None:
     """Print how the tables of a run's corpus are read."""
-    if config.source is config.corpus:
-        print_corpus_notes(config.corpus)
-
-
-def print_corpus_notes(config: CorpusConfig) -> None:
-    """Print how the tables of a corpus are read."""
-    for note in corpus_notes(config):
+    for note in corpus_notes(config.corpus) if config.source is config.corpus else ():
         messages.print(note, style="dim", soft_wrap=True)
 
 

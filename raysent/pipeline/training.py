@@ -252,7 +252,9 @@ def train_trial(
     seed = next((override.value for override in overrides if override.name == "seed"), seed)
     if not from_scratch:
         check_weights(finished)
-    first = next_seed(finished.config, from_scratch=from_scratch) if seed is None else seed
+    # From scratch its own seed repeats the run to the last bit if nothing else changes; from its weights, the next seed
+    # gives batches another order than before.
+    first = finished.config.seed + int(not from_scratch) if seed is None else seed
     config = retrained_config(finished.config, folder, overrides=overrides, seed=first, from_scratch=from_scratch)
     name = f"{above.name}-{folder.name}" if is_trial else f"{folder.name}-retrained"
     return train_all(_with_seeds(config, first, seeds), name, seeds=seeds, before=finished.outcome, **options)
@@ -401,15 +403,6 @@ def check_weights(finished: RecordedTraining) -> None:
         raise ConfigError(f"{where}: diverged; {fix} with a lower training.learning_rate")
     if finished.config.objective.trains_code:
         raise ConfigError(f"{where}: trained a code, whose weights a run cannot start with; {fix}")
-
-
-def next_seed(config: RunConfig, *, from_scratch: bool) -> int:
-    """Return the seed of the first run that trains a finished one again.
-
-    From scratch it is the finished run's own, which repeats it to the last bit if nothing else changes. From its
-    weights it is the next one, so that batches come in another order than before.
-    """
-    return config.seed if from_scratch else config.seed + 1
 
 
 def words_line(config: RunConfig, training_data: TrainingData) -> str:

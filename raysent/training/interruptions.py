@@ -29,11 +29,6 @@ _ADVANCE_S = 0.25
 _SAME_DEADLINE_S = 5.0
 
 
-def no_notice() -> float | None:
-    """Return None: this machine is never reclaimed."""
-    return None
-
-
 @dataclass(frozen=True)
 class Interruptions:
     """The interruptions that a run must expect.
@@ -46,7 +41,7 @@ class Interruptions:
             end the process between two reports and keep the last model.
     """
 
-    notice: SecondsLeft = no_notice
+    notice: SecondsLeft = lambda: None
     per_hour: float = 0.0
     models: ModelsAtReports = "none"
 

@@ -29,16 +29,11 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _checked_size(text: str) -> str:
-    parse_size(text)
-    return text
-
-
 def _split(value: Any) -> Any:
     return [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
 
 
-Size = Annotated[str, pydantic.AfterValidator(_checked_size)]
+Size = Annotated[str, pydantic.AfterValidator(lambda text: parse_size(text) and text)]
 
 
 class ComponentChoice(pydantic.BaseModel):
