@@ -164,13 +164,6 @@ def _json_passages(
     yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
 
 
-class _Row(NamedTuple):
-    """The text of a row, and whether the column of documents has another value than in the row before."""
-
-    text: str
-    begins_document: bool
-
-
 class _Rows:
     """The rows of a table: a column of text, and one of documents if one is named."""
 
@@ -185,7 +178,8 @@ class _Rows:
             )
         self.columns = [self.text_field, *([] if document_field is None else [document_field])]
 
-    def blocks(self) -> Generator[list[_Row]]:
+    def blocks(self) -> Generator[list[tuple[str, bool]]]:
+        """Yield the text of rows, and whether the column of documents has another value than in the row before."""
         documents = None if self.document_field is None else _DocumentOrder(self.document_field)
         number = 1
         for texts, *identifiers in self._table.blocks(self.columns):
@@ -194,7 +188,7 @@ class _Rows:
             if documents is not None:
                 places = (f"{self._path}: row {row}" for row in range(number, number + len(texts)))
                 begins = list(map(documents.begins, identifiers[0], places))
-            yield list(map(_Row, texts, begins))
+            yield list(zip(texts, begins, strict=True))
             number += len(texts)
 
 
@@ -234,13 +228,13 @@ def _row_passages(
     is_document_each = is_running and rows.document_field is None
     lines: list[str] = []
     num_characters = 0
-    for row in chain.from_iterable(rows.blocks()):
-        begins_document = row.begins_document or is_document_each
+    for text, is_first in chain.from_iterable(rows.blocks()):
+        begins_document = is_first or is_document_each
         if begins_document or num_characters >= _PASSAGE_CHARACTERS:
             yield Passage(kind, separator.join(lines), ends_document=begins_document)
             lines, num_characters = [], 0
-        lines += _paragraphs(row.text) if is_running else filter(None, [_one_line(row.text)])
-        num_characters += len(row.text)
+        lines += _paragraphs(text) if is_running else filter(None, [_one_line(text)])
+        num_characters += len(text)
     yield Passage(kind, separator.join(lines), ends_document=True)
 
 
@@ -249,7 +243,7 @@ def _is_running_text(rows: _Rows, format: str, language: TextLanguage) -> bool:
         return format == "text"
     with closing(rows.blocks()) as blocks:
         first = next(filter(None, blocks), [])
-    texts = [row.text for row in first if row.text.strip()][:_NUM_SAMPLE_LINES]
+    texts = [text for text, _ in first if text.strip()][:_NUM_SAMPLE_LINES]
     return _has_running_text([_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts], language)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -49,15 +48,8 @@ class StoredSentences:
         return np.asarray(np.load(self._folder / "documents.npy"))
 
 
-class WrittenPassages(NamedTuple):
-    """The sentences of passages in UTF-8, and the number of sentences before each end of a document."""
-
-    sentences: list[bytes]
-    ends: list[int]
-
-
-def read_written(passages: Sequence[Passage]) -> WrittenPassages:
-    """Return the sentences of passages, with single blanks for their white space."""
+def read_written(passages: Sequence[Passage]) -> tuple[list[bytes], list[int]]:
+    """Return the sentences of passages in UTF-8, with single blanks, and how many are before each end of a document."""
     sentences: list[bytes] = []
     ends: list[int] = []
     for passage in passages:
@@ -65,7 +57,7 @@ def read_written(passages: Sequence[Passage]) -> WrittenPassages:
             sentences += [_with_single_blanks(sentence).encode("utf-8", "replace") for sentence in piece.sentences]
             if piece.ends_document:
                 ends.append(len(sentences))
-    return WrittenPassages(sentences, ends)
+    return sentences, ends
 
 
 def _with_single_blanks(sentence: str) -> str:
@@ -74,16 +66,20 @@ def _with_single_blanks(sentence: str) -> str:
 
 
 def write_written(
-    folder: Path, groups: Iterable[WrittenPassages], *, max_sentences: int | None, progress: Progress | None
+    folder: Path,
+    groups: Iterable[tuple[list[bytes], list[int]]],
+    *,
+    max_sentences: int | None,
+    progress: Progress | None,
 ) -> int:
     """Write the sentences of all groups, up to the maximum number, and return how many these are."""
     num_sentences = num_bytes = 0
     starts = array("q", [0])  # 8 bytes a document
     with (folder / "text.bin").open("wb") as text, (folder / "offsets.bin").open("wb") as offsets:
         offsets.write(np.zeros(1, dtype=np.int64).data)
-        for group in groups:
-            starts.extend(num_sentences + end for end in group.ends)
-            kept = group.sentences[: None if max_sentences is None else max_sentences - num_sentences]
+        for sentences, ends in groups:
+            starts.extend(num_sentences + end for end in ends)
+            kept = sentences[: None if max_sentences is None else max_sentences - num_sentences]
             text.write(b"".join(kept))
             lengths = np.fromiter(map(len, kept), dtype=np.int64, count=len(kept))
             offsets.write((num_bytes + np.cumsum(lengths)).data)
