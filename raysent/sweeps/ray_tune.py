@@ -208,9 +208,13 @@ def run_trials(
     cost_tracker.num_slots = plan.concurrent
     decisions: Any = None
     if plan.is_nested:
-        # Where the driver is, so that no node that goes takes it along.
+        # Decisions where the driver is, so that no node that goes takes them along.
         place = _driver_place(ray.cluster_resources())
         decisions = DecisionStore.options(resources=place).remote()  # type: ignore[attr-defined]
+        driver = nested_train(decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
+        trainable = tune.with_resources(driver, {"CPU": 0, **place})
+    else:
+        trainable = tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
     here = {"num_threads": plan.cpus_per_worker, "working_folder": str(Path.cwd())}
     session = Session(
         controller,
@@ -225,7 +229,7 @@ def run_trials(
         _signals_caught(session),
     ):
         tune.Tuner(
-            _trainable(plan, decisions),
+            trainable,
             tune_config=tune.TuneConfig(
                 search_alg=_Search(session),
                 scheduler=_Scheduler(session),
@@ -246,13 +250,6 @@ def run_trials(
     if session.ending:
         raise ArtifactError(session.ending)
     return session.is_interrupted
-
-
-def _trainable(plan: Layout, decisions: Any) -> Any:
-    if plan.is_nested:
-        driver = nested_train(decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
-        return tune.with_resources(driver, {"CPU": 0, **_driver_place(ray.cluster_resources())})
-    return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
 
 
 def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
