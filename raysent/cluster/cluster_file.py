@@ -262,7 +262,9 @@ def read_cluster(path: Path) -> ClusterFile:
     if isinstance(document.values.get("cluster_name"), str):
         name = _USER.sub(_user(), document.values["cluster_name"])
         document = replace(document, values={**document.values, "cluster_name": name})
-    check_cluster(document)
+    for rule in RULES:
+        for at, message in rule(document.values):
+            raise document.error(at, message)
     name = str(document.values["cluster_name"])
     if not _NAME.fullmatch(name):
         raise document.error(
@@ -301,17 +303,6 @@ def _render(document: Document, node: Any, path: tuple[str, ...], values: Mappin
         return values[name]
 
     return re.sub(r"\{\{\s*(?P<name>\w+)\s*\}\}", replacement, node)
-
-
-def check_cluster(document: Document) -> None:
-    """Check a cluster file.
-
-    Raises:
-        ConfigError: For the first violation, with file, line and what must hold.
-    """
-    for rule in RULES:
-        for path, message in rule(document.values):
-            raise document.error(path, message)
 
 
 def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:

@@ -166,30 +166,18 @@ def price_space(path: Path, overrides: Sequence[Override], cluster: ClusterFile)
     names = {f"cost.{name}" for name in written} if isinstance(written, dict) else set()
     if (names | {override.name for override in overrides}) & set(_PRICE_NAMES):
         return read_space(path, overrides=overrides), []
-    machines, notes = list_prices(cluster)
+    # On demand; spot prices are requested while the sweep runs.
+    found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
+    others = {one.source for one in found.values() if "AWS" not in one.source}
     option = f"--cluster {cluster.path}"
     prices = [
-        Override("cost.machines", machines, option),
+        Override("cost.machines", {name: one.usd_per_hour for name, one in found.items()}, option),
         Override("cost.attached", price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib), option),
         Override("cost.region", cluster.region, option),
         *([] if "cost.boot" in names else [Override("cost.boot", BOOT, option)]),
     ]
+    notes = [f"prices on demand: {source}; AWS was not available" for source in sorted(others)]
     return read_space(path, overrides=[*prices, *overrides]), notes
-
-
-def list_prices(cluster: ClusterFile) -> tuple[dict[str, float], list[str]]:
-    """Return the on-demand price of each instance type, and in words which prices are not from AWS.
-
-    Spot prices are requested while the sweep runs.
-
-    Raises:
-        ConfigError: If a price is unknown.
-    """
-    found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
-    notes = {
-        f"prices on demand: {one.source}; AWS was not available" for one in found.values() if "AWS" not in one.source
-    }
-    return {name: one.usd_per_hour for name, one in found.items()}, sorted(notes)
 
 
 def held_usd_per_hour(cluster: ClusterFile, space: SearchSpace, *, num_workers: int) -> float:

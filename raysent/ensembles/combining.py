@@ -84,7 +84,11 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     check_method(method, others=[ALL])
     if top is not None and top < 1:
         raise ConfigError(f"top {top}: must be at least 1")
-    check_folder(output)
+    # Loading it would return the model.
+    if model_folder(output) is not None or (output / RUN_FILE).is_file():
+        raise ConfigError(
+            f"output {address_of(output)}: must be a folder without a model; given the folder of one; name another"
+        )
     members = [_saved(member, output) for member in expand(models)]
     evaluator = Evaluator(
         output / EVALUATION_FOLDER,
@@ -127,18 +131,6 @@ def default_folder(models: Sequence[str | Path]) -> Path:
         if (folder / SWEEP_FILE).is_file():
             return folder
     return RUNS / f"ensemble-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def check_folder(folder: Path) -> None:
-    """Check that loading a folder that gets an ensemble would return the ensemble.
-
-    Raises:
-        ConfigError: If it holds a model or a training.
-    """
-    if model_folder(folder) is not None or (folder / RUN_FILE).is_file():
-        raise ConfigError(
-            f"output {address_of(folder)}: must be a folder without a model; given the folder of one; name another"
-        )
 
 
 def _saved(member: Member, output: Path) -> Member:

@@ -176,7 +176,10 @@ def find_predictor(encoder: SentenceEncoder, task: str | None = None) -> Predict
     """
     known, name = encoder.predictors, encoder.source or type(encoder).__name__
     if not known:
-        raise ConfigError(f"{name}: predicts no task; {_how_to_predict(name)}")
+        way = f"'raysent evaluate {name} --task FILE' fits what does"
+        if is_scheme_name(name):
+            way = f"'raysent ensemble {name} --task FILE -o FOLDER' makes a model that does"
+        raise ConfigError(f"{name}: predicts no task; {way}")
     if task is None:
         if len(known) > 1:
             raise ConfigError(f"task: must be named for {name}; it predicts {', '.join(known)}")
@@ -188,12 +191,6 @@ def find_predictor(encoder: SentenceEncoder, task: str | None = None) -> Predict
         raise ConfigError(f"{task}: {name} was not made on this task{did_you_mean(task, known)}")
     found: Predictor = known[task]
     return found
-
-
-def _how_to_predict(name: str) -> str:
-    if is_scheme_name(name):
-        return f"'raysent ensemble {name} --task FILE -o FOLDER' makes a model that does"
-    return f"'raysent evaluate {name} --task FILE' fits what does"
 
 
 def split_arguments(

@@ -266,15 +266,14 @@ def read_scores(folder: Path) -> list[AnyScore]:
     Raises:
         ArtifactError: If a file is truncated or not a record.
     """
-    return [_read_score(path) for path in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")])]
-
-
-def _read_score(path: Path) -> AnyScore:
-    values = read_json(path)
-    try:
-        return _any_score(values)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
+    found = []
+    for path in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")]):
+        values = read_json(path)
+        try:
+            found.append(_any_score(values))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
+    return found
 
 
 def score_of(values: Mapping[str, Any]) -> Score:

@@ -92,16 +92,6 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     return made
 
 
-def check_host(host: str, config: ServerConfig) -> None:
-    """Refuse an address that others can reach if there is no token.
-
-    Raises:
-        ConfigError: In that case.
-    """
-    if host not in _LOOPBACK and not config.token:
-        raise ConfigError(f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
-
-
 def serve(
     model: str | Path | SentenceEncoder,
     *,
@@ -126,7 +116,8 @@ def serve(
         ArtifactError: If there is no such model.
     """
     chosen = config or ServerConfig()
-    check_host(host, chosen)
+    if host not in _LOOPBACK and not chosen.token:
+        raise ConfigError(f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
     server = make_server(make_application(model, chosen), chosen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

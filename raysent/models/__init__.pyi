@@ -2,7 +2,6 @@ from .config import ModelConfig as ModelConfig
 from .derived import Whitening as Whitening
 from .derived import average_of_words as average_of_words
 from .derived import bag_of_words as bag_of_words
-from .derived import check_new as check_new
 from .derived import check_weighting as check_weighting
 from .derived import compose as compose
 from .derived import expand as expand

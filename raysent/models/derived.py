@@ -263,23 +263,14 @@ def compose(models: Mapping[str, Path], output: Path) -> JoinedEncoders:
     """
     if len(models) < 2:
         raise ConfigError(f"MODEL: a composition needs at least two models; given {len(models)}")
-    check_new(output)
+    if output.exists() and any(output.iterdir()):
+        raise ConfigError(f"output {address_of(output)}: must be a new or an empty folder; name another")
     members = {name: SentenceModel.load(folder) for name, folder in models.items()}
     for name, member in members.items():
         if member.code is not None:
             raise ConfigError(f"{name}: its vectors are bits, which do not compose; name the model that it was made of")
     _save_composition(models, output)
     return JoinedEncoders(members.values(), normalizes=False)
-
-
-def check_new(output: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        ConfigError: If it does.
-    """
-    if output.exists() and any(output.iterdir()):
-        raise ConfigError(f"output {address_of(output)}: must be a new or an empty folder; name another")
 
 
 def _save_composition(models: Mapping[str, Path], output: Path) -> None:

@@ -59,7 +59,6 @@ from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes,
 from raysent.training.outcome import load_model_report
 from raysent.training.plan import check_run
 from raysent.training.ray_session import output_to_stderr, ray_session
-from raysent.training.run import RunConfig
 
 # More than any machine has; where trials run on machines that are not known yet.
 _LARGEST_BYTES = 64 << 40
@@ -186,7 +185,12 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
     first, memory_bytes = "", 0
     for params in space.edges():
         config = space.config(params)
-        _check_metric(space, config)
+        if space.metric not in config.metrics:
+            others = "none; set validation.documents, validation.sts or validation.similarity"
+            reports = f"it reports {', '.join(config.metrics) or others}"
+            raise space.document.error(
+                ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; {reports}"
+            )
         try:
             if space.limits.memory_bytes is not None:
                 check_memory(config, space.limits.memory_bytes, source="limits.memory")
@@ -210,15 +214,6 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
                 "gives trials different validation pools, so that none could be compared; set it in base",
             )
     return {**facts, "memory_bytes": memory_bytes}
-
-
-def _check_metric(space: SearchSpace, config: RunConfig) -> None:
-    if space.metric in config.metrics:
-        return
-    known = ", ".join(config.metrics) or "none; set validation.documents, validation.sts or validation.similarity"
-    raise space.document.error(
-        ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; it reports {known}"
-    )
 
 
 def check_task_names(space: SearchSpace) -> None:
