@@ -348,16 +348,12 @@ class SweepView(_View):
             self._readers[name] = PaceReader(self._folder / TRIALS_FOLDER / name)
         return self._readers[name].read()
 
-    def _is_starting(self, name: str) -> bool:
-        """Return whether the process of a running trial has not trained yet, where that can be known."""
-        trial = self._trials[name]
-        is_silent = trial.status == "running" and not trial.index
-        return is_silent and self._folder is not None and self._pace(name) is None
-
     def _summary(self) -> str:
         counts = dict.fromkeys(("starting", "running", "finished", "stopped", "failed", "nan"), 0)
         for name, trial in self._trials.items():
-            status = "starting" if self._is_starting(name) else trial.status
+            # Where it can be known whether the process of a trial has trained.
+            is_silent = trial.status == "running" and not trial.index and self._folder is not None
+            status = "starting" if is_silent and self._pace(name) is None else trial.status
             if status in counts:
                 counts[status] += 1
         states = ", ".join(f"{count} {status}" for status, count in counts.items() if count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from raysent import __version__
@@ -143,8 +143,10 @@ def _of_run(folder: Path) -> tuple[str, str]:
 
 def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:
     rows = _ensemble_rows(encoder) if isinstance(encoder, Ensemble) else _score_rows(folder)
+    if not rows:
+        return "Not evaluated. `raysent evaluate` scores the model."
     names = ("task", "protocol", *(["scored"] if isinstance(encoder, Ensemble) else []), "test", "95 % interval")
-    return _table(names, rows) if rows else "Not evaluated. `raysent evaluate` scores the model."
+    return "\n".join(f"| {' | '.join(line)} |" for line in (names, ["---"] * len(names), *rows))
 
 
 def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
@@ -179,11 +181,6 @@ def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
 
 def _interval(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.1f} to {interval[1]:.1f}"
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _limits(models: Sequence[SentenceModel], target: Format) -> str:

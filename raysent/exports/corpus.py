@@ -338,25 +338,15 @@ def _encode_on_ray(
 ) -> Generator[int]:
     """Encode files on a cluster, in any order; yields the rows of each."""
     gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
-    results = map_on_ray(
-        target.run,
-        todo,
-        address=address,
-        max_running=workers or _num_at_once(gpus_each),
-        gpus_each=gpus_each,
-        on_wait=note,
-    )
+    if not workers:  # more than the cluster can run now, so that it grows and no worker waits
+        coming = workers_to_come()
+        most = 0 if coming is None else coming.num * int(coming.GPU if gpus_each else coming.CPU)
+        workers = _JOBS_AHEAD * max(most, num_jobs_at_once(gpus_each))
+    results = map_on_ray(target.run, todo, address=address, max_running=workers, gpus_each=gpus_each, on_wait=note)
     with contextlib.closing(results):
         for _, num_rows in results:
             note(num_rows)
             yield num_rows
-
-
-def _num_at_once(gpus_each: float) -> int:
-    """Return how many jobs a cluster gets at once: more than it can run now, so that it grows and no worker waits."""
-    coming = workers_to_come()
-    most = 0 if coming is None else coming.num * int(coming.GPU if gpus_each else coming.CPU)
-    return _JOBS_AHEAD * max(most, num_jobs_at_once(gpus_each))
 
 
 def _num_processes(todo: Sequence[_File]) -> int:

@@ -172,21 +172,16 @@ class Tables:
 
     def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
         if config.vectors == CORPUS_VECTORS:
-            given = self._from_corpus(config)
+            if self._corpus_vectors is None:
+                raise ConfigError("encoder.embedding.vectors: 'ppmi' counts vectors from a corpus; given no corpus")
+            given = self._corpus_vectors(config.dim)
+            _check_dim(given, config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
             return
         vectors = read_word_vectors(Path(str(config.vectors)), words=self._vocabulary.words)
         _check_dim(vectors.vectors, config)
         rows, sources = shared_words(self._vocabulary, vectors)
         values[rows] = torch.from_numpy(vectors.vectors[sources])
-
-    def _from_corpus(self, config: EmbeddingConfig) -> npt.NDArray[np.float32]:
-        """Return the vectors counted from the corpus [vocabulary, dim]."""
-        if self._corpus_vectors is None:
-            raise ConfigError("encoder.embedding.vectors: 'ppmi' counts vectors from a corpus; given no corpus")
-        given = self._corpus_vectors(config.dim)
-        _check_dim(given, config)
-        return given
 
 
 class EmptyTables(Tables):

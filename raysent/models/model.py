@@ -403,15 +403,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
             vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
         if not self.training:
             return vectors
-        masks = self._dropout_masks(packed.batch, generator)
-        return tuple(tower * to_device(mask, tower.device) for tower, mask in zip(vectors, masks, strict=True))
-
-    def _dropout_masks(self, batch: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
-        """Return each tower's factors, broadcastable to [batch, dim]."""
-        first, second = self.config.encoder.dropout_masks(batch, generator=generator)
+        first, second = self.config.encoder.dropout_masks(packed.batch, generator=generator)
         if self.config.second_encoder is not None:
-            second = self.config.second_encoder.dropout_masks(batch, generator=generator)[1]
-        return (first, second)[: len(self.towers)]
+            second = self.config.second_encoder.dropout_masks(packed.batch, generator=generator)[1]
+        masks = (first, second)[: len(vectors)]
+        return tuple(tower * to_device(mask, tower.device) for tower, mask in zip(vectors, masks, strict=True))
 
     def step_reader(
         self,

@@ -87,7 +87,9 @@ class Odds:
 
 def convex_pool(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights of minimal penalised NLL, certified; cross-fitting chooses the penalty."""
-    allowed = _allowed(predictions, targets.labels)
+    # Any positive weight on a member that excludes a right class would make the NLL infinite.
+    allowed = np.asarray(np.isfinite(predictions.of_labels(targets.labels)).all(axis=1))
+    allowed = allowed if allowed.any() else np.ones_like(allowed)
     kept = predictions.select(np.flatnonzero(allowed).tolist())
     strength = choose_strength(kept, targets.labels)
     solution = solve(Odds(kept, targets.labels), strength=strength)
@@ -103,15 +105,6 @@ def convex_pool(predictions: MemberPredictions, targets: Targets) -> tuple[Logar
 
 
 METHODS = {"pool": convex_pool}
-
-
-def _allowed(predictions: MemberPredictions, labels: np.ndarray) -> np.ndarray:
-    """Return which members may have weight [members]: those that exclude no right class; all if none is left.
-
-    Any positive weight on another member would make the NLL infinite.
-    """
-    allowed = np.asarray(np.isfinite(predictions.of_labels(labels)).all(axis=1))
-    return allowed if allowed.any() else np.ones_like(allowed)
 
 
 def choose_strength(predictions: MemberPredictions, labels: np.ndarray) -> float:

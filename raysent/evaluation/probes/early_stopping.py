@@ -152,7 +152,10 @@ class _Group:
     def __init__(self, data: _Data, rows: Rows, fits: Sequence[Fit], recipe: Recipe) -> None:
         self._data, self._rows, self._recipe = data, rows, recipe
         self._inputs = torch.empty(recipe.batch_size, data.features.shape[1])
-        weights, intercepts = _initial_values(data.features.shape[1], data.is_class.shape[1], recipe.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            layer = torch.nn.Linear(data.features.shape[1], data.is_class.shape[1])
+        weights, intercepts = layer.weight.detach(), layer.bias.detach()
         count = len(fits)
         self._allocate(fits, torch.cat([weights.repeat(count, 1, 1).flatten(), intercepts.repeat(count)]))
         self._optimizer = OPTIMIZERS[recipe.optimizer](self._values)
@@ -225,7 +228,10 @@ class _Group:
     def _validate(self) -> list[int]:
         """Score every fit on the validation rows, keep better values, and return the places of fits that continue."""
         continuing = []
-        for place, (fit, num_correct) in enumerate(zip(self._fits, self._num_correct().tolist(), strict=True)):
+        total = torch.zeros(len(self._fits), dtype=torch.int64)
+        for batch in torch.split(torch.from_numpy(self._rows.validation), self._recipe.batch_size):
+            total += (self._margins(self._read(batch)).argmax(2) == self._data.labels[batch]).sum(1)
+        for place, (fit, num_correct) in enumerate(zip(self._fits, total.tolist(), strict=True)):
             accuracy = num_correct / len(self._rows.validation)
             if accuracy > fit.validation:
                 fit.validation = accuracy
@@ -236,13 +242,6 @@ class _Group:
                 continuing.append(place)
         return continuing
 
-    def _num_correct(self) -> Tensor:
-        """Return the number of validation rows that each fit classifies correctly, int64 [fits]."""
-        total = torch.zeros(len(self._fits), dtype=torch.int64)
-        for batch in torch.split(torch.from_numpy(self._rows.validation), self._recipe.batch_size):
-            total += (self._margins(self._read(batch)).argmax(2) == self._data.labels[batch]).sum(1)
-        return total
-
     def _keep(self, places: list[int]) -> None:
         """Drop all fits but those at some places."""
         if len(places) == len(self._fits):
@@ -250,14 +249,6 @@ class _Group:
         kept = torch.cat([view[places].flatten() for view in self._views(torch.arange(len(self._values)))])
         self._allocate([self._fits[place] for place in places], self._values[kept])
         self._optimizer.keep(self._values, kept)
-
-
-def _initial_values(dim: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the weights [classes, dim] and intercepts [classes] of a new linear layer after the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layer = torch.nn.Linear(dim, classes)
-    return layer.weight.detach(), layer.bias.detach()
 
 
 def margins_side_by_side(weights: Tensor, intercepts: Tensor, inputs: Tensor) -> Tensor:

@@ -124,11 +124,6 @@ class ScaledFeatures:
         product: Tensor = torch.addr(flat @ self.features, flat.sum(1), self.mean, alpha=-1)
         return product.div_(self.scale).T.reshape(-1, *residuals.shape[1:])
 
-    def unscaled(self, weights: Tensor, intercepts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights [dim, outputs] and intercepts [outputs] for features that are not scaled."""
-        plain = weights / self.scale
-        return plain, intercepts - self.mean @ plain
-
 
 class Spectrum:
     """The leading eigenvectors of X^T X by randomized subspace iteration; the rest counts as isotropic.
@@ -534,8 +529,8 @@ class Fits:
     def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
         """Return the classifier of one problem, for features that are not scaled."""
         point = solution.point
-        weights = point.weights[: len(self._scaled.mean), :, problem]  # those of words are left out
-        weights, intercepts = self._scaled.unscaled(weights, point.intercepts[..., problem])
+        weights = point.weights[: len(self._scaled.mean), :, problem] / self._scaled.scale  # without those of words
+        intercepts = point.intercepts[..., problem] - self._scaled.mean @ weights
         if not self._has_free_intercept:
             weights, intercepts = weights[:-1], weights[-1]
         return Probe(weights.numpy(), intercepts.numpy(), strength)

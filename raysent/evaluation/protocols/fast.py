@@ -180,7 +180,10 @@ def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
         validated.append((rows.numpy(), candidates[chosen[-1]]))
     # The probe for new sentences trains on every fold; its C is the best over all inner folds.
     chosen.append(best_of(totals))
-    refit = _refit(fits, folds, path, [pick * len(pairs) + int(inner.diagonal(1)[0]) for pick in chosen], chosen)
+    # No row has the fold after the last, so the last fit is on all rows.
+    masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
+    starts = torch.tensor([pick * len(pairs) + int(inner.diagonal(1)[0]) for pick in chosen])
+    refit = fits.solve(masks, torch.tensor([fits.strengths[pick] for pick in chosen]), path.start(starts))
     results = []
     for outer, (validation_rows, validated_by_best) in enumerate(validated):
         test = torch.nonzero(folds == outer).squeeze(1)
@@ -197,14 +200,6 @@ def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
     for number, (first, second) in enumerate(pairs):
         numbers[first, second] = numbers[second, first] = number
     return numbers
-
-
-def _refit(fits: Solver, folds: Tensor, path: Any, starts: Sequence[int], chosen: Sequence[int]) -> Any:
-    """Fit without each fold in turn, then on all rows, at the chosen C, starting from solved problems."""
-    # No row has the fold after the last, so the last fit is on all rows.
-    masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
-    strengths = torch.tensor([fits.strengths[pick] for pick in chosen])
-    return fits.solve(masks, strengths, path.start(torch.tensor(starts)))
 
 
 def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:

@@ -410,7 +410,10 @@ class ContextObjective(Objective):
         # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(device.type, enabled=False):
             loss = self.compare(vectors, places, rows)
-            return loss if batch.rows is None else loss * share_of_rows(self.has_target(places), rows)
+            if batch.rows is None:
+                return loss
+            counted = self.has_target(places)  # of which this worker has a share, 0 where there is none
+            return loss * (counted[rows].sum() / counted.sum().clamp(min=1))
 
     @abstractmethod
     def compare(self, vectors: tuple[Tensor, ...], places: Tensor, rows: slice) -> Tensor:
@@ -488,11 +491,6 @@ def has_neighbour(places: Tensor, *, context_size: int) -> Tensor:
     no = is_near.new_zeros(1)
     found = torch.cat([is_near, no]) | torch.cat([no, is_near])
     return torch.empty_like(found).index_copy_(0, order, found)
-
-
-def share_of_rows(is_counted: Tensor, rows: slice) -> Tensor:
-    """Return the share of the counted sentences [candidates] that are among some rows, a scalar; 0 where none is."""
-    return is_counted[rows].sum() / is_counted.sum().clamp(min=1)
 
 
 def build_objective(config: ObjectiveConfig, build_context: BuildContext | None = None) -> Objective:

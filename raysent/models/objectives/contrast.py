@@ -26,7 +26,7 @@ import pydantic
 import torch
 from torch import Tensor
 
-from raysent.data.pairs import Pairs, number_texts
+from raysent.data.pairs import number_texts
 from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import to_device
 from raysent.models.encoders import EncoderConfig
@@ -206,17 +206,12 @@ class Objective(BaseObjective):
                 itself = torch.eye(len(labels), dtype=torch.bool, device=device)
                 positives, others = [(labels[:, None] == labels[None, :]) & ~itself], [anchors]
             case "pairs":
-                positives = self._partners(batch, is_same, others)
+                end = 1 + len(batch.positives)  # a cell that repeats another is no partner
+                partners = [is_same & (column != others[0])[None, :] for column in others[1:end]]
+                positives = [is_same, *partners, *(torch.zeros_like(is_same) for _ in others[end:])]
         known = _texts_known(positives, anchors, others, num_texts=1 + max(int(column.max()) for column in texts))
         pairs = zip(others, positives, strict=True)
         return positives, [~known.index_select(1, column) & ~mask for column, mask in pairs]
-
-    @staticmethod
-    def _partners(batch: Pairs, is_same: Tensor, others: list[Tensor]) -> list[Tensor]:
-        """Return which sentences of each column are partners of each first one; a cell that repeats another is none."""
-        count = 1 + len(batch.positives)
-        partners = [is_same & (column != others[0])[None, :] for column in others[1:count]]
-        return [is_same, *partners, *(torch.zeros_like(is_same) for _ in others[count:])]
 
     def _direction(
         self, anchors: Tensor, candidates: Tensor, masks: tuple[list[Tensor], list[Tensor]], rows: slice | None
