@@ -21,16 +21,9 @@ __version__ = "0.2.0"
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 
-
-def _limit_spinning() -> None:
-    """Let a thread that waits for the others of a product sleep soon, unless the user has chosen.
-
-    By default it spins for milliseconds. Beside another program that uses the cores it then takes the time of the very
-    threads that it waits for: training took 2 to 34 times as long (`benchmarks/results/speed.md`). Libraries read this
-    when they are loaded, so it has no effect where torch or scikit-learn was imported before raysent.
-    """
-    if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
-        os.environ["GOMP_SPINCOUNT"] = "1000"
-
-
-_limit_spinning()
+# A thread that waits for the others of a product sleeps soon, unless the user has chosen. By default it spins for
+# milliseconds. Beside another program that uses the cores it then takes the time of the very threads that it waits for:
+# training took 2 to 34 times as long (`benchmarks/results/speed.md`). Libraries read this when they are loaded, so it
+# has no effect where torch or scikit-learn was imported before raysent.
+if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
+    os.environ["GOMP_SPINCOUNT"] = "1000"

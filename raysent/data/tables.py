@@ -273,12 +273,11 @@ _MOST_WORDS, _MOST_CHARACTERS = 4, 40
 
 def data_among(names: Sequence[str]) -> str | None:
     """Return the first name of a column that looks like a value, a number or a sentence; None where all are names."""
-    return next(filter(_is_value, names), None)
-
-
-def _is_value(name: str) -> bool:
-    is_long = len(name.split()) > _MOST_WORDS or len(name) > _MOST_CHARACTERS
-    return is_long or _NUMBER_OR_SENTENCE.search(name) is not None
+    for name in names:
+        is_long = len(name.split()) > _MOST_WORDS or len(name) > _MOST_CHARACTERS
+        if is_long or _NUMBER_OR_SENTENCE.search(name) is not None:
+            return name
+    return None
 
 
 def _open_csv(name: str, has_header: bool) -> TableBlocks:

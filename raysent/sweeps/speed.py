@@ -155,7 +155,13 @@ def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
         config: The run.
         facts: Sizes of its text, as `TrainingData.facts` returns them.
     """
-    return max(1, int(facts.get("num_train", 0)) // config.training.batch_size) * _guess_step_s(config, facts)
+    configs = towers(config.encoder, config.second_encoder, config.objective)
+    of_few, of_more = (sum(count_parameters(configs, words)) for words in (2, 3))
+    num_computed = max(1, of_few - 2 * (of_more - of_few))
+    words = facts.get("num_tokens", 0) / max(1, facts.get("num_sentences", 0)) or _WORDS
+    tokens = config.training.batch_size * config.num_encoded * words
+    step_s = _STEP_S + 6.0 * num_computed * tokens / _OPERATIONS_PER_S
+    return max(1, int(facts.get("num_train", 0)) // config.training.batch_size) * step_s
 
 
 def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads: int) -> tuple[float, float]:
@@ -185,12 +191,3 @@ def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, measured)
     return measured
-
-
-def _guess_step_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
-    configs = towers(config.encoder, config.second_encoder, config.objective)
-    of_few, of_more = (sum(count_parameters(configs, words)) for words in (2, 3))
-    num_computed = max(1, of_few - 2 * (of_more - of_few))
-    words = facts.get("num_tokens", 0) / max(1, facts.get("num_sentences", 0)) or _WORDS
-    tokens = config.training.batch_size * config.num_encoded * words
-    return _STEP_S + 6.0 * num_computed * tokens / _OPERATIONS_PER_S

@@ -66,9 +66,11 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
     """
     path = Path(path)
     wanted = None if words is None else frozenset(words)
-    cached = _cached(path)
-    if cached is not None:
-        found = cached if wanted is None else _rows_of(cached, wanted)
+    found = _cached(path)
+    if found is not None:
+        if wanted is not None:
+            rows = [row for row, word in enumerate(found.words) if word in wanted]
+            found = WordVectors([found.words[row] for row in rows], np.array(found.vectors[rows]))
         # The file itself is read again to name the place of a wrong value.
         if found.words and np.isfinite(found.vectors).all():
             return found
@@ -88,12 +90,6 @@ def _streamed(path: Path, wanted: frozenset[str] | None) -> WordVectors:
         what = "vectors of the requested words" if wanted is not None else "vectors"
         raise DataError(f"{path}: must hold {what}; given none; check case and format")
     return WordVectors(list(kept), np.stack(list(kept.values())))
-
-
-def _rows_of(vectors: WordVectors, wanted: frozenset[str]) -> WordVectors:
-    """Return the wanted words and their vectors, in the order of the file."""
-    rows = [row for row, word in enumerate(vectors.words) if word in wanted]
-    return WordVectors([vectors.words[row] for row in rows], np.array(vectors.vectors[rows]))
 
 
 def _cached(path: Path) -> WordVectors | None:

@@ -58,7 +58,9 @@ def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.n
     ]
     distinct = list(numbers)
     if len(distinct) <= CHUNK:
-        return _take_rows(encoder.encode(distinct), sources)
+        vectors = np.asarray(encoder.encode(distinct), dtype=np.float32)
+        every = np.arange(len(vectors))  # a source that is all rows in order needs no copy
+        return [vectors if np.array_equal(source, every) else vectors[source] for source in sources]
     outputs: list[np.ndarray] = []
     for start in range(0, len(distinct), CHUNK):
         vectors = encoder.encode(distinct[start : start + CHUNK])
@@ -67,10 +69,3 @@ def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.n
             here = np.flatnonzero((source >= start) & (source < start + CHUNK))
             output[here] = vectors[source[here] - start]
     return outputs
-
-
-def _take_rows(vectors: np.ndarray, sources: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the vectors of each source's rows; without a copy if a source is all rows in order."""
-    vectors = np.asarray(vectors, dtype=np.float32)
-    every = np.arange(len(vectors))
-    return [vectors if np.array_equal(source, every) else vectors[source] for source in sources]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -31,18 +30,6 @@ MIN_WORDS = 5
 SEED = 20180303
 # Rows of train, validation and test; fewer, in the same proportions, on a machine with less documentation.
 SPLIT_SIZES = (6000, 1500, 1500)
-
-
-def read_library(task: Task, data_dir: Path) -> TaskData:
-    """Read `docs-library` from the documentation on this machine."""
-    del data_dir
-    return library_rows(task, docs_documents())
-
-
-def read_neighbours(task: Task, data_dir: Path) -> TaskData:
-    """Read `docs-neighbours` from the documentation on this machine."""
-    del data_dir
-    return neighbour_rows(task, docs_documents())
 
 
 def library_rows(
@@ -179,6 +166,6 @@ def _words(sentence: str) -> int:
 
 
 TASKS = {
-    "docs-library": ProbeTask("docs-library", reader=read_library),
-    "docs-neighbours": ProbeTask("docs-neighbours", reader=read_neighbours),
+    "docs-library": ProbeTask("docs-library", reader=lambda task, _: library_rows(task, docs_documents())),
+    "docs-neighbours": ProbeTask("docs-neighbours", reader=lambda task, _: neighbour_rows(task, docs_documents())),
 }
