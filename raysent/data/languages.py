@@ -66,12 +66,12 @@ def find_language(text: str, *, default: str) -> str:
     return str(import_module("py3langid").classify(text)[0]) if num_letters >= _FEWEST_LETTERS else default
 
 
-def main_language(texts: Iterable[str], *, default: str = "en") -> str:
+def main_language(texts: Iterable[str]) -> str:
     """Return the language of most parts of texts."""
     text = "\n".join(texts)
     parts = [text[first : first + _READ] for first in range(0, len(text), _READ)]
-    found = Counter(find_language(part, default=default) for part in parts)
-    return max(found, key=lambda code: (found[code], code)) if found else default
+    found = Counter(find_language(part, default="en") for part in parts)
+    return max(found, key=lambda code: (found[code], code)) if found else "en"
 
 
 def unspaced_language(texts: Sequence[str]) -> str | None:

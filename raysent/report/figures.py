@@ -11,13 +11,15 @@ from raysent.report.blocks import Figure
 
 INK, QUIET, RULE = "var(--ink)", "var(--quiet)", "var(--rule)"
 PAPER = "var(--paper)"
-ACCENT, BEST, FAINT, BAD = "var(--accent)", "var(--best)", "var(--faint)", "var(--bad)"
+ACCENT, BEST, BAD = "var(--accent)", "var(--best)", "var(--bad)"
 # For several classes or runs. Source: Okabe and Ito, 2008, colours that people with colour blindness can tell apart.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a900")
 CLEAR = "rgba(0,0,0,0)"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # Above the plot: below it, the axis title would be overprinted on a narrow screen.
 LEGEND = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "font": {"size": 12}, "traceorder": "normal"}
+# The layout of a vertical axis of names, without grid lines.
+NAMES_AXIS: dict[str, Any] = {"yaxis_type": "category", "yaxis_gridcolor": CLEAR, "yaxis_tickfont_size": 12}
 
 
 def figure(
@@ -68,11 +70,6 @@ def figure(
     )
     drawn.update_layout(**layout)
     return Figure(drawn.to_json() or "", height, label, title, caption, is_narrow)
-
-
-def category_axis(axis: str, *, size: int = 12) -> dict[str, Any]:
-    """Return the layout of an axis (`xaxis` or `yaxis`) of names, without grid lines."""
-    return {f"{axis}_type": "category", f"{axis}_gridcolor": CLEAR, f"{axis}_tickfont_size": size}
 
 
 def whiskers(values: Sequence[float], ends: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from raysent.ensembles import Answer, Candidate, answer_lines, commands
 from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
-from raysent.report.figures import ACCENT, BEST, category_axis, figure, whiskers
+from raysent.report.figures import ACCENT, BEST, NAMES_AXIS, figure, whiskers
 from raysent.report.run import Run
 
 # Characters of a line of a name beside a plot: on a narrow screen the points need more room than the names.
@@ -42,7 +42,7 @@ def _plot(answer: Answer) -> Figure:
         title=f"{answer.task}: what simpler things give",
         caption=f"{answer.test_text}; whiskers are 95 % intervals.",
         xaxis_title_text=f"test {answer.metric_text}",
-        **category_axis("yaxis"),
+        **NAMES_AXIS,
     )
 
 

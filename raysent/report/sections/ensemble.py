@@ -11,7 +11,7 @@ from raysent.ensembles import ENSEMBLE, EnsembleResult
 from raysent.ensembles.measures import CalibrationBin, MeanScores
 from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.blocks import Cell, Column, Figure, Note, Section, Table, duration, fixed, label
-from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure, whiskers
+from raysent.report.figures import ACCENT, BEST, NAMES_AXIS, QUIET, figure, whiskers
 from raysent.report.run import Run
 
 # Another method of the ensemble -> its name on the page.
@@ -55,7 +55,7 @@ def _plot(
         title=title,
         is_narrow=is_narrow,
         xaxis_title_text="test score",
-        **category_axis("yaxis"),
+        **NAMES_AXIS,
     )
 
 
