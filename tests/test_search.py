@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -18,8 +20,9 @@ from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.retrieval import fit_weight, measure
 from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex
-from raysent.models import load
+from raysent.models import load, vector_folder
 from raysent.models.sentence_encoder import normalize_rows
+from raysent.models.vector_folder import VectorFolder, VectorFormat
 
 
 @pytest.fixture
@@ -103,6 +106,34 @@ def test_files_of_bytes_take_a_byte_each(passages, precision, width) -> None:
     raysent.encode_corpus("hash:256", "texts", "many", keeps_text=False, precision=precision, progress=False)
     size = Path("many/a.txt.parquet").stat().st_size
     assert width * 100 < size < width * 100 + 5000, size
+
+
+def test_reading_vectors_holds_a_batch_of_them(tmp_path, monkeypatch) -> None:
+    """No part of a file is read before its rows are asked for, so memory does not hold it twice."""
+    folder, format = VectorFolder(tmp_path), VectorFormat("hash:64", "key", "cosine", "float32", 64, has_text=False)
+    folder.use(format)
+    with folder.writing("a.txt", format, version="1") as writer:
+        for seed in range(20):
+            writer.write(np.random.default_rng(seed).random((500, 64), np.float32), [])
+    streams = []
+
+    class Counted(io.FileIO):
+        num_bytes = 0
+
+        def read(self, size=-1):
+            self.num_bytes += len(found := super().read(size))
+            return found
+
+    @contextlib.contextmanager
+    def opened(name):
+        with Counted(name) as stream:
+            streams.append(stream)
+            yield stream
+
+    monkeypatch.setattr(vector_folder, "open_bytes", opened)
+    monkeypatch.setattr(vector_folder, "_BATCH_ROWS", 500)
+    next(folder.batches())
+    assert 0 < streams[-1].num_bytes < 0.3 * Path(folder.path_of("a.txt")).stat().st_size
 
 
 def test_bits_of_a_model_with_a_code_are_compared_by_hamming_distance(passages, tmp_path) -> None:

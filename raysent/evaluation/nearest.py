@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from raysent.errors import ConfigError
 from raysent.kernels.compiled import try_load
@@ -93,13 +95,18 @@ def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], 
 
 
 def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: int) -> Hits:
-    """Return the nearest codes by the kernel, which reads memory once for all queries."""
+    """Return the nearest codes by the kernel, which reads memory once for all queries of a thread."""
     hits = Hits(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.int64))
-    sizes = [ctypes.c_int64(size) for size in (len(queries), len(codes), codes.shape[1], k)]
-    query_pointer, code_pointer, rows, scores = (
-        ctypes.c_void_p(array.ctypes.data) for array in (queries, codes, hits.rows, hits.scores)
-    )
-    kernel.hamming_nearest(query_pointer, sizes[0], code_pointer, *sizes[1:], rows, scores)
+
+    def search(part: slice) -> None:
+        own, rows, distances = queries[part], hits.rows[part], hits.scores[part]
+        sizes = [ctypes.c_int64(size) for size in (len(own), len(codes), codes.shape[1], k)]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (own, codes, rows, distances)]
+        kernel.hamming_nearest(pointers[0], sizes[0], pointers[1], *sizes[1:], *pointers[2:])
+
+    size = -(-len(queries) // torch.get_num_threads())
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(search, (slice(first, first + size) for first in range(0, len(queries), size))))
     return hits
 
 
@@ -138,13 +145,13 @@ def _with_ties(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return each query's distances and rows: k, and all others within `slack` of the k-th; ties are searched again."""
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    left, size = np.arange(len(queries)), k
+    left, size = np.arange(len(queries)), k + _NUM_SPARE
     while len(left):
-        size = min(4 * size + _NUM_SPARE, num_rows)
+        size = min(size, num_rows)
         distances, rows = search(queries[left], size)
         is_whole = (distances[:, -1] > distances[:, k - 1] + slack) | (size == num_rows)
         found |= zip(left[is_whole].tolist(), zip(distances[is_whole], rows[is_whole], strict=True), strict=True)
-        left = left[~is_whole]
+        left, size = left[~is_whole], 4 * size
     return [found[number] for number in range(len(queries))]
 
 

@@ -330,7 +330,7 @@ class VectorFolder:
         path = self.path_of(file)
         try:
             with reading_errors(path), open_bytes(path) as stream:
-                yield parquet.ParquetFile(stream, page_checksum_verification=True)
+                yield parquet.ParquetFile(stream, page_checksum_verification=True, pre_buffer=False)
         except (pa.ArrowException, UnicodeDecodeError, RaysentError) as error:
             reason = " ".join(str(error).split())[:100]
             raise ArtifactError(f"{path}: not vectors, or damaged ({reason}); run 'raysent encode' again") from None

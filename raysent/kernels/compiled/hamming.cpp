@@ -41,14 +41,15 @@ struct Nearest {
     }
 };
 
+inline uint64_t word(const uint8_t* bytes) {
+    uint64_t value;
+    std::memcpy(&value, bytes, 8);
+    return value;
+}
+
 int64_t distance(const uint8_t* row, const uint8_t* query, int64_t width) {
     int64_t sum = 0, at = 0;
-    for (; at + 8 <= width; at += 8) {
-        uint64_t a, b;
-        std::memcpy(&a, row + at, 8);
-        std::memcpy(&b, query + at, 8);
-        sum += __builtin_popcountll(a ^ b);
-    }
+    for (; at + 8 <= width; at += 8) sum += __builtin_popcountll(word(row + at) ^ word(query + at));
     for (; at < width; ++at) sum += __builtin_popcount(row[at] ^ query[at]);
     return sum;
 }
@@ -56,6 +57,22 @@ int64_t distance(const uint8_t* row, const uint8_t* query, int64_t width) {
 void compare_one_by_one(const uint8_t* rows, int64_t first, int64_t last, const uint8_t* query, int64_t width,
                         Nearest& nearest) {
     for (int64_t row = first; row < last; ++row) nearest.offer(distance(rows + row * width, query, width), row);
+}
+
+// Rows of kWords whole words and a rest, 0 to 7 bytes: the last word of a row, without the bytes that were counted.
+template <int kWords>
+void compare_words(const uint8_t* rows, int64_t first, int64_t last, const uint8_t* query, int64_t width,
+                   Nearest& nearest) {
+    uint64_t own[kWords];
+    for (int i = 0; i < kWords; ++i) own[i] = word(query + 8 * i);
+    const int64_t rest = width - 8 * kWords, end = width - 8;
+    const uint64_t own_rest = word(query + end), kept = rest ? ~0ULL << (64 - 8 * rest) : 0;
+    for (int64_t row = first; row < last; ++row) {
+        const uint8_t* bytes = rows + row * width;
+        int64_t sum = __builtin_popcountll((word(bytes + end) ^ own_rest) & kept);
+        for (int i = 0; i < kWords; ++i) sum += __builtin_popcountll(word(bytes + 8 * i) ^ own[i]);
+        nearest.offer(sum, row);
+    }
 }
 
 #ifdef HAS_VECTOR_COUNTS
@@ -143,7 +160,13 @@ void compare(const uint8_t* rows, int64_t first, int64_t last, const uint8_t* qu
         default: return compare_in_eights<0>(rows, first, last, query, width, nearest);
     }
 #else
-    compare_one_by_one(rows, first, last, query, width, nearest);
+    switch (width / 8) {
+        case 1: return compare_words<1>(rows, first, last, query, width, nearest);
+        case 2: return compare_words<2>(rows, first, last, query, width, nearest);
+        case 4: return compare_words<4>(rows, first, last, query, width, nearest);
+        case 8: return compare_words<8>(rows, first, last, query, width, nearest);
+        default: return compare_one_by_one(rows, first, last, query, width, nearest);
+    }
 #endif
 }
 
