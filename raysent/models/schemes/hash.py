@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 
@@ -54,6 +55,8 @@ class HashEncoder(SentenceEncoder):
     def __init__(self, dim: int) -> None:
         """Make an encoder of vectors of `dim` numbers."""
         self._dim = dim
+        # The legacy generator is part of the definition.
+        self._random, self._lock = np.random.RandomState(), Lock()
         self._vector = lru_cache(maxsize=max(1, _CACHE_BYTES // (4 * dim)))(self._hashed)
 
     def __reduce__(self) -> tuple[type[HashEncoder], tuple[int]]:
@@ -74,5 +77,6 @@ class HashEncoder(SentenceEncoder):
     def _hashed(self, word: str) -> Float32:
         """Return one word's vector [dim]."""
         seed = int(hashlib.md5(word.lower().encode(errors="replace"), usedforsecurity=False).hexdigest()[:8], 16)
-        # The legacy generator is part of the definition.
-        return np.random.RandomState(seed).uniform(-1, 1, self._dim).astype(np.float32)
+        with self._lock:  # a new generator would take twenty times as long as a seed
+            self._random.seed(seed)
+            return self._random.uniform(-1, 1, self._dim).astype(np.float32)
