@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score
 
+from raysent.data import read_lines
+from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.ensembles import MemberPredictions, label_curve, parse_sizes, read_curves, write_curves
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.label_curves import LabelScores, _draws, _pool_and_test, _resamples
@@ -18,9 +20,14 @@ from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.targets import Targets
-from raysent.evaluation.task import TaskData
+from raysent.evaluation.task import RetrievalData, TaskData
 from raysent.evaluation.task_files import OwnTask
+from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
+from raysent.pipeline import pair_curves
+from raysent.pipeline.pair_curves import pair_curve
+
+CONTRAST = {"type": "contrast", "positives": "pairs"}
 
 
 def rows(number: int = 240) -> TaskData:
@@ -165,3 +172,64 @@ def test_parse_sizes_refuses_what_is_no_number_of_labels(text):
     with pytest.raises(ConfigError, match="^labels"):
         parse_sizes(text)
     assert parse_sizes("32, 100,all") == [32, 100, "all"]
+
+
+def translated(num_queries: int = 300, num_train: int = 220) -> RetrievalData:
+    """Return queries whose words are never those of a passage: each stands for one of them."""
+    generator = np.random.default_rng(0)
+    drawn = [generator.choice(30, size=5, replace=False) for _ in range(num_queries)]
+    places = np.arange(num_queries)
+    return RetrievalData(
+        task="asked",
+        passages=[" ".join(f"p{word}" for word in some) for some in drawn],
+        passage_ids=tuple(f"d{place}" for place in places),
+        queries=[" ".join(f"q{word}" for word in some) for some in drawn],
+        query_ids=tuple(f"q{place}" for place in places),
+        relevant=tuple({place: 1.0} for place in places.tolist()),
+        train=places[:num_train],
+        dev=places[num_train : num_train + 20],
+        test=places[num_train + 20 :],
+    )
+
+
+def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
+    """A model trained on more pairs ranks better, the model as it is does not, and no query of dev or test is read."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    words = [f"{side}{word}" for side in "pq" for word in range(30)]
+    config = ModelConfig.model_validate({"encoder": {"type": "bag", "embedding": {"dim": 64}}, "objective": CONTRAST})
+    SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *words]), seed=0).save(tmp_path / "model")
+    trained = []
+    fit = pair_curves.fit
+    monkeypatch.setattr(
+        pair_curves, "fit", lambda run, place: trained.append(read_lines(run.pairs.path)) or fit(run, place)
+    )
+    data = translated()
+    curve = pair_curve(data, expand([str(tmp_path / "model"), "hash:8", "bm25"]), sizes=[10, 200, 500])
+    assert curve.sizes == (10, 200)
+    assert set(curve.curves) == {
+        "bm25", "model, as it is", "hash:8, as it is", "model", "hash:8", "model + bm25", "hash:8 + bm25"
+    }  # fmt: skip
+    few, many = curve.curves["model"].points
+    assert many.interval[0] > few.interval[1]
+    as_it_is = curve.curves["model, as it is"]
+    assert many.interval[0] > as_it_is.points[1].interval[1]
+    assert as_it_is.points[0].value == as_it_is.points[1].value
+    assert curve.curves["hash:8"].points[0].value == curve.curves["hash:8, as it is"].points[0].value
+    assert [len(lines) for lines in trained] == 6 * [8] + 6 * [160]
+    held = {*data.dev.tolist(), *data.test.tolist()}
+    assert not any(data.queries[place] in line for lines in trained for line in lines for place in held)
+    write_curves(tmp_path, [curve])
+    assert read_curves(tmp_path) == [curve]
+
+
+def test_pairs_are_counted_and_too_few_are_refused():
+    """A draw has as many relevant passages as its size says, or fewer by less than a query's; draws are nested."""
+    data = dataclasses.replace(
+        translated(), relevant=tuple({place: 1.0, (place + 1) % 300: 1.0} for place in range(300))
+    )
+    draws = pair_curves._draws(data, [9, 41, "all"])
+    assert [[len(one) for one in of_size] for of_size in draws.values()] == [[4] * 3, [20] * 3, [220] * 3]
+    for small, large in zip(draws[9], draws[41], strict=True):
+        assert np.array_equal(small, large[:4])
+    with pytest.raises(ConfigError, match=r"^labels: asked has 440 pairs to train on; name fewer, or a train part$"):
+        pair_curves._draws(data, [441])

@@ -64,7 +64,7 @@ def evaluate(
         typer.Option(
             "--labels",
             metavar="32,100,all",
-            help="Also score models, baselines and their ensembles with so many labels, on tasks with classes.",
+            help="Also score models and their ensembles with so many labels, or trained on so many pairs of queries.",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -282,7 +282,7 @@ def _print_curve(curve: LabelCurve) -> None:
         (name, *(_with_interval(point.value, point.interval) for point in one.points))
         for name, one in curve.curves.items()
     ]
-    print_table([f"{curve.task}, by number of labels", *(f"{size:,}" for size in curve.sizes)], rows)
+    print_table([f"{curve.task}, by number of {curve.counted}", *(f"{size:,}" for size in curve.sizes)], rows)
     results.print(curve.sentence, soft_wrap=True)
 
 

@@ -11,7 +11,7 @@ paired.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -53,6 +53,7 @@ NUM_RESAMPLES = 1000
 SEED = 7
 
 Kind = Literal["baseline", "member", "ensemble"]
+Means = Callable[[str, int], Float64]
 
 
 class Curve(StrictModel):
@@ -76,7 +77,7 @@ class LabelCurve(StrictModel):
     Attributes:
         task: The task.
         metric: What the scores are.
-        sizes: Numbers of labels.
+        sizes: Numbers of labels, or of pairs of a query and a relevant passage.
         num_draws: The number of draws of each size.
         num_test: The number of test rows.
         chance: The score of always predicting the most frequent class of the test rows, in percent.
@@ -85,13 +86,18 @@ class LabelCurve(StrictModel):
     """
 
     task: str
-    metric: Metric
+    metric: Metric | Literal["ndcg_at_10"]
     sizes: tuple[int, ...]
     num_draws: tuple[int, ...]
     num_test: int = pydantic.Field(ge=1)
     chance: float
     curves: dict[str, Curve]
     sentence: str
+
+    @property
+    def counted(self) -> str:
+        """What `sizes` count."""
+        return "pairs" if self.metric == "ndcg_at_10" else "labels"
 
 
 def parse_sizes(text: str) -> list[int | str]:
@@ -424,7 +430,7 @@ class LabelScores:
 
     def difference(self, one: str, other: str, size: int) -> BootstrapEstimate:
         """Return a model's score minus another's, in points; paired."""
-        return _point(self.means(one, size) - self.means(other, size))
+        return estimate_of(self.means(one, size) - self.means(other, size))
 
     def curve(self) -> LabelCurve:
         """Return the scores of all models, with intervals."""
@@ -433,7 +439,7 @@ class LabelScores:
         curves = {
             name: Curve(
                 kind=self._kinds[name],
-                points=tuple(_point(self.means(name, size)) for size in sizes),
+                points=tuple(estimate_of(self.means(name, size)) for size in sizes),
                 validation=self.validation(name),
             )
             for name in names
@@ -446,7 +452,7 @@ class LabelScores:
             num_test=len(self._test),
             chance=100 * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
             curves=curves,
-            sentence=f"{self._data.task}: {self._leaders(names)}",
+            sentence=f"{self._data.task}: {leaders(names, sizes, self.means)}",
         )
 
     def _most_frequent(self, draw: np.ndarray) -> _Fitted:
@@ -458,22 +464,40 @@ class LabelScores:
         found[:, label] = 0.0
         return found
 
-    def _leaders(self, names: Sequence[str]) -> str:
-        sizes = list(self.draws)
-        best = []
-        for size in sizes:
-            leader = max(names, key=lambda name: float(self.means(name, size)[0]))
-            others = (self.difference(leader, name, size) for name in names if name != leader)
-            best.append(leader if all(other.interval[0] > 0 for other in others) else None)
-        if not any(best):
-            return "no model is better than all others by an interval"
-        last = len(best)
-        while last > 0 and best[last - 1] == best[-1]:
-            last -= 1
-        found = [f"{name} at {size:,} labels" for name, size in zip(best[:last], sizes, strict=False) if name]
-        if best[-1]:
-            found.append(f"{best[-1]} from {sizes[last]:,} labels on")
-        return f"best by an interval is {', '.join(found)}"
+
+def leaders(names: Sequence[str], sizes: Sequence[int], means: Means, *, what: str = "labels") -> str:
+    """Return which model is better than all others by an interval, and at how many labels.
+
+    Args:
+        names: The models.
+        sizes: Numbers of labels.
+        means: A model and a number -> its mean score, float64 [resamples].
+        what: Labels, or what else is counted.
+    """
+    best = []
+    for size in sizes:
+        leader = max(names, key=lambda name: float(means(name, size)[0]))
+        others = (estimate_of(means(leader, size) - means(name, size)) for name in names if name != leader)
+        best.append(leader if all(other.interval[0] > 0 for other in others) else None)
+    if not any(best):
+        return "no model is better than all others by an interval"
+    last = len(best)
+    while last > 0 and best[last - 1] == best[-1]:
+        last -= 1
+    found = [f"{name} at {size:,} {what}" for name, size in zip(best[:last], sizes, strict=False) if name]
+    if best[-1]:
+        found.append(f"{best[-1]} from {sizes[last]:,} {what} on")
+    return f"best by an interval is {', '.join(found)}"
+
+
+def mean_over_draws(columns: Sequence[Float64]) -> Float64:
+    """Return the mean of values [test rows] of each draw, float64 [resamples] of draws and rows; the first is all."""
+    weights, resamples = _resamples(len(columns), len(columns[0]))
+    every_row = np.arange(len(columns[0]))
+    means = resamples.means([(every_row, column[:, np.newaxis]) for column in columns])
+    # Rounded, so that sums in another order give the same values.
+    total: Float64 = (weights * np.concatenate(means, axis=1)).sum(axis=1)
+    return total.round(9)
 
 
 def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
@@ -485,5 +509,6 @@ def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
     return draws / num_draws, Resamples(rows)
 
 
-def _point(means: Float64) -> BootstrapEstimate:
+def estimate_of(means: Float64) -> BootstrapEstimate:
+    """Return the estimate of means over draws, float64 [resamples], the first of which is of all rows."""
     return BootstrapEstimate.of(float(means[0]), means[1:])

@@ -26,9 +26,7 @@ from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import TrainingView
 from raysent.models import SentenceModel
-from raysent.models.files import read_record
-from raysent.models.schemes import missing_model
-from raysent.pipeline.arguments import overrides_of, run_folder_of
+from raysent.pipeline.arguments import overrides_of, rates_of, run_folder_of, start_of
 from raysent.pipeline.distillation import within_time
 from raysent.pipeline.evaluation import map_jobs
 from raysent.progress import ProgressLines, messages
@@ -50,10 +48,6 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 # Only of a model of two encoders, which the others train to one.
 _OF_TWO = "contexts"
-# Each objective is tried at both; a transformer's are lower.
-_RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
-_TRANSFORMERS = ("pretrained", "transformer")
-_DROPOUT = 0.1
 # Without tasks: sentences of held-out documents, a quarter of which trains a probe, a quarter chooses and half judges.
 _HELD_OUT, _MOST_DOCUMENTS, _MOST_SENTENCES, _FEWEST_SENTENCES = 0.2, 100, 8000, 60
 _BY_DOCUMENTS = (
@@ -204,16 +198,7 @@ def _runs(
     place: Path, corpus: str, seed: int, values: Mapping[str, Any] | None, *, has_tasks: bool
 ) -> tuple[dict[str, RunConfig], dict[str, str]]:
     """Return the runs by name, at least one, and why objectives are left out."""
-    trained, kind, num_towers = model_folder(place), "pretrained", 1
-    start: dict[str, Any] = {"encoder": {"type": kind, "path": str(place), "dropout": _DROPOUT}}
-    if trained is not None:
-        known = read_record(trained).config
-        kind, num_towers = known.encoder.type, len(known.towers)
-        start = {"initial": str(trained), "encoder": {} if kind == "concat" else {"dropout": _DROPOUT}}
-        if known.code is not None:  # what is trained has bits too, or is refused
-            start["code"] = known.code.model_dump(mode="json")
-    elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
-        raise missing_model(place, "no folder of a training or of a transformer")
+    start, kind, num_towers = start_of(place)
     text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
     training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
     start |= {"validation": {"num_sentences": 1000}, "seed": seed}  # scores of tasks choose, not these
@@ -221,7 +206,7 @@ def _runs(
     for name, objective in OBJECTIVES.items():
         if name == _OF_TWO and num_towers < 2:
             continue
-        for rate in _RATES_OF_TRANSFORMERS if kind in _TRANSFORMERS else _RATES:
+        for rate in rates_of(kind):
             parts = {"corpus": text, "objective": objective, "training": {**training, "learning_rate": rate}}
             document = Document({**start, **parts}).with_overrides(overrides_of({}, values))
             try:

@@ -17,10 +17,13 @@ from raysent.config import Document, Override, dotted_values, get_dotted
 from raysent.data.corpus import corpus_language, corpus_notes
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.evaluation.division import divided
+from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, VALIDATED, RetrievalData, SimilarityData, Task, TaskData
 from raysent.evaluation.task_files import OwnTask
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.live import SweepView, is_submitted
+from raysent.models.files import read_record
+from raysent.models.schemes import missing_model
 from raysent.progress import messages
 from raysent.reproduction import read_paper
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder
@@ -37,6 +40,10 @@ SPACE, TRIALS, TIME = "everything", 12, "10m"
 # The text of rows, in the cache until a run takes it along.
 _FOLDER, _FILE = "texts", "text.jsonl"
 _ENDS = ("time", "deadline", "budget")
+# What trains a model further is tried at both; a transformer's are lower.
+_RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
+_TRANSFORMERS = ("pretrained", "transformer")
+_DROPOUT = 0.1
 
 
 def space_of(space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any) -> SearchSpace:
@@ -336,6 +343,30 @@ def swept_space(space: Space | None, *, tasks: Sequence[str | Task] | None, **ar
     checked = default_space(tasks=tasks, **arguments) if space is None else space_of(space, **arguments)
     overrides = lesson_overrides(checked)
     return with_overrides(checked, overrides) if overrides else checked
+
+
+def start_of(place: Path) -> tuple[dict[str, Any], str, int]:
+    """Return the settings of a run that starts with a model's folder, the type of its encoder, and its towers.
+
+    Raises:
+        ArtifactError: If the folder holds no training and no transformer.
+    """
+    trained, kind, num_towers = model_folder(place), "pretrained", 1
+    start: dict[str, Any] = {"encoder": {"type": kind, "path": str(place), "dropout": _DROPOUT}}
+    if trained is not None:
+        known = read_record(trained).config
+        kind, num_towers = known.encoder.type, len(known.towers)
+        start = {"initial": str(trained), "encoder": {} if kind == "concat" else {"dropout": _DROPOUT}}
+        if known.code is not None:  # what is trained has bits too, or is refused
+            start["code"] = known.code.model_dump(mode="json")
+    elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
+        raise missing_model(place, "no folder of a training or of a transformer")
+    return start, kind, num_towers
+
+
+def rates_of(kind: str) -> tuple[float, float]:
+    """Return the learning rates at which an encoder of a type is trained further."""
+    return _RATES_OF_TRANSFORMERS if kind in _TRANSFORMERS else _RATES
 
 
 def take_along(space: SearchSpace, folder: Path) -> SearchSpace:

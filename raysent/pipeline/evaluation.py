@@ -27,7 +27,7 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.protocols.fast import DIVIDED
 from raysent.evaluation.records import AnyScore
-from raysent.evaluation.task import VALIDATED, AnyData, Task, TaskData
+from raysent.evaluation.task import VALIDATED, AnyData, RetrievalData, Task, TaskData
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, use_device
@@ -36,6 +36,7 @@ from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import map_in_processes, num_processes_for
 from raysent.pipeline.arguments import print_remarks, print_warning
+from raysent.pipeline.pair_curves import pair_curve
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
@@ -260,12 +261,14 @@ def label_curves(
     output: str | Path | None = None,
     progress: bool = True,
 ) -> list[LabelCurve]:
-    """Score models, baselines and their ensembles against the number of labels, and keep the scores.
+    """Score models, baselines and their ensembles against the number of labels or of pairs, and keep the scores.
+
+    On a task with queries models are trained further on so many pairs of its train part; see `pipeline.pair_curves`.
 
     Args:
         models: As for `evaluate`; two or more are also combined.
         labels: Numbers of labels, or ``all``; also as text, ``32,100,all``.
-        tasks: As for `evaluate`; only tasks with classes have curves.
+        tasks: As for `evaluate`; tasks with classes, or with queries and a train part, have curves.
         data: Folder of task files in SentEval's layout.
         method: How members are combined; as for `ensemble`.
         baselines: Whether to score baselines too.
@@ -281,7 +284,7 @@ def label_curves(
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
     sizes = parse_sizes(labels) if isinstance(labels, str) else labels
     data_dir = None if data is None else Path(data)
-    chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy"})
+    chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
     folder = Path(output) if output is not None else scores_folder(named)
     members = expand_names(named)
@@ -289,6 +292,9 @@ def label_curves(
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         for task in chosen:
             rows = task.load(data_dir)
+            if isinstance(rows, RetrievalData):
+                curves.append(pair_curve(rows, members, sizes=sizes, progress=bar))
+                continue
             assert isinstance(rows, TaskData)
             others = baselines_of(members, tasks=[task]) if baselines else []
             curves.append(

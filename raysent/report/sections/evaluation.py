@@ -118,7 +118,8 @@ def against_labels(run: Run) -> Section | None:
         return None
     lead = (
         "Test scores in percent, with probes and weights of ensembles fitted on so many labels; means over draws of "
-        "labels. Thick lines are ensembles, thin lines members, dashed lines baselines. Intervals are 95 %."
+        "labels; on queries, models trained further on so many pairs. Thick lines are ensembles, thin lines members, "
+        "dashed lines baselines. Intervals are 95 %."
     )
     blocks: list[Block] = []
     for found in run.label_curves:
@@ -136,14 +137,14 @@ def _label_plot(run: Run, found: LabelCurve) -> Figure:
     return figure(
         [_line(run, name, curve, sizes, color=_color(curve, place)) for place, (name, curve) in enumerate(models)],
         height=380 + 22 * len(models),
-        label=f"Test scores on {found.task} of {len(models)} models against the number of labels.",
+        label=f"Test scores on {found.task} of {len(models)} models against the number of {found.counted}.",
         title=found.task,
         caption=f"{found.sentence}. {found.num_test:,} test rows.",
         showlegend=True,
         legend_orientation="v",
         meta="tall legend",
         xaxis_type="log",
-        xaxis_title_text="labels",
+        xaxis_title_text=found.counted,
         xaxis_tickvals=sizes,
         xaxis_ticktext=[f"{size:,}" for size in sizes],
         yaxis_title_text="test score",
@@ -178,7 +179,7 @@ def _line(run: Run, name: str, curve: Curve, sizes: Sequence[int], *, color: str
         },
         marker={"size": 6, "symbol": ["circle", "square", "diamond", "x", "cross"][sum(map(ord, name)) % 5]},
         name=label(run.title(name)),
-        hovertemplate=f"{label(run.title(name))}<br>%{{x:,}} labels: %{{y:.1f}}<extra></extra>",
+        hovertemplate=f"{label(run.title(name))}<br>%{{x:,}}: %{{y:.1f}}<extra></extra>",
     )
 
 
@@ -198,7 +199,7 @@ def _label_table(run: Run, found: LabelCurve) -> Table:
         ]
         for name, curve in _ordered(found)
     ]
-    return Table(columns, rows, f"{found.task}: test score by number of labels")
+    return Table(columns, rows, f"{found.task}: test score by number of {found.counted}")
 
 
 def _label_cell(point: BootstrapEstimate, *, is_best: bool) -> Cell:
