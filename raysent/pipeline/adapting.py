@@ -26,7 +26,7 @@ from raysent.evaluation.task import PROBED, Task
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import TrainingView
 from raysent.models import SentenceModel
-from raysent.pipeline.arguments import overrides_of, rates_of, run_folder_of, start_of
+from raysent.pipeline.arguments import TRANSFORMERS, overrides_of, run_folder_of, start_of
 from raysent.pipeline.distillation import within_time
 from raysent.pipeline.evaluation import map_jobs
 from raysent.progress import ProgressLines, messages
@@ -48,6 +48,8 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 # Only of a model of two encoders, which the others train to one.
 _OF_TWO = "contexts"
+# Each objective is tried at both; a transformer's are lower.
+_RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
 # Without tasks: sentences of held-out documents, a quarter of which trains a probe, a quarter chooses and half judges.
 _HELD_OUT, _MOST_DOCUMENTS, _MOST_SENTENCES, _FEWEST_SENTENCES = 0.2, 100, 8000, 60
 _BY_DOCUMENTS = (
@@ -206,7 +208,7 @@ def _runs(
     for name, objective in OBJECTIVES.items():
         if name == _OF_TWO and num_towers < 2:
             continue
-        for rate in rates_of(kind):
+        for rate in _RATES_OF_TRANSFORMERS if kind in TRANSFORMERS else _RATES:
             parts = {"corpus": text, "objective": objective, "training": {**training, "learning_rate": rate}}
             document = Document({**start, **parts}).with_overrides(overrides_of({}, values))
             try:

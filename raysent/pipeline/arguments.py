@@ -40,9 +40,8 @@ SPACE, TRIALS, TIME = "everything", 12, "10m"
 # The text of rows, in the cache until a run takes it along.
 _FOLDER, _FILE = "texts", "text.jsonl"
 _ENDS = ("time", "deadline", "budget")
-# What trains a model further is tried at both; a transformer's are lower.
-_RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
-_TRANSFORMERS = ("pretrained", "transformer")
+# Types of encoders that are trained at lower rates.
+TRANSFORMERS = ("pretrained", "transformer")
 _DROPOUT = 0.1
 
 
@@ -362,11 +361,6 @@ def start_of(place: Path) -> tuple[dict[str, Any], str, int]:
     elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
         raise missing_model(place, "no folder of a training or of a transformer")
     return start, kind, num_towers
-
-
-def rates_of(kind: str) -> tuple[float, float]:
-    """Return the learning rates at which an encoder of a type is trained further."""
-    return _RATES_OF_TRANSFORMERS if kind in _TRANSFORMERS else _RATES
 
 
 def take_along(space: SearchSpace, folder: Path) -> SearchSpace:
