@@ -22,7 +22,7 @@ from raysent.evaluation.members import Member, expand
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import RetrievalData, TaskData
 from raysent.evaluation.task_files import OwnTask
-from raysent.models import ModelConfig, SentenceModel
+from raysent.models import ModelConfig, SentenceModel, compose
 from raysent.models.schemes.hash import HashEncoder
 from raysent.pipeline import pair_curves
 from raysent.pipeline.pair_curves import pair_curve
@@ -198,23 +198,24 @@ def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
     words = [f"{side}{word}" for side in "pq" for word in range(30)]
     config = ModelConfig.model_validate({"encoder": {"type": "bag", "embedding": {"dim": 64}}, "objective": CONTRAST})
     SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *words]), seed=0).save(tmp_path / "model")
+    compose({"one": tmp_path / "model", "other": tmp_path / "model"}, tmp_path / "both")  # nothing trains it further
     trained = []
     fit = pair_curves.fit
     monkeypatch.setattr(
         pair_curves, "fit", lambda run, place: trained.append(read_lines(run.pairs.path)) or fit(run, place)
     )
     data = translated()
-    curve = pair_curve(data, expand([str(tmp_path / "model"), "hash:8", "bm25"]), sizes=[10, 200, 500])
+    curve = pair_curve(data, expand([str(tmp_path / "model"), str(tmp_path / "both"), "bm25"]), sizes=[10, 200, 500])
     assert curve.sizes == (10, 200)
     assert set(curve.curves) == {
-        "bm25", "model, as it is", "hash:8, as it is", "model", "hash:8", "model + bm25", "hash:8 + bm25"
+        "bm25", "model, as it is", "both, as it is", "model", "both", "model + bm25", "both + bm25"
     }  # fmt: skip
     few, many = curve.curves["model"].points
     assert many.interval[0] > few.interval[1]
     as_it_is = curve.curves["model, as it is"]
     assert many.interval[0] > as_it_is.points[1].interval[1]
     assert as_it_is.points[0].value == as_it_is.points[1].value
-    assert curve.curves["hash:8"].points[0].value == curve.curves["hash:8, as it is"].points[0].value
+    assert curve.curves["both"].points[0].value == curve.curves["both, as it is"].points[0].value
     assert [len(lines) for lines in trained] == 6 * [8] + 6 * [160]
     held = {*data.dev.tolist(), *data.test.tolist()}
     assert not any(data.queries[place] in line for lines in trained for line in lines for place in held)

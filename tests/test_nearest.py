@@ -40,6 +40,8 @@ def test_nearest_codes_equals_a_plain_search(monkeypatch, num_bytes, num_rows, h
         expected = reference.nearest_by_bits(bits, np.unpackbits(queries[number]), 9)
         assert list(zip(hits.rows[number].tolist(), hits.scores[number].tolist(), strict=True)) == expected
     assert (hits.rows.dtype, hits.scores.dtype) == (np.int64, np.int64)
+    if has_kernel:
+        assert nearest_codes(codes, queries[:0], k=9).rows.shape == (0, min(9, num_rows))
 
 
 def test_search_without_faiss_is_refused_in_one_line(monkeypatch) -> None:

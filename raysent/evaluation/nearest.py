@@ -104,7 +104,7 @@ def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: i
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (own, codes, rows, distances)]
         kernel.hamming_nearest(pointers[0], sizes[0], pointers[1], *sizes[1:], *pointers[2:])
 
-    size = -(-len(queries) // torch.get_num_threads())
+    size = max(1, -(-len(queries) // torch.get_num_threads()))
     with ThreadPoolExecutor() as pool:
         list(pool.map(search, (slice(first, first + size) for first in range(0, len(queries), size))))
     return hits

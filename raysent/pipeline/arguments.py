@@ -344,6 +344,11 @@ def swept_space(space: Space | None, *, tasks: Sequence[str | Task] | None, **ar
     return with_overrides(checked, overrides) if overrides else checked
 
 
+def is_transformer(place: Path) -> bool:
+    """Return whether a folder is as transformers or sentence-transformers writes it."""
+    return any((place / name).is_file() for name in ("config.json", "modules.json"))
+
+
 def start_of(place: Path) -> tuple[dict[str, Any], str, int]:
     """Return the settings of a run that starts with a model's folder, the type of its encoder, and its towers.
 
@@ -358,7 +363,7 @@ def start_of(place: Path) -> tuple[dict[str, Any], str, int]:
         start = {"initial": str(trained), "encoder": {} if kind == "concat" else {"dropout": _DROPOUT}}
         if known.code is not None:  # what is trained has bits too, or is refused
             start["code"] = known.code.model_dump(mode="json")
-    elif not any((place / name).is_file() for name in ("config.json", "modules.json")):
+    elif not is_transformer(place):
         raise missing_model(place, "no folder of a training or of a transformer")
     return start, kind, num_towers
 

@@ -21,14 +21,14 @@ from raysent.config import Document
 from raysent.ensembles.label_curves import ALL, SEED, Curve, LabelCurve, estimate_of, leaders, mean_over_draws
 from raysent.errors import ConfigError
 from raysent.evaluation.fusion import Ranking, fuse
-from raysent.evaluation.members import Member
+from raysent.evaluation.members import Member, model_folder
 from raysent.evaluation.retrieval import fit_weight, measure, rank
 from raysent.evaluation.task import RetrievalData
 from raysent.models import load
 from raysent.models.schemes.bm25 import Bm25Model
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
-from raysent.pipeline.arguments import TRANSFORMERS, start_of
+from raysent.pipeline.arguments import TRANSFORMERS, is_transformer, start_of
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
@@ -125,9 +125,10 @@ def _of(ranking: Ranking, queries: np.ndarray) -> Ranking:
 
 def _trained(member: Member, data: RetrievalData, queries: np.ndarray) -> list[SentenceEncoder]:
     """Return the model trained further on some queries and their passages, at each learning rate."""
-    if not Path(member.path).is_dir():
+    place = Path(member.path)
+    if model_folder(place) is None and not is_transformer(place):
         return []
-    start, kind, _ = start_of(Path(member.path))
+    start, kind, _ = start_of(place)
     pairs = [(data.queries[query], data.passages[row]) for query in queries.tolist() for row in _relevant(data, query)]
     size, found = min(_MOST_PAIRS_A_STEP, len(pairs)), list[SentenceEncoder]()
     training = {"batch_size": size, "epochs": max(_FEWEST_EPOCHS, _FEWEST_STEPS * size / len(pairs))}
@@ -143,8 +144,8 @@ def _trained(member: Member, data: RetrievalData, queries: np.ndarray) -> list[S
         for rate in _RATES_OF_TRANSFORMERS if kind in TRANSFORMERS else _RATES:
             own = {**training, "learning_rate": rate, "schedule": "linear", "num_reports": 1}
             document = Document({**settings, "training": own}, source=member.name)
-            fit(configuration.validate(RunConfig, document), place := Path(folder) / str(rate))
-            found.append(load(place))
+            fit(configuration.validate(RunConfig, document), trained := Path(folder) / str(rate))
+            found.append(load(trained))
     return found
 
 
