@@ -223,6 +223,19 @@ def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
     assert read_curves(tmp_path) == [curve]
 
 
+def test_model_that_cannot_learn_pairs_is_scored_as_it_is(tmp_path, monkeypatch, capsys):
+    """With a line why; the curves of other models are not lost."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    settings = {"encoder": {"type": "bag", "embedding": {"dim": 16}}, "code": {"type": "autoencoder", "bits": 8}}
+    config = ModelConfig.model_validate({**settings, "objective": {"type": "reconstruction"}})
+    words = Vocabulary([PAD_WORD, UNK_WORD, *(f"p{word}" for word in range(30))])
+    SentenceModel.build(config, words, seed=0).save(tmp_path / "code")
+    curve = pair_curve(translated(), expand([str(tmp_path / "code"), "hash:8"]), sizes=[10])
+    for name in ("code", "hash:8"):
+        assert curve.curves[name].points == curve.curves[f"{name}, as it is"].points
+    assert "warning: not trained on pairs: code: code must be of type threshold" in capsys.readouterr().err
+
+
 def test_pairs_are_counted_and_too_few_are_refused():
     """A draw has as many relevant passages as its size says, or fewer by less than a query's; draws are nested."""
     data = dataclasses.replace(

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from raysent.models import load
 from raysent.models.schemes.bm25 import Bm25Model
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
-from raysent.pipeline.arguments import TRANSFORMERS, is_transformer, start_of
+from raysent.pipeline.arguments import TRANSFORMERS, is_transformer, print_warning, start_of
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
@@ -45,18 +46,19 @@ def pair_curve(
 
     Args:
         data: The task, with a train part.
-        members: The models; what is no folder of a training or a transformer is scored as it is.
+        members: The models; one that is no training and no transformer, or cannot learn pairs, is scored as it is.
         sizes: Numbers of pairs, or ``all``.
         progress: Called with the progress.
 
     Raises:
         ConfigError: If the task has fewer pairs to train on than the smallest size.
-        RaysentError: If a model cannot rank, or cannot be trained on pairs.
+        RaysentError: If a model cannot rank.
     """
     draws, asked = _draws(data, sizes), np.concatenate([data.train, data.test])
     loaded = {one: load(one.path) if one.encoder is None else one.encoder for one in members if one.name != _WORDS}
     known = {_WORDS: rank(Bm25Model(), data, asked)}
     known |= {f"{one.name}, as it is": rank(encoder, data, asked) for one, encoder in loaded.items()}
+    runs = {one: _runs(one) for one in loaded}
     values: dict[tuple[str, int], list[list[np.ndarray]]] = defaultdict(list)
     total = _NUM_DRAWS * len(draws)
     for number, (count, queries) in enumerate((count, one) for count, of_size in draws.items() for one in of_size):
@@ -66,7 +68,7 @@ def pair_curve(
         found = {name: [_of(one, chosen), _of(one, data.test)] for name, one in known.items()}
         for member in loaded:
             candidates = [found[f"{member.name}, as it is"]]
-            for encoder in _trained(member, data, train):
+            for encoder in _trained(runs[member], data, train):
                 candidates.append([rank(encoder, data, part) for part in (chosen, data.test)])
             best = max(candidates, key=lambda rankings: float(measure(rankings[0], data)[:, 0].mean()))
             weight, _ = fit_weight(best[0], found[_WORDS][0], data)
@@ -123,29 +125,44 @@ def _of(ranking: Ranking, queries: np.ndarray) -> Ranking:
     return Ranking(queries, ranking.rows[rows], ranking.scores[rows])
 
 
-def _trained(member: Member, data: RetrievalData, queries: np.ndarray) -> list[SentenceEncoder]:
-    """Return the model trained further on some queries and their passages, at each learning rate."""
+def _runs(member: Member) -> list[RunConfig]:
+    """Return runs that train a model on pairs, at each learning rate; none, and a line why, where it cannot."""
     place = Path(member.path)
     if model_folder(place) is None and not is_transformer(place):
         return []
     start, kind, _ = start_of(place)
+    settings: dict[str, Any] = {
+        **start,
+        "pairs": {"path": "", "first": "first", "second": "second", "validation_path": ""},
+        "objective": {"type": "contrast", "positives": "pairs"},
+        "seed": SEED,
+    }
+    runs = []
+    for rate in _RATES_OF_TRANSFORMERS if kind in TRANSFORMERS else _RATES:
+        training = {"learning_rate": rate, "schedule": "linear", "num_reports": 1}
+        document = Document({**settings, "training": training}, source=member.name)
+        try:
+            runs.append(configuration.validate(RunConfig, document))
+        except ConfigError as error:
+            print_warning(f"not trained on pairs: {error}")
+            return []
+    return runs
+
+
+def _trained(runs: Sequence[RunConfig], data: RetrievalData, queries: np.ndarray) -> list[SentenceEncoder]:
+    """Return the models of runs on some queries and their passages."""
     pairs = [(data.queries[query], data.passages[row]) for query in queries.tolist() for row in _relevant(data, query)]
     size, found = min(_MOST_PAIRS_A_STEP, len(pairs)), list[SentenceEncoder]()
-    training = {"batch_size": size, "epochs": max(_FEWEST_EPOCHS, _FEWEST_STEPS * size / len(pairs))}
+    steps = {"batch_size": size, "epochs": max(_FEWEST_EPOCHS, _FEWEST_STEPS * size / len(pairs))}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.jsonl"
         path.write_text("".join(json.dumps({"first": one, "second": other}) + "\n" for one, other in pairs), "utf-8")
-        settings = {
-            **start,
-            "pairs": {"path": str(path), "first": "first", "second": "second", "validation_path": str(path)},
-            "objective": {"type": "contrast", "positives": "pairs"},
-            "seed": SEED,
-        }
-        for rate in _RATES_OF_TRANSFORMERS if kind in TRANSFORMERS else _RATES:
-            own = {**training, "learning_rate": rate, "schedule": "linear", "num_reports": 1}
-            document = Document({**settings, "training": own}, source=member.name)
-            fit(configuration.validate(RunConfig, document), trained := Path(folder) / str(rate))
-            found.append(load(trained))
+        for number, run in enumerate(runs):
+            assert run.pairs is not None
+            own = run.pairs.model_copy(update={"path": str(path), "validation_path": str(path)})
+            changed = {"pairs": own, "training": run.training.model_copy(update=steps)}
+            fit(run.model_copy(update=changed), place := Path(folder) / str(number))
+            found.append(load(place))
     return found
 
 
