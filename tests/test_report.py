@@ -16,7 +16,7 @@ import pytest
 from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_evaluation, write_labels, write_sweep
 from tiny_run import tiny_run
 
-from raysent.ensembles import combine, read_answers, save_best
+from raysent.ensembles import combine, read_answers, read_curves, save_best, write_curves
 from raysent.ensembles.answer import Answer, Candidate
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import BootstrapEstimate
@@ -262,6 +262,16 @@ def test_scores_against_labels_compare_with_baselines_and_chance(tmp_path: Path)
     assert traces["ensemble"]["error_y"]["array"] == [1.5, 1.5, 1.5]
     assert [note["text"] for note in plot["layout"]["annotations"]] == ["chance 22.00"]
     assert cells_of(page, "chance")[2:] == ["22.00", "22.00", "22.00"]
+
+
+def test_scores_against_pairs_have_no_level_of_chance(tmp_path: Path) -> None:
+    """Which would be 0, and most of the plot."""
+    write_labels(tmp_path, ["0000"])
+    (curve,) = read_curves(tmp_path)
+    write_curves(tmp_path, [curve.model_copy(update={"metric": "ndcg_at_10", "chance": 0.0})])
+    (plot,) = figures(write(tmp_path).read_text(encoding="utf-8"))
+    assert not plot["layout"].get("shapes")
+    assert plot["layout"]["xaxis"]["title"]["text"] == "pairs"
 
 
 def test_ensemble_plots_have_intervals(rich_page: str) -> None:

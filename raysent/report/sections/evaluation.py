@@ -133,7 +133,10 @@ def _ordered(found: LabelCurve) -> list[tuple[str, Curve]]:
 
 def _label_plot(run: Run, found: LabelCurve) -> Figure:
     models = [(name, curve) for name, curve in _ordered(found) if name != CHANCE]
-    sizes = list(found.sizes)
+    sizes, level = list(found.sizes), dict[str, Any]()
+    if found.counted == "labels":  # queries have no such score, and 0 would be a large part of the plot
+        level["shapes"] = [level_line(found.chance, QUIET)]
+        level["annotations"] = [level_text(found.chance, f"chance {fixed(found.chance)}", QUIET)]
     return figure(
         [_line(run, name, curve, sizes, color=_color(curve, place)) for place, (name, curve) in enumerate(models)],
         height=380 + 22 * len(models),
@@ -148,8 +151,7 @@ def _label_plot(run: Run, found: LabelCurve) -> Figure:
         xaxis_tickvals=sizes,
         xaxis_ticktext=[f"{size:,}" for size in sizes],
         yaxis_title_text="test score",
-        shapes=[level_line(found.chance, QUIET)],
-        annotations=[level_text(found.chance, f"chance {fixed(found.chance)}", QUIET)],
+        **level,
     )
 
 
