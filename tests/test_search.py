@@ -228,7 +228,7 @@ def test_weight_is_fitted_on_dev_and_its_score_on_other_queries() -> None:
         for one, score in zip(rows, scores, strict=True)
     ]
     weight, held_out = fit_weight(*rankings, data)
-    assert 0 < weight < 1
+    assert weight == 0.55, "all but the ends and 0.5 are as good: the middle of them, not the smallest"
     alone = max(measure(one, data)[:, 0].mean() for one in rankings)
     assert alone == 0.5 < held_out <= measure(fuse(*rankings, weight=weight), data)[:, 0].mean()
 
