@@ -382,6 +382,14 @@ def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
     assert "not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12" in ran.err
 
 
+def test_evaluate_refuses_numbers_of_labels_before_it_evaluates(raysent_, place):
+    """What would be refused at the end costs no evaluation."""
+    ran = raysent_("evaluate", "hash:16", "--data", "data", "--labels", "32,x")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: --labels 32,x: must be numbers of at least 8, or all; given 'x'\n"
+    assert not (place / "runs").exists()
+
+
 def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     """It has a folder of its own, which `raysent.load` takes; the model's folder stays the model's."""
     fit(tiny_run(place), place / "model")

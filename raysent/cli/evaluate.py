@@ -79,9 +79,10 @@ def evaluate(
     address=ADDR, a Ray cluster that reaches the same folders.
     """
     from raysent import pipeline
+    from raysent.ensembles import parse_sizes
     from raysent.evaluation import PROTOCOLS, absent_tasks, library_versions
 
-    named = split_names(tasks)
+    named, sizes = split_names(tasks), [] if labels is None else parse_sizes(labels)
     found = pipeline.evaluate_models(
         models,
         tasks=named,
@@ -92,8 +93,8 @@ def evaluate(
         **arguments_of(raysent.evaluate, overrides),
     )
     curves = []
-    if labels is not None:
-        curves = raysent.label_curves(models, labels=labels, tasks=named, data=data, progress=not as_json)
+    if sizes:
+        curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json)
     scores, similarities, of_mteb = _by_kind(found)
     if as_json:
         family, _, configuration = protocol.partition("/")
