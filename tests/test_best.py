@@ -13,8 +13,9 @@ from tiny_run import tiny_run
 
 import raysent as api
 from raysent.ensembles import Answer, answer_lines, choose, read_answers, read_result, save_best, save_encoder
-from raysent.ensembles.best import Fitted
-from raysent.ensembles.methods import MIN_POOL_ROWS
+from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted
+from raysent.ensembles.cross_fitting import cross_fit
+from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.result import MemberCost
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import _counts
@@ -59,7 +60,7 @@ def restated(candidates, labels, *, prefer):
 
     majority, models = len(candidates) - 1, range(len(candidates) - 1)
     best = sorted(models, key=lambda place: (-np.mean(right[place]), loss[place]))[0]
-    if len(labels) >= MIN_POOL_ROWS and all(
+    if len(labels) >= MIN_MAJORITY_ROWS and all(
         difference(place, majority)[1] <= 0 and not is_likelier(place, majority) for place in models
     ):
         return majority
@@ -72,7 +73,7 @@ def restated(candidates, labels, *, prefer):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    st.integers(0, 2**31), st.sampled_from([24, MIN_POOL_ROWS]), st.sampled_from([0.0, 0.4, 2.0]),
+    st.integers(0, 2**31), st.sampled_from([24, MIN_MAJORITY_ROWS]), st.sampled_from([0.0, 0.4, 2.0]),
     st.sampled_from([None, "speed"]),
 )  # fmt: skip
 def test_choice_is_that_of_the_restatement(seed, rows, signal, prefer):
@@ -80,6 +81,21 @@ def test_choice_is_that_of_the_restatement(seed, rows, signal, prefer):
     candidates, targets = made_up(seed, rows=rows, candidates=4, signal=signal)
     taken, _ = choose(candidates, targets, task="made", prefer=prefer)
     assert taken == restated(candidates, targets.labels, prefer=prefer)
+
+
+@pytest.mark.parametrize("rows", [200, 1000])
+def test_members_that_are_right_but_unsure_count_with_hundreds_of_rows(rows):
+    """As a strongly regularised TF-IDF, which a choice by the log loss of means leaves out."""
+    generator = np.random.default_rng(3)
+    labels = generator.integers(0, 2, 2 * rows)
+
+    def member(right, confidence):
+        guesses = np.where(generator.random(2 * rows) < right, labels, 1 - labels)
+        return np.log(np.where(np.eye(2)[guesses] > 0, confidence, 1 - confidence))
+
+    found = np.stack([member(0.9, 0.6), *(member(0.8, 0.8) for _ in range(2))])
+    fitted = cross_fit(found[:, :rows], labels[:rows], method=lexical_method(rows))
+    assert (fitted.predict(found[:, rows:]).argmax(axis=1) == labels[rows:]).mean() > 0.88
 
 
 def write_reviews(path, *, rows, signal):

@@ -30,7 +30,7 @@ import numpy as np
 from raysent.ensembles.answer import MAJORITY, Answer, Candidate, answer_card
 from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.cross_fitting import cross_fit
-from raysent.ensembles.methods import MIN_POOL_ROWS, lexical_method
+from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
 from raysent.ensembles.soup import save_soup
@@ -59,6 +59,8 @@ Prefer = Literal["speed", "size"]
 # The method of a model alone, whose weight is 1.
 ALONE = "uniform"
 BASE_RULE = "validation"
+# Fewer rows than this do not show a difference from the most frequent class.
+MIN_MAJORITY_ROWS = 300
 _COSTS: Mapping[Prefer, str] = {"speed": "encode_ms", "size": "num_bytes"}
 
 
@@ -239,7 +241,7 @@ def choose(
     models = [place for place in range(len(candidates)) if place != majority]
     best = models[best_of(targets.measure([candidates[place].held_out for place in models]))]
     above = None if majority is None else estimates[best].minus(estimates[majority])
-    if majority is not None and len(targets) >= MIN_POOL_ROWS:
+    if majority is not None and len(targets) >= MIN_MAJORITY_ROWS:
         right = [np.maximum(one.held_out[rows, targets.labels], LOWEST_FEATURE) for one in candidates]
         (drawn,) = resamples.means([(rows, np.column_stack(right))])
         gains = (interval_of(drawn[:, place] - drawn[:, majority])[0] for place in models)
