@@ -87,8 +87,8 @@ def lexical_method(num_rows: int) -> str:
     """Return the method that weighs members of which one is lexical, by the rows that fit the weights.
 
     Validation scores would give all of them nearly equal weights, and `greedy`, which scales no member, leaves out one
-    that is right but unsure, as a strongly regularised TF-IDF is. Points of `pool` above `greedy` on six tasks, with
-    three draws of each: +0.7, +0.9, -0.2 and +0.1 by 300, 200, 100 and 32 rows out of fold; +0.5, +0.4 and +0.2 by 200,
+    that is right but unsure, as a strongly regularised TF-IDF is. Points of `pool` above `greedy` on five tables, with
+    three draws of each: +0.7, +0.9, -0.2 and +0.1 by 300, 200, 100 and 32 rows out of fold; +0.5, +0.3 and +0.2 by 200,
     100 and 60 given validation rows.
     """
     return "pool" if num_rows >= MIN_POOL_ROWS else "greedy"
