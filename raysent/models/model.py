@@ -668,17 +668,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
             what = "a code" if self.code is not None else "whitening"
             raise ConfigError(f"towers: must be 'both' for a model with {what}, which reads them all; given 'f'")
         out = np.empty((len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32)
-        kind = self.device.type
         with (
             self._evaluating(),
             torch.inference_mode(),
-            torch.autocast(kind, dtype=torch.bfloat16, enabled=bfloat16),
+            torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bfloat16),
         ):
             for first in range(0, len(sentences), _CHUNK):
                 chunk = self.vocabulary.ids(sentences[first : first + _CHUNK], max_length=self.max_length)
                 for rows, vectors in self._encode_blocks(chunk, readers, batch_size):
                     # Postprocessing is cheap and stays in float32.
-                    with torch.autocast(kind, enabled=False):
+                    with torch.autocast(self.device.type, enabled=False):
                         out[first + rows] = self._finish(vectors).cpu().numpy()
         return out
 
@@ -700,8 +699,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         with _MODE:
             if not self._num_encoding:
                 self._was_training = self.training
-                if self.training:
-                    self.eval()
+                self.eval()
             self._num_encoding += 1
         try:
             yield
