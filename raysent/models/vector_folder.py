@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -275,7 +273,7 @@ class VectorFolder:
             yield VectorWriter(stream, schema, file)
 
     def batches(self, *, with_text: bool = True, files: Sequence[str] | None = None) -> Iterator[VectorBatch]:
-        """Yield all rows, in the order of `files` and of rows; memory holds two groups of rows.
+        """Yield all rows, in the order of `files` and of rows; memory holds one batch.
 
         Args:
             with_text: Whether to read texts, if the folder has any.
@@ -288,8 +286,8 @@ class VectorFolder:
         columns = ["vector", *(["text"] if with_text and format.has_text else [])]
         for name in self.names() if files is None else files:
             first_row = 0
-            with self._opened(name) as opened, self._opened(name) as other:
-                for batch in _read_ahead((opened, other), columns):
+            with self._opened(name) as opened:
+                for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                     flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
                     texts = batch.column("text").to_pylist() if "text" in columns else None
                     yield VectorBatch(name, first_row, flat.reshape(batch.num_rows, format.width), texts)
@@ -366,23 +364,6 @@ class VectorWriter:
         values = [columns[name] for name in self._schema.names]
         self._stream.write_batch(pa.record_batch(values, schema=self._schema), row_group_size=len(vectors))
         self.num_rows += len(vectors)
-
-
-def _read_ahead(opened: Sequence[parquet.ParquetFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that is open several times, in order; each time it is open, a thread reads for it."""
-
-    def read(group: int) -> list[pa.RecordBatch]:
-        file = opened[group % len(opened)]
-        return list(file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False))
-
-    with ThreadPoolExecutor(len(opened)) as pool:
-        pending: deque[Future[list[pa.RecordBatch]]] = deque()
-        for group in range(opened[0].num_row_groups):
-            pending.append(pool.submit(read, group))
-            if len(pending) == len(opened):
-                yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
 
 
 def _parsed(data: bytes, path: str) -> dict[str, Any]:
