@@ -153,10 +153,10 @@ def test_record_of_a_published_task_is_read_again(tasks, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("STSBenchmrk", ConfigError, r"^--mteb STSBenchmrk: unknown task of mteb; did you mean 'STSBenchmark'\?$"),
-        ("none.py", ConfigError, r"^--mteb none\.py: no such file; name a file that defines tasks"),
-        ("empty.py", ConfigError, r"^--mteb empty\.py: must define a task; "),
-        ("broken.py", DataError, r"^--mteb LocalPairs: its data cannot be loaded: FileNotFoundError: .*pairs.json"),
+        ("STSBenchmrk", ConfigError, r"^mteb STSBenchmrk: unknown task of mteb; did you mean 'STSBenchmark'\?$"),
+        ("none.py", ConfigError, r"^mteb none\.py: no such file; name a file that defines tasks"),
+        ("empty.py", ConfigError, r"^mteb empty\.py: must define a task; "),
+        ("broken.py", DataError, r"^mteb LocalPairs: its data cannot be loaded: FileNotFoundError: .*pairs.json"),
     ],
 )
 def test_wrong_task_is_refused(tasks, tmp_path, monkeypatch, name, kind, message):

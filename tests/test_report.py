@@ -457,7 +457,7 @@ def test_duration_and_fixed_as_text() -> None:
 
 
 def test_what_was_scored_stands_once_in_the_table():
-    """A combination that took one member alone is that member; if it is the answer, it is marked."""
+    """So do combinations that took the same members; one of a single member is that member, marked if it is the answer."""
     both = {"interval": (60.0, 70.0), "behind": BootstrapEstimate(value=0.0, interval=(0.0, 0.0)), "num_bytes": 9}
     candidates = [
         Candidate(members=members, method=method, validation=validation, test=65.0, encode_ms=2.0, **both)
@@ -467,6 +467,7 @@ def test_what_was_scored_stands_once_in_the_table():
             (("0001",), "greedy", 70.0),
             (("tfidf",), "validation", 69.0),
             (("tfidf",), "greedy", 69.0),
+            (("tfidf", "0001"), "greedy", 68.0),
         )
     ]
     scored = Answer(

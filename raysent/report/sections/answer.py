@@ -68,9 +68,10 @@ def _table(answer: Answer) -> Table:
         ),
         Column("ms / 1,000 texts", "number", "on the machine that evaluated it"),
     ]
-    # A combination that took one member alone is that member.
-    distinct = {(one.title, one.validation, one.test): one for one in (*answer.candidates, answer.answer)}
-    return Table(columns, [_row(answer, one) for one in distinct.values()], "everything that was scored", is_tall=True)
+    # Of combinations of the same members the answer is shown, else the best; one of a single member is that member.
+    shown = {(one.title, one.members): one for one in (*reversed(answer.candidates), answer.answer)}
+    rows = [_row(answer, one) for one in answer.candidates if shown[one.title, one.members] is one]
+    return Table(columns, rows, "everything that was scored", is_tall=True)
 
 
 def _row(answer: Answer, one: Candidate) -> list[Cell]:
