@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import raysent
 from raysent.data.tables import Table
 from raysent.errors import ConfigError, DataError, RaysentError
+from raysent.evaluation.divided import divide_tasks
 from raysent.evaluation.division import (
     divided,
     draw_rows,
@@ -18,7 +20,8 @@ from raysent.evaluation.division import (
 )
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
-from raysent.evaluation.task import TaskData
+from raysent.evaluation.records import Record
+from raysent.evaluation.task import Task, TaskData
 from raysent.evaluation.task_files import OwnTask
 
 WORDS = ["red", "blue", "green", "tall", "short", "wide", "good", "bad", "ugly", "fine", "over", "under", "near", "far"]
@@ -249,3 +252,62 @@ def test_choosing_under_a_published_protocol_without_test_rows_is_refused(tmp_pa
         raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "a", top=1, **options)
     made = raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "b", **options)
     assert made.result.protocol == "senteval/prototyping"
+
+
+# --- validation rows that were drawn -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns", "drawn"),
+    [
+        (labelled(90), {"split": {"validation": 0.2, "test": 0.3}}, True),
+        (labelled(90), {"split": {"validation": 0.0, "test": 0.3}}, False),
+        ({**labelled(90), "group": [str(row // 3) for row in range(90)]}, {"split": {"validation": 0.2}}, False),
+        ({"text": texts(30) * 3, "label": ["a", "b", "b"] * 30}, {"split": {"validation": 0.2}}, False),
+        ({**labelled(90), "part": ["train", "train", "validation", "test", "train"] * 18}, {"split": "part"}, False),
+    ],
+    ids=["rows", "none", "groups", "copies", "given"],
+)
+def test_validation_rows_are_as_train_rows_where_each_was_drawn_alone(frame, columns, drawn):
+    """Not where groups or copies lie between them, nor where a user says which they are."""
+    assert own(frame, **columns).has_drawn_validation == drawn
+
+
+@pytest.mark.parametrize("model", ["hash:64", "tfidf"])
+def test_what_learned_no_labels_is_fitted_to_train_and_validation_rows(tmp_path, model):
+    """Test rows as by cross-validation on both; validation rows out of fold, in order, in a run's own rows too."""
+    task = OwnTask(pd.DataFrame(labelled(200)), name="own", split={"validation": 0.2, "test": 0.3})
+    data = task.load()
+    joined = replace(data, split="train-test", train=np.sort([*data.train, *data.validation]), validation=data.test[:0])
+    joined = replace(joined, has_drawn_validation=False)
+    expected = records_of(tmp_path / "joined", model, Fixed(joined.task, data=joined))
+    (divided_task,) = divide_tasks(tmp_path / "run", [(task, None)])
+    for place, one in ((tmp_path / "own", task), (tmp_path / "divided", divided_task)):
+        found = records_of(place, model, one)
+        (fold,), (whole,) = found.folds, expected.folds
+        assert fold.validation_rows.tolist() == data.validation.tolist()
+        out_of_fold = dict(
+            zip(whole.validation_rows.tolist(), whole.validation_log_probabilities.tolist(), strict=True)
+        )
+        assert fold.validation_log_probabilities.tolist() == [out_of_fold[row] for row in data.validation.tolist()]
+        np.testing.assert_array_equal(fold.test_log_probabilities, whole.test_log_probabilities)
+        right = fold.validation_log_probabilities.argmax(axis=1) == data.labels[data.validation]
+        assert found.validation == pytest.approx(100 * right.mean())
+
+
+@dataclass(frozen=True)
+class Fixed(Task):
+    """A task of rows in memory."""
+
+    data: TaskData = field(kw_only=True)
+    scoring = "accuracy"
+
+    def load(self, data_dir: Path | None = None) -> TaskData:
+        """Return the rows."""
+        return self.data
+
+
+def records_of(folder: Path, model: str, task: Task) -> Record:
+    """Return the record of a model on a task, made in a folder."""
+    ((found,),) = Evaluator(folder).records(expand([model]), [task]).values()
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from test_contrast import labels_run
@@ -15,6 +16,7 @@ from raysent.evaluation.members import expand
 from raysent.evaluation.own_layer import own_log_probabilities, own_result
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.protocols import fit_probe
+from raysent.evaluation.task_files import OwnTask
 from raysent.evaluation.tasks import load_task
 from raysent.models import SentenceModel, load
 from raysent.training.loop import fit
@@ -72,6 +74,29 @@ def test_probe_predicts_where_validation_prefers_it(run):
     assert own_result(SentenceModel.from_tensors(model.record, model.vocabulary, tensors), data, probed) is None
     torch.nn.init.zeros_(model.objectives[0].layer.weight)
     assert own_result(model, data, probed) is None
+
+
+def test_what_learned_the_labels_is_fitted_to_train_rows_alone(run, tmp_path):
+    """Its predictions of rows that it learned from choose nothing; validation rows of others train their probes too."""
+    rows = load_task(str(run / "rows.yaml"), None)
+    texts = [f"{text} {row}" for row, text in enumerate(rows.sentences[0])]
+    task = OwnTask(pd.DataFrame({"text": texts, "label": rows.labels.astype(str)}), name="rows", split={"test": 0.3})
+    data = task.load()
+    model = SentenceModel.load(run / "run")
+    probed = [fit_probe(task_features(model, data), rows) for rows in (data, data.cross_validated())]
+    model.objectives = torch.nn.ModuleList()  # a probe predicts
+    for name, learned, expected in (
+        ("learned", {"other": data.row_hash}, 0),
+        ("named", {"rows": "-"}, 0),
+        ("not", {}, 1),
+    ):
+        model.learned_tasks = learned
+        ((record,),) = Evaluator(tmp_path / name).records(expand([model]), [task]).values()
+        assert record.score.learned == bool(learned)
+        found, fold = record.folds[0], probed[expected].folds[0]
+        np.testing.assert_allclose(found.test_log_probabilities, fold.test_log_probabilities, atol=1e-6)
+        assert found.validation_rows.tolist() == data.validation.tolist()
+    assert not np.allclose(probed[0].probe.weights, probed[1].probe.weights)
 
 
 def test_blocks_with_a_layer_each_have_their_mean_probability(tmp_path):

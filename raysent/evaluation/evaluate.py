@@ -27,7 +27,7 @@ from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
-from raysent.evaluation.protocols.fast import DIVIDED
+from raysent.evaluation.protocols.fast import DIVIDED, at_validation_rows
 from raysent.evaluation.records import (
     SIMILARITY,
     AnyScore,
@@ -249,12 +249,17 @@ class Evaluator:
 def _job(member: Member, data: AnyData, protocol: str) -> Job:
     settings: object
     if isinstance(data, TaskData):
-        settings = PROTOCOLS[protocol].settings()
+        settings = PROTOCOLS[protocol].settings() | ({"joins": True} if _may_join(data, protocol) else {})
     elif isinstance(data, RetrievalData):
         protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
     else:
         protocol, settings = SIMILARITY, SIMILARITY_VERSION
     return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
+
+
+def _may_join(data: TaskData, protocol: str) -> bool:
+    """Return whether models that did not learn a task's labels are fitted to its train and validation rows."""
+    return data.has_drawn_validation and protocol in ("fast", DIVIDED)
 
 
 def _shared_folder(job: Job) -> list[Path]:
@@ -322,16 +327,21 @@ def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     started, arrays, own = time.perf_counter(), dict[str, np.ndarray](), None
     encoded = started
+    learned_tasks: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
+    learned = data.task in learned_tasks or data.is_any_of(learned_tasks.values())
+    joins = _may_join(data, job.protocol) and not learned
+    fitted = data.cross_validated() if joins else data
     if isinstance(encoder, LexicalModel):
         check_rows(data, protocol=job.protocol, model=job.member.name)
-        result, arrays = fit_lexical(encoder, data, seconds=job.lexical_s)
+        result, arrays = fit_lexical(encoder, fitted, seconds=job.lexical_s)
         result = replace(result, measures={**balance_measures(data, result), **result.measures})
     else:
         features = task_features(encoder, data)
         encoded = time.perf_counter()
-        result = fit_probe(features, data, protocol=job.protocol, source=job.member.path)
+        result = fit_probe(features, fitted, protocol=job.protocol, source=job.member.path)
         own = own_result(encoder, data, result) if job.protocol in ("fast", DIVIDED) else None
         result = own or result
+    result = at_validation_rows(result, data) if joins else result
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
     if isinstance(encoder, LexicalModel):
         encode, costs = encoder.restored(arrays).transform, _lexical_costs(arrays, result, seconds["probe_s"])
@@ -348,8 +358,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "costs": asdict(costs),
         "scale": data.scale,
     }
-    learned: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
-    about |= {"learned": data.task in learned or data.is_any_of(learned.values()), "own_layer": own is not None}
+    about |= {"learned": learned, "own_layer": own is not None}
     return Record(
         model=job.member.name,
         model_key=job.member.key,

@@ -55,6 +55,8 @@ class TaskData:
             and the protocol draws them.
         metric: What counts, for tasks with classes.
         is_drawn: Whether `division.divided` drew the test rows.
+        has_drawn_validation: Whether the validation rows were drawn one by one of those that may train, without copies
+            among them, so that what did not learn from the others may be fitted to both.
         part_of: Of rows that a run divided, the hash of all rows of the task.
     """
 
@@ -72,6 +74,7 @@ class TaskData:
     folds: np.ndarray = field(default_factory=lambda: NO_ROWS)
     metric: Metric = "accuracy"
     is_drawn: bool = False
+    has_drawn_validation: bool = False
     part_of: str = ""
 
     def __len__(self) -> int:
@@ -96,6 +99,10 @@ class TaskData:
         others = np.setdiff1d(np.arange(len(self)), self.test)
         train, validation = (np.searchsorted(others, rows) for rows in (self.train, self.validation))
         return replace(self.select(others), train=train, validation=validation)
+
+    def cross_validated(self) -> TaskData:
+        """Return the rows with those that validate among those that train."""
+        return replace(self, split="train-test", train=np.union1d(self.train, self.validation), validation=NO_ROWS)
 
     def is_any_of(self, hashes: Collection[str]) -> bool:
         """Return whether one of these is the `row_hash` of all rows, or of those that do not test."""

@@ -423,6 +423,7 @@ def _read_rows(task: OwnTask) -> Rows:
         validation=division.validation,
         test=division.test,
         folds=division.folds,
+        has_drawn_validation=division.has_drawn_validation,
         metric=settings.metric,
         scores=NO_SCORES if scores is None else scores,
         scale=scale,

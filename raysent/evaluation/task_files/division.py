@@ -34,6 +34,7 @@ class Division:
     test: np.ndarray = field(default_factory=lambda: NO_ROWS)
     folds: np.ndarray = field(default_factory=lambda: NO_ROWS)
     warnings: list[str] = field(default_factory=list)
+    has_drawn_validation: bool = False  # as of `TaskData`
 
 
 def divide(
@@ -54,7 +55,7 @@ def divide(
     """
     numbers = group_numbers(groups, len(labels))
     parts = _given_parts(table, columns)
-    how = ""
+    how, is_by_row = "", False
     if parts is None or set(parts) == {"train"}:
         fractions = settings.split if isinstance(settings.split, Fractions) else None
         if fractions is None and is_scored:
@@ -65,7 +66,14 @@ def divide(
         parts = _drawn_parts(table, texts, strata, drawn_with, fractions)
         whole = "folds" if isinstance(settings.folds, str) else "groups"
         how = ", drawn" + ("" if drawn_with is None else f" in whole {whole}")
-    return _by_parts(table, parts, settings, texts, labels, numbers, is_scored=is_scored, how=how)
+        is_by_row = drawn_with is None and settings.folds is None and not is_scored
+    found = _by_parts(table, parts, settings, texts, labels, numbers, is_scored=is_scored, how=how)
+    if not (is_by_row and len(found.validation)):
+        return found
+    rows = np.concatenate([found.train, found.validation]).tolist()
+    distinct = {tuple(column[row] for column in texts) for row in rows}
+    # A copy in another fold would give a row's label away.
+    return replace(found, has_drawn_validation=len(distinct) == len(rows))
 
 
 def known_splits(table: Table) -> tuple[Table, list[str]]:
