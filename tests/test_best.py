@@ -13,7 +13,7 @@ from tiny_run import tiny_run
 
 import raysent as api
 from raysent.ensembles import Answer, answer_lines, choose, read_answers, read_result, save_best, save_encoder
-from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted
+from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted, answer_of, fit_candidates, groups_of
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.result import MemberCost
@@ -21,6 +21,7 @@ from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import _counts
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
+from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.targets import Targets
 from raysent.models.schemes import encoder_name
 from raysent.storage.layout import SWEEP_FILE
@@ -96,6 +97,45 @@ def test_members_that_are_right_but_unsure_count_with_hundreds_of_rows(rows):
     found = np.stack([member(0.9, 0.6), *(member(0.8, 0.8) for _ in range(2))])
     fitted = cross_fit(found[:, :rows], labels[:rows], method=lexical_method(rows))
     assert (fitted.predict(found[:, rows:]).argmax(axis=1) == labels[rows:]).mean() > 0.88
+
+
+@pytest.mark.parametrize(("right", "is_taken"), [(0.99, True), (0.6, False)])
+def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, right, is_taken):
+    """The others are fitted as if it were not there, on rows that it learned from too; they are taken first."""
+    table = write_reviews(tmp_path / "reviews.csv", rows=400, signal=0.5)
+    task = api.Task(table, split={"validation": 0.2, "test": 0.3})
+    members = expand(["hash:8", "hash:16", "tfidf"])
+    others = [one for (one,) in Evaluator(tmp_path / "evaluation").records(members, [task]).values()]
+    generator, data = np.random.default_rng(1), task.load()
+
+    def guessed(rows):
+        is_right = generator.random(len(rows)) < right
+        sure = np.eye(2)[np.where(is_right, data.labels[rows], 1 - data.labels[rows])]
+        return np.log(np.clip(sure, 0.1, 0.9)).astype(np.float32)
+
+    fold = FoldResult(data.validation, guessed(data.validation), data.test, guessed(data.test), None)
+    learned = replace(others[0], model="learned", folds=(fold,), about={**others[0].about, "learned": True})
+    costs = [MemberCost(encode_ms=1.0, num_bytes=1, training_s=None)] * 4
+    records, names = [*others, learned], [*members, replace(members[0], name="learned")]
+    trials = [names[3], names[1]]
+    groups = groups_of(names, trials, learned=[names[3]])
+    found = fit_candidates(records, costs, groups=groups)
+    without = fit_candidates(others, costs[:3], groups=[one for one in groups if 3 not in one])
+    assert [len(one.held_out) for one in (found[0], without[0])] == [
+        len(data.validation),
+        len(data.train) + len(data.validation),
+    ]
+    kept = [one for one in found if 3 not in one.members and one.method != "majority"]
+    expected = [one for one in without if one.method != "majority"]
+    places = np.searchsorted(np.union1d(data.train, data.validation), data.validation)
+    for one, other in zip(kept, expected, strict=True):
+        assert (one.members, one.method, one.is_first) == (other.members, other.method, other.is_first)
+        np.testing.assert_array_equal(one.held_out, other.held_out[places])
+        np.testing.assert_array_equal(one.tested, other.tested)
+    answer = answer_of(found, records, [one.name for one in names])
+    assert answer.answer.learned == is_taken
+    others_alone = [one for one in groups_of(names, trials[:1], learned=[names[3]]) if 3 in one]
+    assert groups_of(names, trials[:1], learned=[names[3]])[0] in others_alone  # a run of what learned labels alone
 
 
 def write_reviews(path, *, rows, signal):

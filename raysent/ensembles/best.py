@@ -19,7 +19,7 @@ folder can be moved alone. `RUN/encoder` is the best single model that has vecto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -34,7 +34,7 @@ from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
 from raysent.ensembles.soup import save_soup
-from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
+from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
 from raysent.evaluation.baselines import LEXICAL, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
@@ -148,7 +148,8 @@ def _save(
 ) -> EnsembleResult:
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
-    candidates = fit_candidates(list(records.values()), costs, groups=groups_of(members, trials))
+    learned = [one for one in members if records[one].score.learned]
+    candidates = fit_candidates(list(records.values()), costs, groups=groups_of(members, trials, learned=learned))
     answer = answer_of(candidates, list(records.values()), [one.name for one in members], prefer=prefer)
     needed = [one for one in members if one.name in answer.answer.members]
     kept: dict[Member, Sequence[Record]] = {}
@@ -181,12 +182,21 @@ def copied(member: Member, folder: Path) -> Member:
     return replace(member, path=str(folder), key=model_key(str(folder)))
 
 
-def groups_of(members: Sequence[Member], trials: Sequence[Member]) -> list[tuple[int, ...]]:
-    """Return the sets of models that are combined, as places among the members; the one to take first comes first."""
+def groups_of(
+    members: Sequence[Member], trials: Sequence[Member], *, learned: Collection[Member] = ()
+) -> list[tuple[int, ...]]:
+    """Return the sets of models that are combined, as places among the members; the one to take first comes first.
+
+    Sets without what learned the task's labels come first: it is taken where rows show that it is better.
+    """
     lexical = [place for place, one in enumerate(members) if one.path in LEXICAL]
     free = [place for place, one in enumerate(members) if is_free(one.path)]
     trained = [place for place, one in enumerate(members) if one in trials]
-    sets = ([*free, *trained[:1]], lexical, free, trained, [*free, *trained], list(range(len(members))))
+    sets: list[list[int]] = []
+    for left_out in (learned, ()) if any(members[place] not in learned for place in trained) else ((),):
+        kept = [place for place in trained if members[place] not in left_out]
+        whole = [place for place, one in enumerate(members) if one not in left_out]
+        sets += [[*free, *kept[:1]], lexical, free, kept, [*free, *kept], whole]
     return list(dict.fromkeys(tuple(sorted(set(places))) for places in sets if len(set(places)) > 1))
 
 
@@ -200,26 +210,29 @@ def fit_candidates(
         costs: The models' costs.
         groups: Sets of models to combine, as places among them; see `groups_of`.
     """
-    check_compatible(records)
-    predictions, targets = fold_predictions(records, 0)
+    rows = compatible(records)[0].folds[0].validation_rows  # those that choose
     tests = [record.folds[0].test_log_probabilities for record in records]
-    methods = (lexical_method(num_fitted(records)), BASE_RULE)
-    first = (tuple(groups[0]), methods[0]) if groups else None
     cheapest = min(range(len(costs)), key=lambda place: (costs[place].num_bytes, costs[place].encode_ms))
-    asked: Iterator[tuple[Sequence[int], str]] = chain(
+    asked: Iterator[tuple[Sequence[int], str | None]] = chain(
         (((place,), ALONE) for place in range(len(records))),
-        ((group, method) for group in groups for method in methods),
-        () if targets.is_scored else [((cheapest,), MAJORITY)],
+        ((group, method) for group in groups for method in (None, BASE_RULE)),
+        () if records[0].targets.is_scored else [((cheapest,), MAJORITY)],
     )
     found = []
-    for places, method in asked:
-        fit = cross_fit(predictions.select(places), targets, method=method)
+    for places, given in asked:
+        some = compatible([records[place] for place in places])  # those without labels learned have more rows
+        method = given or lexical_method(num_fitted(some))
+        fit = cross_fit(*fold_predictions(some, 0), method=method)
+        held_out = replace(some[0].folds[0], validation_log_probabilities=fit.held_out).at(rows)
         tested = fit.predict([tests[place] for place in places])
         # By falling weight; some methods give most models none, and they are not needed.
         weighted = sorted(zip(fit.fitted.weights, places, strict=True), key=lambda one: -one[0])
         used = tuple(place for weight, place in weighted if weight > 0)
+        if num_fitted(compatible([records[place] for place in used])) > num_fitted(some):
+            continue  # what learned labels has no weight: the candidate without it is fitted on more rows
         cost = total_cost([costs[place] for place in used])
-        found.append(Fitted(used, method, fit.held_out, tested, cost, is_first=(tuple(places), method) == first))
+        is_first = given is None and places is groups[0]
+        found.append(Fitted(used, method, held_out.validation_log_probabilities, tested, cost, is_first=is_first))
     return found
 
 
@@ -262,7 +275,7 @@ def answer_of(
     candidates: Sequence[Fitted], records: Sequence[Record], names: Sequence[str], *, prefer: Prefer | None = None
 ) -> Answer:
     """Return the answer on one task, with all candidates by falling validation score."""
-    first = records[0]
+    first = compatible(records)[0]
     fold, targets = first.folds[0], first.targets
     chooses, tests = targets.take(fold.validation_rows), targets.take(fold.test_rows)
     taken, above = choose(candidates, chooses, task=first.task, prefer=prefer)

@@ -22,7 +22,7 @@ import numpy as np
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.predictions import PredictionsLike, as_predictions
-from raysent.ensembles.task_ensemble import check_compatible, fold_predictions, num_fitted
+from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
 from raysent.evaluation.division import near_copies
 from raysent.evaluation.records import Record
 from raysent.evaluation.targets import Float64, Int64
@@ -106,7 +106,7 @@ def out_of_fold(records: Sequence[Record]) -> tuple[Int64, Float64]:
     Returns:
         The rows, and float64 [rows, classes].
     """
-    check_compatible(records)
+    records = compatible(records)
     predictions, targets = fold_predictions(records, 0)
     fitted = cross_fit(predictions, targets, method=lexical_method(num_fitted(records)))
     folds = [record.folds[0] for record in records]

@@ -6,7 +6,7 @@ Members can be combined only if their log-probabilities mean the same: same task
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -95,7 +95,7 @@ def task_ensemble(
         ArtifactError: If the records cannot be combined.
         ConfigError: If the method is unknown.
     """
-    check_compatible(records)
+    records = compatible(records)
     names = names or [record.model for record in records]
     folds = fitted_folds(records, method=method)
     known = {method: score_folds(records, folds), **(scores or {})}
@@ -127,7 +127,7 @@ def task_ensemble(
 
 def calibration_of(records: Sequence[Record], *, method: str) -> Calibration | None:
     """Return the calibration of members' records on one task, of a method; None for ratings."""
-    predictions, targets = validation_predictions(records)
+    predictions, targets = validation_predictions(compatible(records))
     return None if targets.is_scored else calibrate(held_out(predictions, targets, method=method), targets)
 
 
@@ -144,7 +144,7 @@ def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str
         ArtifactError: If the records cannot be combined.
         ConfigError: If a method is unknown.
     """
-    check_compatible(records)
+    records = compatible(records)
     distinct = dict.fromkeys(methods)
     return {method: score_folds(records, fitted_folds(records, method=method)) for method in distinct}
 
@@ -212,8 +212,11 @@ def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> Tas
     )
 
 
-def check_compatible(records: Sequence[Record]) -> None:
-    """Check that members were evaluated alike on one task, row by row.
+def compatible(records: Sequence[Record]) -> Sequence[Record]:
+    """Return records of members that were evaluated alike on one task, row by row, at the validation rows of all.
+
+    A model that learned labels of a task whose validation rows were drawn has these rows alone; the others have those
+    of train too.
 
     Raises:
         ArtifactError: If they were not, naming the first two members that differ and how; or if a member's protocol
@@ -227,11 +230,17 @@ def check_compatible(records: Sequence[Record]) -> None:
         _check_complete(record)
     for other in records[1:]:
         _check_equal(first, other, "number of folds", (len(first.folds), len(other.folds)))
-        if not all(map(_have_equal_rows, first.folds, other.folds)):
+    least = min(records, key=lambda one: len(one.folds[0].validation_rows))
+    for other in records:
+        if not all(map(_has_rows, other.folds, least.folds)):
             raise ArtifactError(
-                f"{first.task}: members must be evaluated on the same folds; '{first.model}' and '{other.model}' "
+                f"{first.task}: members must be evaluated on the same folds; '{least.model}' and '{other.model}' "
                 "differ; evaluate them together"
             )
+    rows = [fold.validation_rows for fold in least.folds]
+    return [
+        replace(one, folds=tuple(fold.at(some) for fold, some in zip(one.folds, rows, strict=True))) for one in records
+    ]
 
 
 def _check_equal(first: Record, other: Record, word: str, values: tuple[object, object]) -> None:
@@ -260,8 +269,9 @@ def _check_complete(record: Record) -> None:
         )
 
 
-def _have_equal_rows(one: FoldResult, other: FoldResult) -> bool:
-    return np.array_equal(one.validation_rows, other.validation_rows) and np.array_equal(one.test_rows, other.test_rows)
+def _has_rows(one: FoldResult, other: FoldResult) -> bool:
+    has_all = bool(np.isin(other.validation_rows, one.validation_rows).all())
+    return has_all and np.array_equal(one.test_rows, other.test_rows)
 
 
 def _short(value: object) -> str:

@@ -10,7 +10,7 @@ Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,15 @@ class FoldResult:
     test_rows: np.ndarray
     test_log_probabilities: np.ndarray
     strength: float | None
+
+    def at(self, rows: np.ndarray) -> FoldResult:
+        """Return the predictions with some of the validation rows alone, int64 [rows], in their order."""
+        if np.array_equal(rows, self.validation_rows):
+            return self
+        order = np.argsort(self.validation_rows)
+        places = order[np.searchsorted(self.validation_rows, rows, sorter=order)]
+        seen = self.validation_log_probabilities[places]
+        return replace(self, validation_rows=rows, validation_log_probabilities=seen)
 
 
 @dataclass(frozen=True)

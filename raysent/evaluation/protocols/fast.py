@@ -7,8 +7,8 @@ Features are centered and scaled on the rows that may train (see `ScaledFeatures
   fit i of o and inner fit o of i, so 45 fits per C replace 90.
 - train-test: ten stratified folds of train choose C; a fit on all of train predicts test.
 - train-validation-test: fits on train; validation chooses C and does not train. Where validation rows were drawn one by
-  one, evaluations fit models that did not learn the task's labels as for train-test, on both, and predict validation
-  rows out of fold: that a model beside them learned from the train rows costs them nothing.
+  one, evaluations fit models that did not learn the task's labels as for train-test, on both, and predict both out of
+  fold: that a model beside them learned from the train rows costs them nothing.
 - scored pairs: the same with distributions over rating levels (see `relatedness`); validation's correlation chooses.
 
 Fits that choose C stop within 5e-5 of their optimum, from C = 1 on within 5e-5 C^(2/3). This is closer than
@@ -233,14 +233,13 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
 
 
 def at_validation_rows(result: ProbeResult, data: TaskData) -> ProbeResult:
-    """Return the result of `data.cross_validated()`, scored before the test on the task's validation rows alone.
+    """Return the result of `data.cross_validated()`, whose score before the test is of the validation rows alone.
 
-    So it stands beside results of models that learned from the other rows, whose predictions of those say nothing.
+    So it stands beside scores of models that learned from the other rows, whose predictions of those say nothing.
     """
     (fold,) = result.folds
-    seen = fold.validation_log_probabilities[np.searchsorted(fold.validation_rows, data.validation)]
-    fold = replace(fold, validation_rows=data.validation, validation_log_probabilities=seen)
-    return replace(result, folds=(fold,), validation=100 * Targets.of(data).take(data.validation).score(seen))
+    seen = fold.at(data.validation).validation_log_probabilities
+    return replace(result, validation=100 * Targets.of(data).take(data.validation).score(seen))
 
 
 def _fit_scored_pairs(fits: Solver, data: TaskData) -> ProbeResult:
