@@ -21,7 +21,7 @@ from typed import RAYSENT
 
 import raysent
 from raysent.errors import ConfigError
-from raysent.exports.application import Batcher, QueueFullError
+from raysent.exports.application import Batcher, Connection, QueueFullError
 from raysent.exports.server import ServerConfig, make_application, make_server, serve
 from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -400,6 +400,21 @@ def test_connections_are_bounded_and_kept_for_the_next_request() -> None:
                     break
     server = make_server(make_application("hash:8", ServerConfig()), ServerConfig())
     assert server.config.timeout_keep_alive > 60
+
+
+def test_parts_of_an_answer_are_sent_at_once(monkeypatch) -> None:
+    """Not when the client has acknowledged the part before, which takes it 40 ms."""
+    found, received = [], Connection.data_received
+
+    def noted(self: Connection, data: bytes) -> None:
+        found.append(self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        received(self, data)
+
+    monkeypatch.setattr(Connection, "data_received", noted)
+    with running() as address:
+        assert get(address, "/health")[0] == 200
+    assert found
+    assert all(found)
 
 
 def test_port_in_use_is_refused_in_one_line() -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -159,6 +160,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Take a connection; the first request has to follow."""
         super().connection_made(transport)
+        # An answer is sent in parts, of which the second would wait 40 ms for the client's word that it has the first.
+        # asyncio sees to that only where a socket names its protocol, which `socket.create_server` does not.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline = self.loop.call_later(self._limits.read_s, transport.abort)
         if len(self.connections) > self._limits.max_connections:
             transport.abort()
