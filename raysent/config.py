@@ -346,6 +346,10 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
     details = error.errors(include_url=False)
     # An unknown name explains a missing name, but not the reverse.
     first = next((item for item in details if item["type"] == "extra_forbidden"), details[0])
+    if isinstance(first["input"], Mapping):  # of a value or names with values, which are given, the error in these
+        at, inside = len(first["loc"]), first["loc"][:-1]
+        deeper = (item for item in details if len(item["loc"]) > at and item["loc"][: len(inside)] == inside)
+        first = next(deeper, first)
     path = _path_in(values, first["loc"])
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     match first["type"]:
@@ -378,8 +382,8 @@ def _path_in(values: Any, location: tuple[int | str, ...]) -> KeyPath:
     """Return the location as a key path, without the union tags that pydantic inserts."""
     path: list[str] = []
     node = values
-    for part in location:
-        is_tag = isinstance(node, Mapping) and part not in node and node.get("type") == part
+    for part, following in zip(location, (*location[1:], None), strict=False):
+        is_tag = isinstance(node, Mapping) and part not in node and (node.get("type") == part or following in node)
         if is_tag:
             continue
         path.append(str(part))

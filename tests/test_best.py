@@ -17,6 +17,7 @@ from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted, answer_of, fit_can
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.result import MemberCost
+from raysent.ensembles.task_ensemble import compatible
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import _counts
 from raysent.evaluation.evaluate import Evaluator
@@ -132,6 +133,8 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
         assert (one.members, one.method, one.is_first) == (other.members, other.method, other.is_first)
         np.testing.assert_array_equal(one.held_out, other.held_out[places])
         np.testing.assert_array_equal(one.tested, other.tested)
+    with pytest.raises(ArtifactError, match="must be evaluated on the same folds"):
+        compatible([*others, replace(learned, about=others[0].about)])  # fewer rows without a reason
     answer = answer_of(found, records, [one.name for one in names])
     assert answer.answer.learned == is_taken
     others_alone = [one for one in groups_of(names, trials[:1], learned=[names[3]]) if 3 in one]

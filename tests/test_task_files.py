@@ -374,3 +374,17 @@ def test_several_tasks_of_one_file_need_a_name(tmp_path):
         find_task(f"{path}:separator=|")
     with pytest.raises(DataError, match="no such file"):
         find_task("./missing.csv").load()
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"validation": 1.5}, "split.validation: must be less than 1; given 1.5"),
+        ({"validation": "x"}, "split.validation: must be a valid number; given 'x'"),
+        ({"vlidation": 0.2}, "split.vlidation: unknown name; did you mean 'validation'?"),
+    ],
+)
+def test_a_wrong_fraction_is_named(split, message):
+    """Not that the fractions are no name of a column."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        OwnTask("rows.csv", split=split)

@@ -233,7 +233,7 @@ def fit_candidates(
         if num_fitted(compatible([records[place] for place in used])) > num_fitted(some):
             continue  # what learned labels has no weight: the candidate without it is fitted on more rows
         cost = total_cost([costs[place] for place in used])
-        is_first = given is None and places is groups[0]
+        is_first = given is None and places == groups[0]
         found.append(Fitted(used, method, held_out.validation_log_probabilities, tested, cost, is_first=is_first))
     return found
 

@@ -231,8 +231,9 @@ def compatible(records: Sequence[Record]) -> Sequence[Record]:
     for other in records[1:]:
         _check_equal(first, other, "number of folds", (len(first.folds), len(other.folds)))
     least = min(records, key=lambda one: len(one.folds[0].validation_rows))
+    agree = _has_rows if least.score.learned else _have_equal_rows
     for other in records:
-        if not all(map(_has_rows, other.folds, least.folds)):
+        if not all(map(agree, other.folds, least.folds)):
             raise ArtifactError(
                 f"{first.task}: members must be evaluated on the same folds; '{least.model}' and '{other.model}' "
                 "differ; evaluate them together"
@@ -267,6 +268,10 @@ def _check_complete(record: Record) -> None:
             f"{record.task}: an ensemble needs log-probabilities of every row; '{record.model}', evaluated with "
             f"protocol {record.protocol}, has none; evaluate it with protocol fast"
         )
+
+
+def _have_equal_rows(one: FoldResult, other: FoldResult) -> bool:
+    return np.array_equal(one.validation_rows, other.validation_rows) and np.array_equal(one.test_rows, other.test_rows)
 
 
 def _has_rows(one: FoldResult, other: FoldResult) -> bool:

@@ -27,7 +27,7 @@ from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
 from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
-from raysent.evaluation.protocols.fast import DIVIDED, at_validation_rows
+from raysent.evaluation.protocols.fast import DIVIDED, scored_by_validation
 from raysent.evaluation.records import (
     SIMILARITY,
     AnyScore,
@@ -249,7 +249,7 @@ class Evaluator:
 def _job(member: Member, data: AnyData, protocol: str) -> Job:
     settings: object
     if isinstance(data, TaskData):
-        settings = PROTOCOLS[protocol].settings() | ({"joins": True} if _may_join(data, protocol) else {})
+        settings = PROTOCOLS[protocol].settings() | ({"joins": True} if _trains_on_validation(data, protocol) else {})
     elif isinstance(data, RetrievalData):
         protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
     else:
@@ -257,7 +257,7 @@ def _job(member: Member, data: AnyData, protocol: str) -> Job:
     return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
 
 
-def _may_join(data: TaskData, protocol: str) -> bool:
+def _trains_on_validation(data: TaskData, protocol: str) -> bool:
     """Return whether models that did not learn a task's labels are fitted to its train and validation rows."""
     return data.has_drawn_validation and protocol in ("fast", DIVIDED)
 
@@ -329,8 +329,8 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     encoded = started
     learned_tasks: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
     learned = data.task in learned_tasks or data.is_any_of(learned_tasks.values())
-    joins = _may_join(data, job.protocol) and not learned
-    fitted = data.cross_validated() if joins else data
+    trains_on_both = _trains_on_validation(data, job.protocol) and not learned
+    fitted = data.cross_validated() if trains_on_both else data
     if isinstance(encoder, LexicalModel):
         check_rows(data, protocol=job.protocol, model=job.member.name)
         result, arrays = fit_lexical(encoder, fitted, seconds=job.lexical_s)
@@ -341,7 +341,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         result = fit_probe(features, fitted, protocol=job.protocol, source=job.member.path)
         own = own_result(encoder, data, result) if job.protocol in ("fast", DIVIDED) else None
         result = own or result
-    result = at_validation_rows(result, data) if joins else result
+    result = scored_by_validation(result, data) if trains_on_both else result
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
     if isinstance(encoder, LexicalModel):
         encode, costs = encoder.restored(arrays).transform, _lexical_costs(arrays, result, seconds["probe_s"])

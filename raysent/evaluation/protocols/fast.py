@@ -232,10 +232,10 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     return result_of_folds([result], data, fits.probe(path, best, fits.strengths[best]), fits.num_unfinished)
 
 
-def at_validation_rows(result: ProbeResult, data: TaskData) -> ProbeResult:
-    """Return the result of `data.cross_validated()`, whose score before the test is of the validation rows alone.
+def scored_by_validation(result: ProbeResult, data: TaskData) -> ProbeResult:
+    """Return the result of `data.cross_validated()` with the score of the validation rows alone.
 
-    So it stands beside scores of models that learned from the other rows, whose predictions of those say nothing.
+    So that stands beside scores of models that learned from the other rows, whose predictions of those say nothing.
     """
     (fold,) = result.folds
     seen = fold.at(data.validation).validation_log_probabilities

@@ -66,7 +66,7 @@ def divide(
         parts = _drawn_parts(table, texts, strata, drawn_with, fractions)
         whole = "folds" if isinstance(settings.folds, str) else "groups"
         how = ", drawn" + ("" if drawn_with is None else f" in whole {whole}")
-        is_by_row = drawn_with is None and settings.folds is None and not is_scored
+        is_by_row = drawn_with is None and not is_scored
     found = _by_parts(table, parts, settings, texts, labels, numbers, is_scored=is_scored, how=how)
     if not (is_by_row and len(found.validation)):
         return found
