@@ -94,7 +94,6 @@ def map_in_processes(
 
 
 def _map_in_pool(pool: Any, items: Iterable[Any], *, num_ahead: int) -> Generator[Any]:
-    """Yield the results of items by the function that the pool's processes have read, in order."""
     pending: deque[Future[Any]] = deque()
     try:
         for item in items:

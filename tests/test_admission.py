@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -30,7 +31,7 @@ from raysent.cluster.fleet import (
     renew_lease,
 )
 from raysent.cluster.gate import AwsProvider, LaunchGate, Record
-from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices
+from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices, spare
 from raysent.errors import CloudError, ConfigError
 from raysent.sweeps import Layout
 from raysent.sweeps.cost_tracker import CostTracker, spent_usd
@@ -359,6 +360,8 @@ class _Listed:
 
     def terminate(self, names):
         """Record the names."""
+        if self.is_down:
+            raise CloudError("AWS: down")
         self.terminated += names
 
 
@@ -370,10 +373,10 @@ def _settings(folder: Path, types: Any = None) -> FleetSettings:
     return FleetSettings("c", "us-east-1", types, 8, str(folder / "fleet"), str(folder / "config.json"))
 
 
-def _fleet(folder: Path, provider: _Listed, *, types: Any = None) -> Fleet:
+def _fleet(folder: Path, provider: _Listed, *, types: Any = None, layout: Layout = LAYOUT) -> Fleet:
     settings = _settings(folder, types)
     budget = Budget(limit_usd=100.0)
-    return Fleet(settings, COST, budget, Prices(COST), LAYOUT, provider=provider, clock=lambda: provider.now)
+    return Fleet(settings, COST, budget, Prices(COST), layout, provider=provider, clock=lambda: provider.now)
 
 
 def _most(folder: Path) -> dict[str, int]:
@@ -430,6 +433,83 @@ def test_fleet_keeps_the_cheapest_workers_that_evaluations_need(tmp_path, monkey
     fleet.close()
     fleet.keep()
     assert _most(tmp_path) == {"g6": 0, "g5": 0}
+
+
+@pytest.mark.parametrize(
+    ("taken", "num_needed", "may_move", "gone"),
+    [
+        ([4, 0, 2], 6, True, ["b"]),
+        ([4, 0, 2], 6, False, ["b"]),
+        ([1, 1, 2], 4, True, ["a", "b"]),
+        ([1, 1, 2], 4, False, []),
+        ([1, 1, 2], 5, True, ["a"]),  # one trial has no place at the moment
+        ([2, 2, 2], 6, True, ["a"]),
+        ([4, 4, 1], 9, True, []),
+        ([0, 0, 0], 0, True, ["a", "b"]),
+    ],
+)
+def test_machines_that_the_last_trials_do_not_need(taken, num_needed, may_move, gone):
+    """Those with the fewest trials go, as long as the others hold all; one stays."""
+    names = "abc"
+    found = spare(
+        dict.fromkeys(names, 4), dict(zip(names, taken, strict=True)), num_needed=num_needed, may_move=may_move
+    )
+    assert found == gone
+
+
+def test_fleet_releases_what_the_last_trials_do_not_need(tmp_path, monkeypatch):
+    """Trials get the time of a notice, no limit falls below what runs, and what AWS takes meanwhile is replaced."""
+    nodes, drained = {}, []
+    monkeypatch.setattr(fleet_module, "joined_instances", lambda: set(nodes))
+    monkeypatch.setattr(fleet_module, "open_nodes", lambda _: nodes)
+    monkeypatch.setattr(fleet_module, "drain_node", lambda _, node, **more: drained.append((node, more["left_s"])))
+    monkeypatch.setattr(fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
+    provider = _Listed()
+    provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(3)]
+    fleet = _fleet(tmp_path, provider, layout=Layout(6, 1, 2, 0.5, is_nested=True))
+
+    def poll(*free: int, seconds: float = 15.0, **more: Any) -> None:
+        provider.now += seconds
+        fleet.machines()
+        for number, cores in enumerate(free):
+            nodes[f"i-{number}"] = f"node-{number}", {"CPU": 4.0, "GPU": 1.0}, {"CPU": float(cores), "GPU": cores / 4}
+        fleet.update(Funds(), **more)
+
+    poll(0, 2, 4, num_trials=6)
+    poll(0, 2, 4, num_trials=3, tail_s=0.0)
+    assert (drained, provider.terminated) == ([("node-2", 0.0)], [])
+    del nodes["i-2"]
+    poll(2, 2, num_trials=2, tail_s=300.0)
+    assert (len(drained), provider.terminated) == (1, ["i-2"]), "a move would not pay"
+    provider.listed.pop()
+    poll(2, 2, num_trials=2, tail_s=301.0)
+    assert drained[1:] == [("node-0", 60.0)]
+    assert _most(tmp_path) == {"g6": 2, "g5": 0}
+    del nodes["i-0"]
+    poll(seconds=45.0, num_trials=2, tail_s=301.0)
+    assert provider.terminated == ["i-2"]
+    provider.is_down = True
+    poll(seconds=15.0, num_trials=2, tail_s=301.0)
+    provider.is_down = False
+    poll(num_trials=2, tail_s=301.0)
+    assert provider.terminated == ["i-2", "i-0"]
+    provider.listed = []  # AWS has taken the last one
+    poll(num_trials=2, tail_s=301.0)
+    assert _most(tmp_path) == {"g6": 1, "g5": 0}
+    lines = [line for line in Record(tmp_path / "fleet").lines() if line["event"] == "released"]
+    assert [(line["instance"], line["trials"]) for line in lines] == [("i-2", 0), ("i-0", 1)]
+
+
+def test_fleet_releases_nothing_of_a_cluster_with_another_sweep(tmp_path, monkeypatch):
+    """The other's trials may be on any machine."""
+    monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-0", "i-1"})
+    monkeypatch.setattr(fleet_module, "open_nodes", lambda _: pytest.fail("was asked"))
+    provider = _Listed()
+    provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(2)]
+    fleet = _fleet(tmp_path, provider)
+    fleet.machines()
+    with cluster_held(replace(_settings(tmp_path), sweep="other"), is_kept=True, provider=_Listed()):
+        fleet.update(Funds(), num_trials=1, tail_s=9e9)
 
 
 def test_end_of_the_cluster_terminates_workers_and_shortens_the_lease(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -18,7 +19,7 @@ from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines, num_lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
-from raysent.sweeps.fleet import is_urgent, training_left_s
+from raysent.sweeps.fleet import connect, is_urgent, training_left_s
 from raysent.sweeps.machines import Layout, Machines, Workers, layout, num_workers, within_memory, workers_to_come
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial
@@ -259,6 +260,26 @@ def test_training_left_counts_what_runs_and_what_is_to_come():
     trials = [_trial(0, index=2, status="stopped"), _trial(1, index=5)]
     assert training_left_s(trials, num_to_draw=4, num_slots=2) == pytest.approx((5 + 4 * 2) / 2 * 60)
     assert training_left_s(trials, num_to_draw=0, num_slots=8) == pytest.approx(5 * 60)
+
+
+def test_fleet_is_given_the_tail_once_nothing_is_left_to_start():
+    """The longest running trial at its own pace; a trial that has ended or has not reported does not count."""
+    given: list[float | None] = []
+    fleet = SimpleNamespace(update=lambda _, tail_s, **__: given.append(tail_s) or "", with_in_flight=None)
+    trials = [_trial(0, index=2), _trial(1, index=9), _trial(2, index=0), _trial(3, index=1, status="stopped")]
+    trials[1].seconds = 5400.0
+    controller = SimpleNamespace(
+        space=SimpleNamespace(cost=CostConfig(), limits=Limits(trials=4)),
+        trials={trial.name: trial for trial in trials}, exhausted=False, closed="", num_to_start=1,
+    )  # fmt: skip
+    cost_tracker = SimpleNamespace(num_slots=2, tick_now=lambda: None)
+    connect(fleet, cost_tracker, controller, Budget(), lambda _: None)
+    cost_tracker.on_tick(Funds())
+    controller.num_to_start = 0
+    cost_tracker.on_tick(Funds())
+    trials[1].status = "finished"
+    cost_tracker.on_tick(Funds())
+    assert given == [None, 600.0, 480.0]
 
 
 def test_deadline_is_urgent_only_when_what_is_left_just_fits():

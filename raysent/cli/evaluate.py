@@ -338,7 +338,6 @@ def _score_text(score: Score) -> str:
 
 
 def _print_retrieval(scores: Sequence[Score]) -> None:
-    """Print how models rank the passages of a task, and how far they are behind the best one on dev."""
     from raysent.evaluation import differences
 
     rows = [
@@ -356,7 +355,6 @@ def _print_retrieval(scores: Sequence[Score]) -> None:
 
 
 def _print_fusion(made: FusedModel) -> None:
-    """Print what passages could be ranked by, the best on dev first."""
     rows = [
         (
             one.title,

@@ -306,7 +306,6 @@ def _render(document: Document, node: Any, path: tuple[str, ...], values: Mappin
 
 
 def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:
-    """Ray's launcher accepts the file."""
     try:
         validate_config(prepare_config(copy.deepcopy(values)))
     except jsonschema.ValidationError as error:
@@ -318,7 +317,6 @@ def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _is_aws(values: dict[str, Any]) -> Iterator[Fault]:
-    """The provider is AWS, and region, head and user are named."""
     provider = values["provider"]
     if provider.get("type") != "aws":
         yield ("provider", "type"), f"must be aws; given '{provider.get('type')}'"

@@ -34,7 +34,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 from raysent.cluster.account import Machine, aws_errors, list_machines
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile
-from raysent.cluster.gate import LAUNCHED, REFUSED, Record, tag_of
+from raysent.cluster.gate import LAUNCHED, REFUSED, RELEASED, Record, tag_of
 from raysent.cluster.sharing import Sharing, replace_file
 from raysent.cost import (
     MARKET_LABEL,
@@ -45,10 +45,12 @@ from raysent.cost import (
     MachineTime,
     MachineType,
     Prices,
+    parse_duration,
+    spare,
 )
 from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
 from raysent.errors import CloudError, ConfigError, RaysentError
-from raysent.preemption import renew_permit
+from raysent.preemption import DrainError, drain_node, open_nodes, renew_permit
 from raysent.reading import parse_json, read_json
 from raysent.sweeps import Layout
 
@@ -61,6 +63,8 @@ JOIN_S = 900.0
 PERMIT_POLLS, MIN_PERMIT_S = 4, 60.0
 # Machines live for this long between the last poll of training and the first of the evaluation.
 HANDOVER_S = 100.0
+# The last trials move to fewer machines if one may take this many times as long as its machine takes to drain.
+MOVE_DRAINS = 5
 # Time in which the cloud's list may lack a machine that was launched.
 LIST_LAG_S = 120.0
 # A machine that was launched and never listed, so that no sweep has seen it, ends at this age at the latest.
@@ -323,7 +327,7 @@ class Fleet:
         """
         self._settings, self._layout, self._provider, self._clock = settings, layout, provider, clock
         self._list = None if provider is None else MachineList(settings, provider, since=since, clock=clock)
-        self._poll_s = config.poll_s
+        self._poll_s, self._drain_s = config.poll_s, parse_duration(config.drain)
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
         self._config_path = Path(settings.config).expanduser()
@@ -342,6 +346,7 @@ class Fleet:
         self._num_read = 0
         self._launched: dict[str, tuple[str, float]] = {}
         self._terminated: set[str] = set()
+        self._released: dict[str, float] = {}  # name -> when it is terminated
         self._kept: Mapping[str, int] = {}
         self._is_closed = False
         # While trials are evaluated, a thread that charges machines calls `keep` too.
@@ -362,13 +367,15 @@ class Fleet:
         """Return funds whose commitment includes the machines in flight."""
         return self._admission.with_in_flight(funds)
 
-    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool = False) -> str:
+    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool = False, tail_s: float | None = None) -> str:
         """Admit machines for the trials that have work; returns why fewer come than are needed.
 
         Args:
             funds: Spending and commitment of the running machines.
             num_trials: Trials that are training or could train now.
             is_urgent: Whether on-demand types come first.
+            tail_s: Once no trial is left to start, the seconds that the longest may still take: machines that the
+                others can do without are released.
         """
         now = self._clock()
         self._read_record()
@@ -378,11 +385,15 @@ class Fleet:
         if self._provider is not None:
             joined = joined_instances() if names else set()
             self._admission.not_joined(Counter(kind for name, kind in names.items() if name not in joined))
+        released = Counter(names.pop(name) for name in self._released.keys() & names.keys())
         plan = self._admission.plan(
             now_s=now, num_slots=num_workers, funds=funds, running=Counter(names.values()), is_urgent=is_urgent
         )
-        self._renew(names, seconds=permit_s(self._poll_s))
-        self._write(plan.targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s))
+        self._renew([*names, *self._released], seconds=permit_s(self._poll_s))
+        if tail_s is not None and num_trials:
+            self._release(names, num_workers=num_workers, may_move=tail_s > MOVE_DRAINS * self._drain_s)
+        targets = {name: num + released[name] for name, num in plan.targets.items()}
+        self._write(targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s))
         self.waiting = plan.waiting
         return plan.waiting
 
@@ -408,6 +419,7 @@ class Fleet:
 
     def hand_over(self) -> None:
         """Let the machines live until the evaluation has taken them over; it has `HANDOVER_S` for that."""
+        self._end_released(math.inf)
         self._renew(self._running(self._clock()), seconds=HANDOVER_S)
 
     def close(self) -> None:
@@ -419,6 +431,32 @@ class Fleet:
                 # Ray would end idle machines first, of whichever sweep they are.
                 end_workers(self._settings, self._provider, are_all=False)
             self._write(plan.targets, plan.launches, until=0.0)
+
+    def _release(self, names: Mapping[str, str], *, num_workers: int, may_move: bool) -> None:
+        """Let Ray place nothing more on machines that are not needed; their trials save, and go on elsewhere.
+
+        On a cluster with other sweeps nothing is released: their trials may be there.
+        """
+        if self._provider is None or self._sharing.others():
+            return
+        self._end_released(self._clock())
+        address, layout = ray.get_runtime_context().gcs_address, self._layout
+        with contextlib.suppress(DrainError):  # tried again at the next poll
+            nodes = {name: node for name, node in open_nodes(address).items() if name in names}
+            slots = {name: num_slots(total, layout) for name, (_, total, _) in nodes.items()}
+            taken = {name: slots[name] - num_slots(free, layout) for name, (*_, free) in nodes.items()}
+            for name in spare(slots, taken, num_needed=num_workers, may_move=may_move):
+                left_s = self._drain_s if taken[name] else 0.0
+                drain_node(address, nodes[name][0], left_s=left_s, why="few trials are left")
+                self._released[name] = self._clock() + left_s
+                self._record.write(RELEASED, names[name], instance=name, trials=taken[name])
+
+    def _end_released(self, now: float) -> None:
+        due = [name for name, at in self._released.items() if at <= now and name not in self._terminated]
+        if due and self._provider is not None:
+            with contextlib.suppress(CloudError):  # tried again at the next poll; without trials, Ray ends it too
+                self._provider.terminate(due)
+                self._terminated.update(due)
 
     def _renew(self, machines: Iterable[str], *, seconds: float) -> None:
         """Renew the permit of machines: each ends itself without one, as it does if the head does not answer here."""

@@ -47,7 +47,7 @@ except ImportError as error:
 PERMITS_FOLDER, LAUNCHES_FILE = "permits", "launches.jsonl"
 # The section of the provider's configuration with the folder of both files.
 SECTION = "raysent"
-LAUNCHED, REFUSED, NOT_ADMITTED = "launched", "refused", "not admitted"
+LAUNCHED, REFUSED, NOT_ADMITTED, RELEASED = "launched", "refused", "not admitted", "released"
 # What a tag may not contain.
 _NOT_IN_TAGS = re.compile(r"[^\w.:/=+@-]+")
 

@@ -1,6 +1,7 @@
 from .admission import Admission as Admission
 from .admission import MachineType as MachineType
 from .admission import Plan as Plan
+from .admission import spare as spare
 from .budget import Budget as Budget
 from .budget import Funds as Funds
 from .config import CostConfig as CostConfig

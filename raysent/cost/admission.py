@@ -84,6 +84,26 @@ class Plan:
     waiting: str = ""
 
 
+def spare(slots: Mapping[str, int], taken: Mapping[str, int], *, num_needed: int, may_move: bool) -> list[str]:
+    """Return the machines that the last trials of a sweep do not need, those with the fewest trials first.
+
+    Source: Misra et al. 2021, "RubberBand: Cloud-based Hyperparameter Tuning", EuroSys: fewer machines as fewer trials
+    are left. Differs: it is decided as trials end, not planned for rungs that all end at once.
+
+    Args:
+        slots: Machine -> its slots.
+        taken: Machine -> how many of them are taken.
+        num_needed: Slots that all trials need, those included that have none at the moment.
+        may_move: Whether trials may move to slots of other machines; else only machines without any are returned.
+    """
+    left, found = sum(slots.values()), []
+    for name in sorted(slots, key=lambda name: taken[name]):
+        if left - slots[name] >= max(1, num_needed) and (may_move or not taken[name]):
+            left -= slots[name]
+            found.append(name)
+    return found
+
+
 class Admission:
     """Admits launches. At every poll, call `launched`, `refused` and `not_joined` for what happened, then `plan`."""
 

@@ -287,7 +287,6 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
 
 
 def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column]]:
-    """Open a file; return it, and the columns by what they hold."""
     columns: dict[str, Column] = {
         name: column for name in ("first", "second", "label", "score") if (column := getattr(config, name)) is not None
     }

@@ -62,7 +62,6 @@ def _segment(text: str) -> list[str]:
 
 
 def _split_plainly(text: str) -> list[str]:
-    """Return what `split_sentences` returns, without a compiler."""
     hidden = " " + text[1:] if text.startswith("'") else text
     for mark, stand_in in _HIDDEN:
         hidden = hidden.replace(mark, stand_in)

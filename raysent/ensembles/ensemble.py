@@ -100,7 +100,6 @@ class Ensemble(SentenceEncoder):
         self._vectors.use_device(device)
 
     def _check_vectors(self) -> None:
-        """Refuse to encode with a member that has no vectors."""
         if self.cannot_encode:
             raise ConfigError(self.cannot_encode)
 

@@ -214,7 +214,6 @@ class FrontRow(StrictModel):
 
 
 def _on_front(rows: Iterable[FrontRow]) -> tuple[FrontRow, ...]:
-    """Return rows by rising time to encode, with the front marked."""
     timed: list[FrontRow] = []
     for row in sorted(rows, key=lambda one: (one.encode_ms or 0.0, -one.test)):
         timed.append(row.model_copy(update={"is_on_front": all(row.test > one.test for one in timed)}))

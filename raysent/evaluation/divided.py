@@ -91,7 +91,6 @@ def divided_tasks(folder: Path) -> dict[str, Task]:
 
 @lru_cache(maxsize=4)
 def _joined(place: Path, row_hash: str, *_: object) -> TaskData:
-    """Return all rows in the order in which they were divided."""
     (kept,), (tests,) = (read_rows(Path(f"{place}{suffix}")) for suffix in (ROWS_SUFFIX, TEST_SUFFIX))
     others = np.setdiff1d(np.arange(len(kept) + len(tests)), tests.test)
     labels, scores, folds = (np.concatenate([getattr(kept, name), getattr(tests, name)]) for name in _BY_ROW)

@@ -313,7 +313,6 @@ def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: fl
 
 
 def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder) -> RetrievalRecord:
-    """Rank the passages for the queries of dev and test."""
     ranking = rank(encoder, data, np.concatenate([data.dev, data.test]))
     return record_of(
         ranking,

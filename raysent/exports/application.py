@@ -342,7 +342,6 @@ class _Service:
         )
 
     def _compute(self, kind: tuple[str, int] | _Search | None, rows: Rows) -> Any:
-        """Return vectors, log-probabilities or passages of rows, in the model's own thread."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         self._num_texts.inc(len(rows))
         self._num_batches.inc()
@@ -403,7 +402,6 @@ class _Service:
         return columns
 
     def _dimensions(self, given: Any) -> int | None:
-        """Return how many numbers of each vector are asked for; None for all."""
         sizes = self._encoder.cut_sizes
         if given is None or (type(given) is int and given in sizes):
             return None if given == sizes[-1] else given

@@ -80,7 +80,6 @@ def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
 
 
 def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:
-    """Return the pretrained models that models start from, each once."""
     parts = [part for model in models for tower in model.config.towers for part in encoders_in(tower)]
     return list({part.tokenizer.path: part.tokenizer for part in parts if part.tokenizer is not None}.values())
 
@@ -150,7 +149,6 @@ def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:
 
 
 def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
-    """Return the scores of a model; those of a trial are in the sweep's folder."""
     if folder is None:
         return []
     is_trial = folder.parent.name == TRIALS_FOLDER
@@ -168,7 +166,6 @@ def _score_rows(folder: Path | None) -> list[tuple[str, ...]]:
 
 
 def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
-    """Return the scores of an ensemble's predictions, and of its members alone."""
     shown = {ENSEMBLE: "predictions of the ensemble"}
     shown |= {name: f"member {name}" for name in ensemble.result.members}
     return [

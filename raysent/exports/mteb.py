@@ -160,7 +160,6 @@ def _own_tasks(path: Path) -> list[Any]:
 
 
 def _key(member: Member, task: Any) -> str:
-    """Return a hash of model, data and mteb."""
     about = task.metadata
     return content_key(member.key, about.name, about.revision, list(task.eval_splits), version("mteb"))
 

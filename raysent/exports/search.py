@@ -268,7 +268,6 @@ def read_queries(file: str) -> list[str]:
 
 
 def _read_or_none(path: Path) -> object:
-    """Return the value of a file, or None if it is missing or damaged."""
     try:
         return read_json(path)
     except ArtifactError:

@@ -178,7 +178,6 @@ def _read(path: Path, *, default: Any = None) -> Any:
 
 
 def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
-    """Return the modes of a folder's pooling, by today's names."""
     if not settings.get("include_prompt", True):
         raise ArtifactError(f"{path}: must pool over prompts to be trained; as a member, name it st:{path}")
     given = settings.get("pooling_mode") or [own for name, own in _OLDER_MODES.items() if settings.get(name)] or "mean"
@@ -197,7 +196,6 @@ def _first_position(config: Mapping[str, Any]) -> int:
 
 
 def _license(folder: Path) -> str | None:
-    """Return the license in the first lines of a folder's model card."""
     card = folder / "README.md"
     head = card.read_text(errors="replace")[:4096] if card.is_file() else ""
     found = re.match(r"---\n.*?^license: *([^\n]+)\n.*?^---", head, re.DOTALL | re.MULTILINE)

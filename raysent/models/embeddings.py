@@ -194,7 +194,6 @@ class EmptyTables(Tables):
 
 
 def _check_dim(vectors: npt.NDArray[np.float32], config: EmbeddingConfig) -> None:
-    """Refuse vectors of another size than `config.dim`."""
     dim = vectors.shape[1]
     if dim != config.dim:
         raise ConfigError(

@@ -98,7 +98,6 @@ def parse_record(about: Any, *, source: Path, fix: str) -> Record:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the verified content of `model.json`."""
     about = read_json(path)
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")

@@ -238,7 +238,6 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return model
 
     def _set_encoders(self, tensors: dict[str, Tensor]) -> None:
-        """Copy encoders of equal names and shapes; of two towers only the first, where this model has one."""
         own = {name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))}
         given = {name: tensors[name] for name in own if name in tensors}
         try:
@@ -539,7 +538,6 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return self.postprocessing.combine(self._blocks_of_all(sentences))
 
     def _blocks_of_all(self, sentences: Sentences) -> Tensor:
-        """Return `_blocks` of many sentences, computed in chunks."""
         return torch.cat([self._blocks(chunk) for chunk in sentences.split(_CHUNK)])
 
     def _blocks(self, sentences: Sentences | Packed) -> Tensor:

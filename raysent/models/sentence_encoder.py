@@ -84,22 +84,7 @@ class SentenceEncoder(ABC):
     ) -> npt.NDArray[Any]: ...
 
     @overload
-    def encode(
-        self,
-        sentences: Texts,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int = 512,
-        show_progress_bar: bool | None = None,
-        output_value: str | None = "sentence_embedding",
-        precision: Precision | None = "float32",
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        device: str | torch.device | None = None,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        **options: Any,
-    ) -> npt.NDArray[Any] | Tensor | list[Tensor]: ...
+    def encode(self, sentences: Texts, *arguments: Any, **options: Any) -> npt.NDArray[Any] | Tensor | list[Tensor]: ...
 
     def encode(  # noqa: PLR0913, PLR0917 - the order of sentence-transformers
         self,
@@ -333,7 +318,6 @@ class SentenceEncoder(ABC):
         return torch.from_numpy(found) if isinstance(like, Tensor) else found
 
     def _encode_with_progress(self, texts: list[str], *, show: bool, batch_size: int, **options: Any) -> Float32:
-        """Return the vectors [texts, dim]; show progress after every few thousand texts."""
         if not show:
             return self.encode_texts(texts, batch_size=batch_size, **options)
         from rich.console import Console  # noqa: PLC0415 - only a call that shows its progress needs it

@@ -199,7 +199,6 @@ def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) 
 def _runs(
     place: Path, corpus: str, seed: int, values: Mapping[str, Any] | None, *, has_tasks: bool
 ) -> tuple[dict[str, RunConfig], dict[str, str]]:
-    """Return the runs by name, at least one, and why objectives are left out."""
     start, kind, num_towers = start_of(place)
     text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
     training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
@@ -227,7 +226,6 @@ def _runs(
 
 
 def _documents(config: RunConfig, folder: Path) -> Task:
-    """Write sentences of held-out documents as a table, and return the task: from which document each is."""
     corpus = open_training_data(config).corpus
     assert corpus is not None
     starts = corpus.document_starts[corpus.document_starts >= corpus.validation.first]

@@ -367,7 +367,6 @@ class _RunJob:
 
 
 def _make_run_job(num_threads: int, device: str | None) -> _RunJob:
-    """Set up a process that runs jobs."""
     use_device(device)
     torch.set_num_threads(num_threads)
     set_matmul_precision()
@@ -423,7 +422,6 @@ class ClusterMap:
 def _map_on_ray(
     jobs: Sequence[Any], *, address: str | None, on_wait: Callable[[], object] = lambda: None
 ) -> Generator[tuple[int, Any]]:
-    """Run jobs on a cluster; see `map_on_ray`."""
     if not jobs:
         return
     # The rows of a task are sent apart, once to each node.

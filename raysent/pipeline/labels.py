@@ -96,7 +96,6 @@ def label(
 
 
 def _next(predictor: Predictor, given: LabelTable, num_rows: int) -> tuple[pd.DataFrame, int]:
-    """Return the table with the rows to label next first, and their number."""
     columns = [given.table.texts(name, key="text") for name in given.texts]
     joined = ["\n".join(row) for row in zip(*columns, strict=True)]
     unlabelled = [row for row, name in enumerate(given.labels) if name is None and joined[row].strip()]

@@ -150,7 +150,6 @@ def _runs(member: Member) -> list[RunConfig]:
 
 
 def _trained(runs: Sequence[RunConfig], data: RetrievalData, queries: np.ndarray) -> list[SentenceEncoder]:
-    """Return the models of runs on some queries and their passages."""
     pairs = [(data.queries[query], data.passages[row]) for query in queries.tolist() for row in _relevant(data, query)]
     size, found = min(_MOST_PAIRS_A_STEP, len(pairs)), list[SentenceEncoder]()
     steps = {"batch_size": size, "epochs": max(_FEWEST_EPOCHS, _FEWEST_STEPS * size / len(pairs))}

@@ -218,7 +218,6 @@ class _Answerer:
 
 
 def _predict_block(block: _Block, answerer: _Answerer) -> list[Float64]:
-    """Return the log-probabilities of rows by each predictor, in a process of a cluster."""
     torch.set_num_threads(1)
     return answerer(block.texts)
 
@@ -226,7 +225,6 @@ def _predict_block(block: _Block, answerer: _Answerer) -> list[Float64]:
 def _predicted(
     answerer: _Answerer, blocks: Iterator[_Block], address: str | None
 ) -> Iterator[tuple[_Block, list[Float64]]]:
-    """Yield blocks in order, with the log-probabilities of their rows."""
     if address is None:
         yield from ((block, answerer(block.texts)) for block in blocks)
         return
@@ -250,7 +248,6 @@ def _predicted(
 
 
 def _open(name: str | None, given: list[str], *, num_columns: int, has_header: bool) -> _Input:
-    """Open what is predicted: a table with all its columns, or lines of text."""
     check_header(name or "standard input", has_header=has_header)
     if name is not None and is_table(name):
         return _open_table(name, given, num_columns=num_columns, has_header=has_header)

@@ -334,7 +334,6 @@ class Sweep:
 
 
 def _sentence_model(folder: Path) -> SentenceModel:
-    """Return the trained model of a folder; refuse one of another kind."""
     loaded = load_model(folder)
     if not isinstance(loaded, SentenceModel):
         raise ArtifactError(f"{address_of(folder)}: must hold a trained model; it holds {type(loaded).__name__}")

@@ -348,7 +348,6 @@ def _spot_prices(space: SearchSpace) -> SpotUsd | None:
 
 
 def _make_fleet(*arguments: Any) -> Fleet | None:
-    """Return the fleet of this process's cluster; see `make_fleet` there."""
     from raysent.cluster.fleet import make_fleet  # noqa: PLC0415 - as above
 
     return make_fleet(*arguments)
@@ -390,7 +389,6 @@ def _surroundings(
 
 
 def _where(space: SearchSpace, address: str | None) -> str:
-    """Say how many trials train at a time, and on what."""
     if address is not None:
         return f"on the Ray cluster at {address}, as many at a time as fit"
     here, at_once = this_machine(space), 1
@@ -425,7 +423,6 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
 
 
 def _map_of(machines: EvaluationMachines) -> MapJobs:
-    """Return what evaluates on the nodes of a sweep's cluster, or in processes of this machine."""
     if machines.address is None:
         return map_jobs()
     release = None if machines.fleet is None else machines.release

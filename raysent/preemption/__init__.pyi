@@ -3,9 +3,11 @@ from .agent import MetadataError as MetadataError
 from .agent import NodeAgent as NodeAgent
 from .agent import Notice as Notice
 from .ray_nodes import REFUSED_TOKEN as REFUSED_TOKEN
+from .ray_nodes import DrainError as DrainError
 from .ray_nodes import capture_stderr as capture_stderr
 from .ray_nodes import drain_node as drain_node
 from .ray_nodes import find_node as find_node
 from .ray_nodes import node_notice as node_notice
+from .ray_nodes import open_nodes as open_nodes
 from .ray_nodes import renew_permit as renew_permit
 from .ray_nodes import worker_notice as worker_notice

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from raysent.errors import RaysentError
@@ -94,6 +94,25 @@ def find_node(address: str, ips: Sequence[str]) -> str | None:
         if alive:
             return str(alive[-1].hex())
     return None
+
+
+def open_nodes(address: str) -> dict[str, tuple[str, Mapping[str, float], Mapping[str, float]]]:
+    """Return machine -> its node's id, its resources, and those that are free, of nodes where Ray may place work.
+
+    Raises:
+        DrainError: If this version of Ray cannot say, or this process is not connected to that cluster.
+    """
+    import ray  # noqa: PLC0415 - the agent must start without ray
+
+    with _control_service(address) as client:
+        draining = ray._private.state.state.get_draining_nodes()
+        free = ray._private.state.available_resources_per_node()
+        nodes = {node_id.hex(): node for node_id, node in client.get_all_node_info(timeout=10).items()}
+    return {
+        str(node.instance_id): (name, node.resources_total, free[name])
+        for name, node in nodes.items()
+        if node.state == 0 and name in free and name not in draining
+    }
 
 
 def renew_permit(address: str, name: str, machines: Sequence[str], *, seconds: float) -> None:

@@ -204,7 +204,6 @@ def _of_training(training: RecordedTraining, found: Mapping[str, Any]) -> Run:
 
 
 def _as_trial(training: RecordedTraining) -> Trial:
-    """Return a training as a trial without searched values."""
     trial = Trial(training.folder.name, 0, {}, training.config.seed, status="running")
     for report in training.reports:
         trial.take(TrialReport(report.index, report.metrics, report.seconds), num_reports=report.num_reports)

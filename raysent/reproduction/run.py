@@ -359,7 +359,6 @@ class _Runner:
         return claim_result(name, entry, better=better, worse=worse, seeds=seeds)
 
     def _make(self, name: str, seed: int) -> str:
-        """Make a model and its parts; return why it cannot be made, or an empty text."""
         missing = self._paper.missing(name, scale=self.graph.scale, data=self.graph.data)
         if missing:
             return f"needs {', '.join(missing)}"

@@ -203,7 +203,6 @@ class CostTracker:
 
     @contextmanager
     def _one_line(self) -> Iterator[None]:
-        """Write what the block appends as one line at its end; what cannot be written stays for the next line."""
         self._is_collecting = True
         try:
             yield

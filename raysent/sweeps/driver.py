@@ -340,7 +340,6 @@ class _Session:
         )
 
     def _search(self, cost_tracker: CostTracker, plan: Layout) -> bool:
-        """Train the trials that the controller suggests; return whether the user interrupted."""
         limits, most_expensive = self.record.space.limits, self.prices.most_expensive
         earlier_s = sum(session_lengths(read_events(self.folder)))
         self.journal.write(

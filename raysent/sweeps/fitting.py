@@ -483,7 +483,6 @@ def _fit_family(fitting: _Fitting, name: str) -> None:
 
 
 def _absent_pairs(config: RunConfig) -> str:
-    """Return a file of pairs that a run reads and that is not there; empty if there is none."""
     if config.pairs is None or config.source is not config.pairs:
         return ""
     files = [config.pairs.path] if isinstance(config.pairs.path, str) else config.pairs.path
@@ -599,7 +598,6 @@ def _count(passes: float) -> str:
 
 
 def _rounded(passes: float) -> float:
-    """Return passes with two digits, at least a hundredth."""
     return max(0.01, float(f"{passes:.2g}"))
 
 

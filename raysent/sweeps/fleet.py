@@ -47,6 +47,18 @@ def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int
     return seconds / reports * max(total, max(left, default=0))
 
 
+def longest_left_s(trials: Iterable[Trial]) -> float:
+    """Return the seconds that training takes until the longest running trial ends; 0 while none has reported."""
+    return max(
+        (
+            one.seconds / one.index * (one.num_reports - one.index)
+            for one in trials
+            if one.status == "running" and one.index
+        ),
+        default=0.0,
+    )
+
+
 def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: float) -> bool:
     """Return whether the deadline leaves no time for interruptions, so that on-demand machines come first.
 
@@ -81,8 +93,11 @@ class Fleet(Protocol):
     def with_in_flight(self, funds: Funds) -> Funds:
         """Return funds whose commitment includes the machines in flight."""
 
-    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool) -> str:
-        """Admit machines for the trials that have work; returns why fewer come than are needed."""
+    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool, tail_s: float | None) -> str:
+        """Admit machines for the trials that have work; returns why fewer come than are needed.
+
+        `tail_s` are the seconds that the longest trial may take once none is left to start: fewer machines stay then.
+        """
 
     def keep(self, num_tasks: int | None = None) -> None:
         """Admit no more machines, and keep as many of those that run as so many tasks of one core need.
@@ -119,6 +134,7 @@ def connect(
         waiting = fleet.update(
             funds,
             num_trials=num_running + controller.num_to_start,
+            tail_s=None if controller.num_to_start else longest_left_s(trials),
             is_urgent=is_urgent(budget, funds, left_s=left_s, boot_s=cost.boot_s) and cost.market == "auto",
         )
         if waiting != shown[0]:

@@ -363,7 +363,6 @@ def _machines_to_come(come: Workers, space: SearchSpace) -> Machines:
 
 
 def _machines_there(alive: Sequence[Mapping[str, Any]], space: SearchSpace) -> Machines:
-    """Return the machines of a cluster that does not grow."""
     have, of_nodes = ray.cluster_resources(), [node["Resources"] for node in alive]
     shapes = tuple((int(one.get("CPU", 0)), usable_gpus(float(one.get("GPU", 0.0)))) for one in of_nodes)
     cpus, gpus = int(have.get("CPU", 0)), usable_gpus(float(have.get("GPU", 0)))

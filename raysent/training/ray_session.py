@@ -201,7 +201,6 @@ def _on_loopback() -> Iterator[None]:
 
 
 def _protect_token() -> None:
-    """Make the token that Ray creates for sessions on this machine readable by its owner alone."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     with contextlib.suppress(OSError):
         if path.stat().st_mode & 0o077:

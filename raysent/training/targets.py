@@ -149,7 +149,6 @@ def find_teacher(settings: TargetBatches) -> Teacher:
 
 
 def _ensemble(settings: TargetBatches, folder: Path) -> Teacher:
-    """Return an ensemble with those of the tasks that it predicts from single sentences."""
     result, downstream = read_result(folder), _downstream(settings)
     tasks, keys = dict[str, int](), []
     for data in () if downstream is None else downstream.tasks:

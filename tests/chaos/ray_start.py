@@ -53,7 +53,7 @@ class Machine:
 
 @dataclass
 class StartedCluster:
-    """A head without cores and workers of one core each.
+    """A head without cores, and workers.
 
     Attributes:
         folder: Has a short name.
@@ -77,10 +77,10 @@ class StartedCluster:
         place = [f"--port={port}", f"--ray-client-server-port={client_port}", f"--temp-dir={self.folder}/{port}"]
         self.head = self._start("127.0.0.1", "--head", *place, "--num-cpus=0", "--include-dashboard=false")
 
-    def start_worker(self, *, instance: str = "") -> Machine:
+    def start_worker(self, *, instance: str = "", cores: int = 1) -> Machine:
         """Start a worker at the next address."""
         address = f"127.0.0.{2 + self._num_started % 200}"
-        machine = self._start(address, f"--address={self.address}", "--num-cpus=1", instance=instance)
+        machine = self._start(address, f"--address={self.address}", f"--num-cpus={cores}", instance=instance)
         self.workers.append(machine)
         return machine
 

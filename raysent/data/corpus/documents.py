@@ -417,7 +417,6 @@ def _is_wrapped(lines: list[str]) -> bool:
 
 
 def _text_passages(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Passage]:
-    """Yield the paragraphs of a file, which is one document."""
     unfinished: list[str] = []  # wrapped lines of a paragraph whose end is in a later block
     for lines in blocks:
         paragraphs = [line.strip() for line in lines]

@@ -247,7 +247,6 @@ def _topics(file: Path) -> Iterator[_Module]:
 
 
 def _parse(file: Path) -> ast.Module:
-    """Return the syntax tree of a file, empty if this version of Python cannot parse it."""
     try:
         source = file.read_bytes()
         if b'"""' not in source and b"'''" not in source:
@@ -260,7 +259,6 @@ def _parse(file: Path) -> ast.Module:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """Return the longer texts of a file in order: docstrings, and strings that are assigned or passed to a call."""
     return (text for text in _texts(_parse(file).body) if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text)
 
 

@@ -513,7 +513,6 @@ def _build_corpus(
 
 
 def _chosen(text: TextStore | StoredSentences, config: CorpusConfig, vocabulary: VocabularyConfig) -> Vocabulary:
-    """Return the words of a text, or sub-words that are trained on a sample of it."""
     if isinstance(text, TextStore):
         return _choose_words(text, vocabulary)
     blocks = np.random.default_rng(config.seed).permutation(-(-len(text) // _SAMPLE_SENTENCES)) * _SAMPLE_SENTENCES

@@ -78,7 +78,6 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
 
 
 def _streamed(path: Path, wanted: frozenset[str] | None) -> WordVectors:
-    """Return the vectors of the wanted words, read from the file."""
     read = _reader_of(path)
     kept: dict[str, np.ndarray] = {}
     with reading_errors(str(path)), open_bytes(str(path)) as stream:

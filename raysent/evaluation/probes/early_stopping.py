@@ -185,7 +185,6 @@ class _Group:
             self._keep(self._validate())
 
     def _train_epoch(self) -> None:
-        """Take one step per batch of the training rows, in a new order."""
         train = self._rows.train
         order = torch.from_numpy(train[self._rows.order.permutation(len(train))])
         for batch in torch.split(order, self._recipe.batch_size):
@@ -243,7 +242,6 @@ class _Group:
         return continuing
 
     def _keep(self, places: list[int]) -> None:
-        """Drop all fits but those at some places."""
         if len(places) == len(self._fits):
             return
         kept = torch.cat([view[places].flatten() for view in self._views(torch.arange(len(self._values)))])

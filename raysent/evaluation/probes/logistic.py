@@ -406,7 +406,6 @@ def _direction(problems: Problems, gradient: Point, curvature: Tensor, history: 
 
 
 def _store(solution: Solution, where: Tensor, point: Point, margins: Tensor, objective: Tensor, step: int) -> None:
-    """Write the results of problems that stopped into the solution."""
     solution.point.weights[..., where], solution.point.intercepts[..., where] = point
     solution.margins[..., where] = margins
     solution.objective[where], solution.num_steps[where] = objective, step

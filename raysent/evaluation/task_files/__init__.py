@@ -458,7 +458,6 @@ def _text_warnings(table: Table, texts: Sequence[list[str]]) -> list[str]:
 def _check_classes(
     table: Table, names: Sequence[str], labels: np.ndarray, division: Division, *, is_scored: bool
 ) -> None:
-    """Refuse a task of which train lacks a class."""
     if is_scored:
         return
     missing = [names[label] for label in np.setdiff1d(np.unique(labels), labels[division.train])]

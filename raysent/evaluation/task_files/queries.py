@@ -190,7 +190,6 @@ def _data(
 
 
 def _drawn(texts: Sequence[str], places: np.ndarray, share: float = _HALF) -> np.ndarray:
-    """Return some of the queries at these places, int64."""
     if len(places) < 2:
         return NO_ROWS
     inside = [texts[place] for place in places.tolist()]

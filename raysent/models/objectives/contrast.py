@@ -164,7 +164,6 @@ class Objective(BaseObjective):
         return loss
 
     def _loss(self, columns: list[Tensor], masks: tuple[list[Tensor], list[Tensor]], rows: slice | None) -> Tensor:
-        """Return the loss of vectors of one size, in one direction or both."""
         vectors = [unit(column) for column in columns]
         loss = self._direction(vectors[0], torch.cat(vectors[-len(masks[0]) :]), masks, rows)
         if self._config.symmetric:

@@ -152,7 +152,6 @@ class Objective(BaseObjective):
         return {"nll": (float(self(read, batch).detach()), num_words)}
 
     def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
-        """Return the summed cross-entropy of words, a scalar."""
         if self._implementation == "torch":
             return functional.cross_entropy(output(states).float(), targets, reduction="sum")
         is_compiled = self._implementation != "packed"

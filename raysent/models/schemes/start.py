@@ -91,7 +91,6 @@ def _counted_vectors(folder: Path) -> dict[str, Tensor]:
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    """Return the configuration of the training that wrote a model, as it was written."""
     for place in (folder, folder.parent):
         if (place / RUN_FILE).is_file():
             config: dict[str, Any] = read_json(place / RUN_FILE)["config"]

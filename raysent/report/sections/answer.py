@@ -33,7 +33,6 @@ def what_to_take(run: Run) -> Section | None:
 
 
 def _plot(answer: Answer) -> Figure:
-    """Return points with whiskers, the answer at the top: what each simpler thing scores."""
     shown = [*reversed(answer.simpler), answer.answer]
     return figure(
         [_points(shown, answer)],

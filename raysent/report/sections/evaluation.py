@@ -89,7 +89,6 @@ def _caption(protocol: str) -> str:
 
 
 def _mean(scores: Iterable[AnyScore | None]) -> float | None:
-    """Return the mean test score; None if one is missing or there are none."""
     values = [None if score is None else score.test for score in scores]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

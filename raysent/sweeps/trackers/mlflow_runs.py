@@ -123,7 +123,6 @@ class MlflowRuns:
         return self._run_of(self._title, facts, event)
 
     def _run_of(self, name: str, tags: dict[str, str], event: Event, *, params: Mapping[str, Any] | None = None) -> str:
-        """Return the run of a name, which is made if there is none."""
         client = self._client
         if name not in self._runs:
             tags["raysent.sweep"] = self._trials.sweep_key

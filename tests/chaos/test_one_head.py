@@ -1,4 +1,4 @@
-"""Two sweeps on one head to their ends: moto is AWS, and each of its machines is one that `ray start` starts here."""
+"""Sweeps on one head to their ends: moto is AWS, and each of its machines is one that `ray start` starts here."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ limits: {trials: 2}
 evaluation: {tasks: []}
 cost: {machines: {m5.large: 36.0, c5.large: 72.0}, market: on-demand, poll: 2s, drain: 1s, terminate: 1s, budget: 1000usd}
 """
+# Epochs of two long trials and of two short ones, and a seed by which the short ones are drawn between the long ones.
+SHORT, LONG, SEED = 100, 1500, 5
 KIND, LABELS = "small", {"instance-type": "c5.large", "market": "on-demand"}
 _PATIENCE_S, _LOOK_S = 1200.0, 0.5
 # A machine on AWS is billed for a minute at least. AWS tells times in whole seconds.
@@ -104,7 +106,8 @@ class _Autoscaler(threading.Thread):
                         {}, {"ray-user-node-type": KIND}, 1, {}, LABELS
                     )
                     for name in made:
-                        self._cluster.start_worker(instance=name)
+                        cores = self._settings.types[KIND]["resources"]["CPU"]
+                        self._cluster.start_worker(instance=name, cores=cores)
 
     def close(self) -> None:
         """End."""
@@ -125,22 +128,24 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
             yield cluster
 
 
-def _settings(folder: Path, sweep: str) -> FleetSettings:
-    types = {KIND: {"resources": {"CPU": 1}, "labels": LABELS, "priority": 1, "max_workers": 2}}
+def _settings(folder: Path, sweep: str, *, num: int = 1, cores: int = 1) -> FleetSettings:
+    types = {KIND: {"resources": {"CPU": cores}, "labels": LABELS, "priority": 1, "max_workers": 2}}
     head = {"instance-type": "m5.large", "market": "on-demand"}
     place = folder / "head"
-    return FleetSettings("two", "us-east-1", types, 1, str(place), str(place / "config.json"), sweep, head)
+    return FleetSettings("two", "us-east-1", types, num, str(place), str(place / "config.json"), sweep, head)
 
 
-def _start(folder: Path, sweep: str, address: str) -> subprocess.Popen[bytes]:
+def _start(
+    folder: Path, sweep: str, address: str, *options: str, num: int = 1, cores: int = 1
+) -> subprocess.Popen[bytes]:
     """Start what the head runs for a submitted sweep."""
     run = str(folder / sweep)
     write_record(run, JobRecord(sweep, cluster="two", region="us-east-1", space={"name": "toy", "values": {}}))
-    arguments = ["sweep", "space.yaml", "--run", run, "--address", address, "--yes"]
+    arguments = ["sweep", "space.yaml", "--run", run, "--address", address, "--yes", *options]
     env = {
         **os.environ,
-        **_settings(folder, sweep).environment(),
-        **Workers(1, 1).environment(),
+        **_settings(folder, sweep, num=num, cores=cores).environment(),
+        **Workers(num, cores).environment(),
         EVENTS_VARIABLE: "1",
     }
     command = [sys.executable, "-m", "raysent.cluster.head", "--run", run, "--", *arguments]
@@ -214,3 +219,44 @@ def test_bills_of_two_sweeps_are_the_time_of_the_machines(cluster: StartedCluste
     together_s = periods[1][2] - periods[0][1]
     times = [event["time"] for name in sweeps for event in read_events(tmp_path / name)]
     assert max(times) - min(times) - SECOND_S <= together_s <= time.time() - started + SECOND_S
+
+
+@pytest.mark.chaos
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_the_last_trials_move_to_fewer_machines(cluster: StartedCluster, tmp_path: Path) -> None:
+    """Of two machines each has a long and a short trial; then one has both long ones, and the other ends, and is paid for until then."""
+    space = SPACE.replace("TEXT", str(write_corpus(tmp_path))).replace("num_reports: 4", "num_reports: 20")
+    space = space.replace("search:\n", f"search:\n  training.epochs: {{choice: [{SHORT}, {LONG}]}}\n")
+    space = space.replace("trials: 2", "trials: 4, scheduler: {type: none}").replace("drain: 1s", "drain: 3s")
+    (tmp_path / "space.yaml").write_text(space)
+    config = {"available_node_types": {KIND: {"max_workers": 0}}}
+    (tmp_path / "head" / "config.json").write_text(json.dumps(config))
+    _launch("head", "m5.large")
+    shape = {"num": 2, "cores": 2}
+    autoscaler = _Autoscaler(cluster, _settings(tmp_path, "only", **shape))
+    autoscaler.start()
+    process = _start(tmp_path, "only", cluster.address, "--seed", str(SEED), **shape)
+    try:
+        assert process.wait(_PATIENCE_S) == 0, (tmp_path / "only.log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+        autoscaler.close()
+    events, ledger = list(read_events(tmp_path / "only")), read_ledger(tmp_path / "only")
+    epochs = [event["params"]["training.epochs"] for event in events if event["event"] == "suggested"]
+    assert epochs == [LONG, SHORT, SHORT, LONG], "another seed has this order"
+    assert [event["status"] for event in events if event["event"] == "ended"] == ["finished"] * 4
+    lines = [json.loads(line) for line in (tmp_path / "head" / "launches.jsonl").read_text().splitlines()]
+    [(released, taken)] = [(line["instance"], line["trials"]) for line in lines if line["event"] == "released"]
+    assert (taken, sum(line["event"] == "launched" for line in lines)) == (1, 2)
+    nodes: dict[str, set[str]] = {}
+    for line in ledger:
+        if line["entry"] == "trial":
+            nodes.setdefault(line["trial"], set()).add(line["node"])
+    assert sorted(map(len, nodes.values())) == [1, 1, 1, 2]
+    machine = _listed()[released]
+    lived_s = _ended(machine) - machine["LaunchTime"].timestamp()
+    seconds = _seconds(tmp_path, "only")
+    assert seconds[released] == pytest.approx(max(lived_s, MINIMUM_S), abs=SECOND_S)
+    assert events[-1]["time"] > _ended(machine)
