@@ -463,6 +463,7 @@ def test_fleet_releases_what_the_last_trials_do_not_need(tmp_path, monkeypatch):
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: set(nodes))
     monkeypatch.setattr(fleet_module, "open_nodes", lambda _: nodes)
     monkeypatch.setattr(fleet_module, "drain_node", lambda _, node, **more: drained.append((node, more["left_s"])))
+    monkeypatch.setattr(fleet_module.ray, "is_initialized", lambda: True)
     monkeypatch.setattr(fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     provider = _Listed()
     provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(3)]
@@ -504,6 +505,8 @@ def test_fleet_releases_nothing_of_a_cluster_with_another_sweep(tmp_path, monkey
     """The other's trials may be on any machine."""
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-0", "i-1"})
     monkeypatch.setattr(fleet_module, "open_nodes", lambda _: pytest.fail("was asked"))
+    monkeypatch.setattr(fleet_module.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
     provider = _Listed()
     provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(2)]
     fleet = _fleet(tmp_path, provider)

@@ -437,7 +437,7 @@ class Fleet:
 
         On a cluster with other sweeps nothing is released: their trials may be there.
         """
-        if self._provider is None or self._sharing.others():
+        if self._provider is None or not ray.is_initialized() or self._sharing.others():
             return
         self._end_released(self._clock())
         address, layout = ray.get_runtime_context().gcs_address, self._layout
