@@ -39,9 +39,11 @@ def made_up(seed, *, rows, candidates, signal):
         scores[np.arange(rows), labels] += signal * generator.uniform(0, 1)
         scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
         cost = MemberCost(encode_ms=float(generator.integers(1, 50)), num_bytes=int(place), training_s=None)
-        found.append(Fitted((place,), "uniform", scores, scores, cost, is_first=place == 1))
+        fold = FoldResult(np.arange(rows), scores, np.arange(rows), scores, None)
+        found.append(Fitted((place,), "uniform", fold, cost, is_first=place == 1))
     constant = np.tile(np.log([0.4, 0.6] if labels.mean() > 0.5 else [0.6, 0.4]), (rows, 1))
-    return [*found, Fitted((0,), "majority", constant, constant, found[0].cost)], Targets(labels)
+    fold = replace(found[0].fold, validation_log_probabilities=constant, test_log_probabilities=constant)
+    return [*found, Fitted((0,), "majority", fold, found[0].cost)], Targets(labels)
 
 
 def restated(candidates, labels, *, prefer):
@@ -122,21 +124,24 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
     groups = groups_of(names, trials, learned=[names[3]])
     found = fit_candidates(records, costs, groups=groups)
     without = fit_candidates(others, costs[:3], groups=[one for one in groups if 3 not in one])
-    assert [len(one.held_out) for one in (found[0], without[0])] == [
-        len(data.validation),
-        len(data.train) + len(data.validation),
-    ]
     kept = [one for one in found if 3 not in one.members and one.method != "majority"]
     expected = [one for one in without if one.method != "majority"]
-    places = np.searchsorted(np.union1d(data.train, data.validation), data.validation)
     for one, other in zip(kept, expected, strict=True):
         assert (one.members, one.method, one.is_first) == (other.members, other.method, other.is_first)
-        np.testing.assert_array_equal(one.held_out, other.held_out[places])
-        np.testing.assert_array_equal(one.tested, other.tested)
+        assert len(one.held_out) == len(data.train) + len(data.validation)
+        np.testing.assert_array_equal(one.held_out, other.held_out)
+        np.testing.assert_array_equal(one.fold.test_log_probabilities, other.fold.test_log_probabilities)
     with pytest.raises(ArtifactError, match="must be evaluated on the same folds"):
         compatible([*others, replace(learned, about=others[0].about)])  # fewer rows without a reason
     answer = answer_of(found, records, [one.name for one in names])
     assert answer.answer.learned == is_taken
+    alone = answer_of(without, others, [one.name for one in members])
+    plain = [one for one in answer.candidates if not one.learned]
+    assert [(one.title, one.validation) for one in plain] == [(one.title, one.validation) for one in alone.candidates]
+    assert answer.over_majority == alone.over_majority
+    if not is_taken:  # what few rows choose would be another
+        assert answer.answer.title == alone.answer.title
+    assert not plain or answer.candidates.index(plain[-1]) < len(plain), "what has fewer rows stands last"
     others_alone = [one for one in groups_of(names, trials[:1], learned=[names[3]]) if 3 in one]
     assert groups_of(names, trials[:1], learned=[names[3]])[0] in others_alone  # a run of what learned labels alone
 

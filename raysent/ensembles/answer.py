@@ -77,7 +77,8 @@ class Answer(StrictModel):
         simplest: The place of the simplest thing that could be taken; None where no TF-IDF or BM25 was scored.
         majority: The place of the most frequent class; None for ratings and queries.
         over_majority: The best candidate's validation score minus that of the most frequent class; paired.
-        candidates: All that was scored, by falling validation score.
+        candidates: All that was scored, by falling validation score; last what fewer rows can score, as it learned from
+            the others.
     """
 
     task: str

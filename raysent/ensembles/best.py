@@ -8,8 +8,8 @@ partly the luckiest, so the combination of what needs no training and the best t
 is above it by a paired interval. Measured on eight tables with 32, 100, 300 and 1,000 labels, five of them with vectors
 that know their words, against the better of two TF-IDF on the test rows: -0.0, +0.0, +1.4 and +0.9 points; the best
 candidate alone -1.0, -0.9, +0.7 and +0.7. A soup is no part of what is taken first, as nothing was measured with one.
-Nor is a model that learned the task's labels, where others were trained: rows that it learned from cannot choose it,
-and combinations with it are fitted to the others alone.
+Nor is a model that learned the task's labels, where others were trained: rows that it learned from cannot choose it.
+The others are fitted and chosen by all rows, and compared with what has it by those that it did not learn from.
 
 The most frequent class is taken where no candidate is above it by a paired interval, in the metric or the log loss, of
 a few hundred rows or more: fewer show no difference that is there. The rows that choose are those that train; test rows
@@ -41,6 +41,7 @@ from raysent.evaluation.baselines import LEXICAL, is_free
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples, interval_of
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, Model, expand, model_key
+from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, record_folder, write_record
 from raysent.evaluation.targets import Float64, Targets, best_of
 from raysent.evaluation.task import Task
@@ -73,18 +74,21 @@ class Fitted:
     Attributes:
         members: Places of the models that it needs.
         method: How they are combined.
-        held_out: Out-of-fold log-probabilities of the rows that choose, [rows, classes].
-        tested: Log-probabilities of the test rows.
+        fold: Log-probabilities of the rows that may choose, out of fold, and of the test rows.
         cost: Of its models together.
         is_first: Whether it is taken unless another is better by an interval.
     """
 
     members: tuple[int, ...]
     method: str
-    held_out: Float64
-    tested: Float64
+    fold: FoldResult
     cost: MemberCost
     is_first: bool = False
+
+    @property
+    def held_out(self) -> Float64:
+        """Out-of-fold log-probabilities of the rows that may choose, [rows, classes]."""
+        return self.fold.validation_log_probabilities
 
 
 def save_best(
@@ -212,9 +216,10 @@ def fit_candidates(
         costs: The models' costs.
         groups: Sets of models to combine, as places among them; see `groups_of`.
     """
-    rows = compatible(records)[0].folds[0].validation_rows  # those that choose
-    tests = [record.folds[0].test_log_probabilities for record in records]
-    cheapest = min(range(len(costs)), key=lambda place: (costs[place].num_bytes, costs[place].encode_ms))
+    compatible(records)
+    folds = [record.folds[0] for record in records]
+    sizes = [(-len(one.validation_rows), of.num_bytes, of.encode_ms) for one, of in zip(folds, costs, strict=True)]
+    cheapest = sizes.index(min(sizes))
     asked: Iterator[tuple[Sequence[int], str | None]] = chain(
         (((place,), ALONE) for place in range(len(records))),
         ((group, method) for group in groups for method in (None, BASE_RULE)),
@@ -225,8 +230,8 @@ def fit_candidates(
         some = compatible([records[place] for place in places])  # those without labels learned have more rows
         method = given or lexical_method(num_fitted(some))
         fit = cross_fit(*fold_predictions(some, 0), method=method)
-        held_out = replace(some[0].folds[0], validation_log_probabilities=fit.held_out).at(rows)
-        tested = fit.predict([tests[place] for place in places])
+        tested = fit.predict([folds[place].test_log_probabilities for place in places])
+        fold = replace(some[0].folds[0], validation_log_probabilities=fit.held_out, test_log_probabilities=tested)
         # By falling weight; some methods give most models none, and they are not needed.
         weighted = sorted(zip(fit.fitted.weights, places, strict=True), key=lambda one: -one[0])
         used = tuple(place for weight, place in weighted if weight > 0)
@@ -234,7 +239,7 @@ def fit_candidates(
             continue  # what learned labels has no weight: the candidate without it is fitted on more rows
         cost = total_cost([costs[place] for place in used])
         is_first = given is None and places == groups[0]
-        found.append(Fitted(used, method, held_out.validation_log_probabilities, tested, cost, is_first=is_first))
+        found.append(Fitted(used, method, fold, cost, is_first=is_first))
     return found
 
 
@@ -276,20 +281,29 @@ def choose(
 def answer_of(
     candidates: Sequence[Fitted], records: Sequence[Record], names: Sequence[str], *, prefer: Prefer | None = None
 ) -> Answer:
-    """Return the answer on one task, with all candidates by falling validation score."""
+    """Return the answer on one task, with all candidates by falling score of the rows that may choose them."""
     first = compatible(records)[0]
-    fold, targets = first.folds[0], first.targets
-    chooses, tests = targets.take(fold.validation_rows), targets.take(fold.test_rows)
-    taken, above = choose(candidates, chooses, task=first.task, prefer=prefer)
-    resamples = Resamples.of(first.task, len(targets))
-    tested = resamples.estimates([(fold.test_rows, tests, one.tested) for one in candidates])
-    scores = chooses.measure([one.held_out for one in candidates])
-    order = sorted(range(len(candidates)), key=lambda place: tuple(-scores[place]))
-    rows = tuple(
+    least, targets = first.folds[0], first.targets
+    common, tests = least.validation_rows, targets.take(least.test_rows)
+    # What learned labels may have fewer rows than what is taken first.
+    whole = next((one.fold for one in candidates if one.is_first), least).validation_rows
+    fewer = [place for place, one in enumerate(candidates) if len(one.fold.validation_rows) < len(whole)]
+    others = [place for place in range(len(candidates)) if place not in fewer]
+    seen = [replace(one, fold=one.fold.at(common if k in fewer else whole)) for k, one in enumerate(candidates)]
+    chosen, above = choose([seen[place] for place in others], targets.take(whole), task=first.task, prefer=prefer)
+    scores = [targets.take(one.fold.validation_rows).measure([one.held_out])[0] for one in seen]
+    order = sorted(range(len(candidates)), key=lambda place: (place in fewer, *-scores[place]))
+    resamples, taken = Resamples.of(first.task, len(targets)), others[chosen]
+    if fewer:
+        pair = [seen[place].fold.at(common).validation_log_probabilities for place in (order[len(others)], taken)]
+        learned, plain = resamples.estimates([(common, targets.take(common), one) for one in pair])
+        taken = order[len(others)] if learned.minus(plain).interval[0] > 0 else taken
+    tested = resamples.estimates([(least.test_rows, tests, one.fold.test_log_probabilities) for one in candidates])
+    shown = tuple(
         Candidate(
             members=tuple(names[member] for member in candidates[place].members),
             method=candidates[place].method,
-            validation=100 * float(scores[place, 0]),
+            validation=100 * float(scores[place][0]),
             test=tested[place].value,
             interval=tested[place].interval,
             behind=tested[taken].minus(tested[place]),
@@ -299,8 +313,8 @@ def answer_of(
         )
         for place in order
     )
-    alone = [place for place, one in enumerate(rows) if one.method == ALONE and one.members[0] in LEXICAL]
-    majority = [place for place, one in enumerate(rows) if one.method == MAJORITY]
+    alone = [place for place, one in enumerate(shown) if one.method == ALONE and one.members[0] in LEXICAL]
+    majority = [place for place, one in enumerate(shown) if one.method == MAJORITY]
     return Answer(
         task=first.task,
         metric="pearson" if targets.is_scored else first.metric,
@@ -310,5 +324,5 @@ def answer_of(
         simplest=next(iter(alone), None),
         majority=next(iter(majority), None),
         over_majority=above,
-        candidates=rows,
+        candidates=shown,
     )

@@ -167,7 +167,6 @@ def _result(
     *,
     copies: bool,
 ) -> FusionResult:
-    """Return the best candidate on dev, with all others, its members as they are stored."""
     ordered = sorted(scored, key=lambda one: -one[2].score.validation)
     members, weight, _ = ordered[0]
     means = [mean_over_queries(record.score.by_query, task=data.task) for *_, record in ordered]

@@ -303,7 +303,6 @@ def _encode_ms(encode: Callable[[list[str]], object], sentences: Sequence[str]) 
 
 
 def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: float) -> Costs:
-    """Return the costs of TF-IDF on one task: its words, their weights and the probe, and the time to fit them."""
     weights = (result.probe.weights, result.probe.intercepts)
     return Costs(
         num_parameters=sum(array.size for array in (*weights, arrays["idf"])),

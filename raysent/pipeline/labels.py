@@ -140,7 +140,6 @@ def _suspects(
 
 
 def _frame(given: LabelTable) -> pd.DataFrame:
-    """Return the table with the column of the label, whose names stand for numbers of classes."""
     labels = ["" if name is None else name for name in given.labels]
     return pd.DataFrame({**given.table.columns, given.label: labels}, dtype=object)
 

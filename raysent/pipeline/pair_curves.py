@@ -100,7 +100,6 @@ def pair_curve(
 
 
 def _draws(data: RetrievalData, sizes: Sequence[int | str]) -> dict[int, list[np.ndarray]]:
-    """Return draws of queries by their number of pairs, int64 [queries] each."""
     pairs = {place: len(_relevant(data, place)) for place in data.train.tolist()}
     total = sum(pairs.values())
     counts = sorted({total if size == ALL else int(size) for size in sizes})

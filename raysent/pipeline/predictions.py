@@ -160,7 +160,6 @@ def predict(  # noqa: PLR0913 - the options of the command
 
 
 def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
-    """Return what predicts a task; of several labels a row, the question of each label."""
     known = encoder.predictors
     stems = {name.rpartition(".")[0] for name in known} if task is None else {task} - set(known)
     stem = stems.pop() if len(stems) == 1 and len(known) > 1 else ""

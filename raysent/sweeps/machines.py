@@ -399,7 +399,6 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
 
 
 def _driver_bytes(alive: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the memory for drivers of trials: of the machines that are meant for them, else of the head."""
     for name in (DRIVER_RESOURCE, HEAD_RESOURCE):
         found = [float(node["Resources"].get("memory", 0)) for node in alive if name in node["Resources"]]
         if found:

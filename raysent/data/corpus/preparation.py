@@ -533,7 +533,6 @@ def _describe_split(text_key: str, split: Split, first: int) -> dict[str, Any]:
 def _encoder_of(
     text: TextStore | StoredSentences, vocabulary: Vocabulary, *, max_length: int
 ) -> Callable[[int, int], Sentences]:
-    """Return a function of a range of sentences, which returns their ids of a vocabulary."""
     if isinstance(text, StoredSentences):
         assert isinstance(vocabulary, SubwordVocabulary)
         vocabulary.compile()

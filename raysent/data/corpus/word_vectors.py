@@ -98,7 +98,6 @@ def _sparse(values: Any, **options: Any) -> Any:
 
 
 def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
-    """Return the co-occurrence counts of one block, in both directions."""
     ids = sentences.ids
     sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
     total = _sparse(shape, dtype=np.float32)

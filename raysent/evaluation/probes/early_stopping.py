@@ -196,7 +196,6 @@ class _Group:
             self._optimizer.step(self._gradients)
 
     def _read(self, batch: Tensor) -> Tensor:
-        """Return the features of a batch, in a buffer that the next call overwrites."""
         return torch.index_select(self._data.features, 0, batch, out=self._inputs[: len(batch)])
 
     def _margins(self, inputs: Tensor) -> Tensor:

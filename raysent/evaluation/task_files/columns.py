@@ -178,7 +178,6 @@ class _Guess:
         return name
 
     def _longest(self) -> str | None:
-        """Return the column of the longest text of two columns, or None."""
         if len(self.table.columns) != 2 or not len(self.table):
             return None
         lengths = {name: np.mean([len(str(value)) for value in values]) for name, values in self.table.columns.items()}

@@ -137,7 +137,6 @@ def _columns(
 
 
 def _joined(task: Task, parts: list[list[tuple[str, str]]], names: dict[str, str]) -> TaskData:
-    """Join the files of a task with given splits: train and test, or train, validation and test."""
     rows = [row for part in parts for row in part]
     numbers = {label: number for number, label in enumerate(names)}
     unknown = next((label for label, _ in rows if label not in numbers), None)
@@ -165,7 +164,6 @@ def _joined_pairs(task: Task, parts: list[list[tuple[str, ...]]], names: dict[st
 
 
 def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
-    """Join the files of a task of pairs whose first field is a score."""
     try:
         scores = np.array([float(row[0]) for part in parts for row in part])
     except ValueError as error:

@@ -170,7 +170,6 @@ def without_adapters(model: SentenceModel) -> SentenceModel:
 
 
 def _write_standard(model: SentenceModel, folder: Path) -> None:
-    """Write the folder that sentence-transformers itself would write."""
     library = import_module("sentence_transformers")
     modules = import_module("sentence_transformers.sentence_transformer.modules")
     tower = cast("pretrained.Encoder", model.f)

@@ -85,7 +85,6 @@ def model_folder(name: str) -> Path:
 
 
 def _counted_vectors(folder: Path) -> dict[str, Tensor]:
-    """Return the word vectors that were counted from the text, by dimension; empty without them."""
     path = next((place / START_FILE for place in (folder, folder.parent) if (place / START_FILE).is_file()), None)
     return {} if path is None else load_tensors(path)
 

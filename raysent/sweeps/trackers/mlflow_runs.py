@@ -139,7 +139,6 @@ class MlflowRuns:
 
     @cached_property
     def _client(self) -> Any:
-        """The client, at the first event; the runs that the experiment has then."""
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # what is printed there is raysent's
         client = import_module("mlflow").MlflowClient(tracking_uri=self._uri)
         known = client.get_experiment_by_name(self._experiment)
