@@ -139,6 +139,7 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
     plain = [one for one in answer.candidates if not one.learned]
     assert [(one.title, one.validation) for one in plain] == [(one.title, one.validation) for one in alone.candidates]
     assert answer.over_majority == alone.over_majority
+    assert ("what learned labels by validation rows" in answer.basis, "learned" in alone.basis) == (True, False)
     if not is_taken:  # what few rows choose would be another
         assert answer.answer.title == alone.answer.title
     assert not plain or answer.candidates.index(plain[-1]) < len(plain), "what has fewer rows stands last"

@@ -118,7 +118,10 @@ class Answer(StrictModel):
             return (
                 "Chosen by the queries of dev, a fitted weight by other queries; scored on queries that chose nothing."
             )
-        return "Chosen by the rows that train, each predicted by a fit without it; scored on rows that chose nothing."
+        fewer = ", what learned labels by validation rows" if any(one.learned for one in self.candidates) else ""
+        return (
+            f"Chosen by rows that train, each predicted by a fit without it{fewer}; scored on rows that chose nothing."
+        )
 
     @property
     def simpler(self) -> list[Candidate]:
