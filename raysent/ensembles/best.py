@@ -216,7 +216,6 @@ def fit_candidates(
         costs: The models' costs.
         groups: Sets of models to combine, as places among them; see `groups_of`.
     """
-    compatible(records)
     folds = [record.folds[0] for record in records]
     sizes = [(-len(one.validation_rows), of.num_bytes, of.encode_ms) for one, of in zip(folds, costs, strict=True)]
     cheapest = sizes.index(min(sizes))

@@ -155,7 +155,6 @@ def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> 
 
 
 def _header(fields: bytes) -> tuple[int, int] | None:
-    """Return the numbers of words and dimensions if the line is a header, or None."""
     parts = fields.split()
     is_header = len(parts) == 2 and all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts)
     return (int(parts[0]), int(parts[1])) if is_header else None
