@@ -487,7 +487,10 @@ def test_fleet_releases_what_the_last_trials_do_not_need(tmp_path, monkeypatch):
     assert drained[1:] == [("node-0", 60.0)]
     assert _most(tmp_path) == {"g6": 2, "g5": 0}
     del nodes["i-0"]
-    poll(seconds=45.0, num_trials=2, tail_s=301.0)
+    fleet = Fleet(
+        fleet._settings, COST, Budget(), Prices(COST), fleet._layout, provider=provider, clock=lambda: provider.now
+    )
+    poll(seconds=45.0, num_trials=2, tail_s=301.0)  # of a process that resumes the sweep
     assert provider.terminated == ["i-2"]
     provider.is_down = True
     poll(seconds=15.0, num_trials=2, tail_s=301.0)
@@ -502,7 +505,7 @@ def test_fleet_releases_what_the_last_trials_do_not_need(tmp_path, monkeypatch):
 
 
 def test_fleet_releases_nothing_of_a_cluster_with_another_sweep(tmp_path, monkeypatch):
-    """The other's trials may be on any machine."""
+    """The other's trials may be on any machine, but for one that was released before it came."""
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-0", "i-1"})
     monkeypatch.setattr(fleet_module, "open_nodes", lambda _: pytest.fail("was asked"))
     monkeypatch.setattr(fleet_module.ray, "is_initialized", lambda: True)
@@ -511,8 +514,10 @@ def test_fleet_releases_nothing_of_a_cluster_with_another_sweep(tmp_path, monkey
     provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(2)]
     fleet = _fleet(tmp_path, provider)
     fleet.machines()
+    fleet._released["i-1"] = provider.now
     with cluster_held(replace(_settings(tmp_path), sweep="other"), is_kept=True, provider=_Listed()):
         fleet.update(Funds(), num_trials=1, tail_s=9e9)
+    assert provider.terminated == ["i-1"]
 
 
 def test_end_of_the_cluster_terminates_workers_and_shortens_the_lease(tmp_path):

@@ -380,16 +380,17 @@ class Fleet:
         now = self._clock()
         self._read_record()
         self._end_unjoined(now)
+        self._end_released(now)
         num_workers = self._layout.workers_per_trial * min(num_trials, self._layout.concurrent)
         names = self._running(now)
         if self._provider is not None:
             joined = joined_instances() if names else set()
             self._admission.not_joined(Counter(kind for name, kind in names.items() if name not in joined))
+        self._renew(names, seconds=permit_s(self._poll_s))
         released = Counter(names.pop(name) for name in self._released.keys() & names.keys())
         plan = self._admission.plan(
             now_s=now, num_slots=num_workers, funds=funds, running=Counter(names.values()), is_urgent=is_urgent
         )
-        self._renew([*names, *self._released], seconds=permit_s(self._poll_s))
         if tail_s is not None and num_trials:
             self._release(names, num_workers=num_workers, may_move=tail_s > MOVE_DRAINS * self._drain_s)
         targets = {name: num + released[name] for name, num in plan.targets.items()}
@@ -439,7 +440,6 @@ class Fleet:
         """
         if self._provider is None or not ray.is_initialized() or self._sharing.others():
             return
-        self._end_released(self._clock())
         address, layout = ray.get_runtime_context().gcs_address, self._layout
         with contextlib.suppress(DrainError):  # tried again at the next poll
             nodes = {name: node for name, node in open_nodes(address).items() if name in names}
@@ -449,14 +449,14 @@ class Fleet:
                 left_s = self._drain_s if taken[name] else 0.0
                 drain_node(address, nodes[name][0], left_s=left_s, why="few trials are left")
                 self._released[name] = self._clock() + left_s
-                self._record.write(RELEASED, names[name], instance=name, trials=taken[name])
+                self._record.write(RELEASED, names[name], instance=name, trials=taken[name], until=self._released[name])
 
     def _end_released(self, now: float) -> None:
-        due = [name for name, at in self._released.items() if at <= now and name not in self._terminated]
-        if due and self._provider is not None:
+        if self._released and self._provider is not None:
+            due = [name for name in self._running(now) if self._released.get(name, math.inf) <= now]
             with contextlib.suppress(CloudError):  # tried again at the next poll; without trials, Ray ends it too
-                self._provider.terminate(due)
-                self._terminated.update(due)
+                if due:
+                    self._provider.terminate(due)
 
     def _renew(self, machines: Iterable[str], *, seconds: float) -> None:
         """Renew the permit of machines: each ends itself without one, as it does if the head does not answer here."""
@@ -488,6 +488,8 @@ class Fleet:
         for line in lines[self._num_read :]:
             if line["event"] == REFUSED:
                 self._admission.refused(line["type"], now_s=float(line["time"]), reason=line["reason"])
+            elif line["event"] == RELEASED:  # by a process of this sweep that was killed, if not by this one
+                self._released[line["instance"]] = float(line["until"])
         self._num_read = len(lines)
 
     def _running(self, now: float) -> dict[str, str]:

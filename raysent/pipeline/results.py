@@ -430,7 +430,6 @@ def evaluated_scores(folder: Path) -> Event | None:
 
 
 def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, float]]]:
-    """Return name -> task -> the scores on validation and test rows."""
     names = [ENSEMBLE, *result.members, *result.baselines]
     return {
         name: {

@@ -339,7 +339,6 @@ def _check_relative_paths(recorded: RecordedSweep) -> None:
 
 
 def _spot_prices(space: SearchSpace) -> SpotUsd | None:
-    """Return the live spot prices of the machines' region; None if it is unknown."""
     if not space.cost.region:
         return None
     from raysent.cluster.prices import LiveSpot  # noqa: PLC0415 - seconds that only sweeps in a cloud need
