@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import CommandLine
+from scipy.special import log_softmax
 from small_bert import write_bert
 from test_contrast import write_task
 from tiny_run import check_weights, tiny_run, write_corpus
@@ -19,7 +20,11 @@ from tiny_run import check_weights, tiny_run, write_corpus
 import raysent
 from raysent.ensembles import soup
 from raysent.errors import ArtifactError, ConfigError, DataError, TrainingError
-from raysent.evaluation.bootstrap import BootstrapEstimate
+from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
+from raysent.evaluation.divided import divided_tasks
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand
+from raysent.evaluation.targets import Targets
 from raysent.models import SentenceModel
 from raysent.pipeline import adapting, distillation
 from raysent.training.loop import fit
@@ -127,6 +132,43 @@ def test_without_tasks_held_out_documents_judge(place, tmp_path):
     assert {one.validation.num_sentences for one in trainings} == {1000}  # which choose nothing, so few are enough
     assert 2 <= len({label for _, label, _ in rows}) <= 5
     assert "judged by which held-out document a sentence is from" in found.sentence
+    (task,) = divided_tasks(tmp_path / "out").values()
+    evaluator = Evaluator(tmp_path / "out" / "evaluation", divides=True, load=pytest.fail)  # what is kept is read
+    names = ["given", found.objective]
+    members = expand([place / "model", tmp_path / "out" / "trials" / found.objective])
+    tests = []
+    for name, (record,) in zip(names, evaluator.records(members, [task]).values(), strict=True):
+        (fold,) = record.folds
+        num_documents = len({label for _, label, _ in rows})
+        validation, test = (
+            [100 * (1 + of_row[label] / np.log(num_documents)) for of_row, label in zip(logs, record.labels[at], strict=True)]
+            for at, logs in (
+                (fold.validation_rows, fold.validation_log_probabilities), (fold.test_rows, fold.test_log_probabilities),
+            )
+        )  # fmt: skip
+        assert found.validation[name] == pytest.approx(np.mean(validation), abs=1e-4)
+        tests.append(np.mean(test))
+    assert found.difference.value == pytest.approx(tests[1] - tests[0], abs=1e-4)
+
+
+def test_many_documents_show_what_accuracy_does_not():
+    """The same document is named as before, from row to row, and with more probability."""
+    labels, generator = np.tile(np.arange(50), 40), np.random.default_rng(0)
+    logs = generator.normal(size=(2000, 50))
+    better = logs.copy()
+    better[np.arange(2000), labels] += 0.2
+    low, high = (np.asarray(log_softmax(one, axis=1)) for one in (logs, better))
+    places = np.arange(2000)
+    found = {}
+    for metric in ("accuracy", "information"):
+        targets = [Targets(labels, metric=metric)] * 2
+        one, other = Resamples.of(0, 2000).estimates([(places, targets[0], high), (places, targets[1], low)])
+        found[metric] = one.minus(other)
+    assert found["information"].value == pytest.approx(100 * (high - low)[places, labels].mean() / np.log(50))
+    spread = {metric: one.value / (one.value - one.interval[0]) for metric, one in found.items()}
+    assert spread["information"] > 4 * spread["accuracy"] > 0
+    assert Targets(labels, metric="information").score(np.full((2000, 50), -np.log(50))) == pytest.approx(0)
+    assert Targets(labels, metric="information").score(np.log(np.eye(50)[labels] + 1e-300)) == pytest.approx(1)
 
 
 def test_refusals_are_one_line(place, tmp_path):
@@ -198,6 +240,20 @@ def test_training_without_a_finite_loss_is_left_out(place, tmp_path, monkeypatch
     monkeypatch.setattr(adapting, "OBJECTIVES", {"words": broken})
     with pytest.raises(TrainingError, match=r"^.*never: the loss or the weights are no longer finite"):
         adapted(place, tmp_path / "never", tasks=[task])
+
+
+@pytest.mark.usefixtures("few")
+def test_objective_whose_steps_are_too_slow_is_left_out(place, tmp_path, monkeypatch):
+    """One step is no training, and a model after it is no rival."""
+    slow = {"readings": 1.2, "contexts": 0.1}
+    monkeypatch.setattr(
+        distillation, "seconds_of_steps",
+        lambda config, _: (slow["readings" if config.objective.type == "contrast" else "contexts"], 0.0),
+    )  # fmt: skip
+    found = adapted(place, tmp_path / "out", tasks=[str(place / "rows.yaml")], time="4s")
+    assert [*found.validation] == ["given", "contexts-0.0001", "contexts-0.001"]
+    assert found.left_out["readings-0.001"] == "must have time for two steps; given 1 s, in which it has one"
+    assert not (tmp_path / "out" / "trials" / "readings-0.001").exists()
 
 
 PROGRAM = """

@@ -1,12 +1,15 @@
 """The score of predictions in a task's own metric: one owner for choices, weights, comparisons and reports.
 
-Accuracy, the mean over classes of their F1 (`metric: macro_f1`), or for pairs with human ratings Pearson's correlation.
+Accuracy, the mean over classes of their F1 (`metric: macro_f1`), the share of what there is to know about the class
+(`information`: 1 + mean log p(label) / log(classes), 0 for one who knows nothing; Xu et al., 2020, of uniform classes),
+or for pairs with human ratings Pearson's correlation.
 A score is computed from one value for each row. On resampled rows it follows from means of a few columns, so that a
 bootstrap is one product.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -57,10 +60,14 @@ class Targets:
     def values(self, log_probabilities: np.ndarray) -> Float64:
         """Return what a score is computed from, float64 [rows].
 
-        For accuracy 1 if right and 0 if wrong, for macro F1 the predicted class, for ratings the expected one.
+        For accuracy 1 if right and 0 if wrong, for macro F1 the predicted class, for information that of the row, for
+        ratings the expected one.
         """
         if self.is_scored:
             return predicted_scores(log_probabilities)
+        if self.metric == "information":
+            of_label = log_probabilities[np.arange(len(self)), self.labels].astype(np.float64)
+            return 1 + of_label / math.log(log_probabilities.shape[1])
         predicted: Int64 = log_probabilities.argmax(axis=1)
         values = predicted if self.metric == "macro_f1" else predicted == self.labels
         return values.astype(np.float64)

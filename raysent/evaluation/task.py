@@ -21,7 +21,7 @@ Split = Literal["nested", "train-test", "train-validation-test"]
 # of relevant passages among all by similarity to a query.
 Scoring = Literal["accuracy", "correlation", "similarity", "retrieval"]
 # What counts on a task with classes: the fraction of correct rows, or the mean over classes of their F1.
-Metric = Literal["accuracy", "macro_f1"]
+Metric = Literal["accuracy", "macro_f1", "information"]
 
 PROBED: frozenset[Scoring] = frozenset({"accuracy", "correlation"})
 SCORINGS: frozenset[Scoring] = PROBED | {"similarity", "retrieval"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from raysent.evaluation.divided import divide_tasks
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand, model_folder
 from raysent.evaluation.records import Record
-from raysent.evaluation.task import PROBED, Task
+from raysent.evaluation.task import PROBED, AnyData, Task, TaskData
+from raysent.evaluation.task_files import OwnTask
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import TrainingView
 from raysent.models import SentenceModel
@@ -52,10 +54,21 @@ _OF_TWO = "contexts"
 _RATES, _RATES_OF_TRANSFORMERS = (1e-4, 1e-3), (3e-5, 3e-4)
 # Without tasks: sentences of held-out documents, a quarter of which trains a probe, a quarter chooses and half judges.
 _HELD_OUT, _MOST_DOCUMENTS, _MOST_SENTENCES, _FEWEST_SENTENCES = 0.2, 100, 8000, 60
+# In points: an interval that is printed as from +0.0 is not called above zero.
+_LEAST_GAIN = 0.05
 _BY_DOCUMENTS = (
     "judged by which held-out document a sentence is from: among kinds of encoders this orders scores of tasks (rank "
     "correlation 0.8), among trainings of one encoder a no is often wrong; name your tasks to be sure"
 )
+
+
+class _Documents(OwnTask):
+    """Which document a sentence is from: few of many are named rightly, but all their probabilities say something."""
+
+    def load(self, data_dir: Path | None = None) -> AnyData:
+        data = super().load(data_dir)
+        assert isinstance(data, TaskData)
+        return replace(data, metric="information")
 
 
 class Adapted(StrictModel):
@@ -63,7 +76,7 @@ class Adapted(StrictModel):
 
     Attributes:
         folder: Where the trainings and their scores are.
-        helps: Whether the interval of `difference` is above zero.
+        helps: Whether the interval of `difference` is above zero by a tenth of a point, rounded.
         objective: What the validation rows chose: a training's objective and learning rate, or a soup of trainings.
         difference: Its test score minus that of the given model, in points, the mean over tasks; paired.
         model: The adapted model's folder if it helps, else the given model.
@@ -147,7 +160,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
         if soup := save_soup(dict(list(known.items())[1:]), evaluator, run=folder, tasks=judge):
             known[soup[0]], places[soup[0].name] = soup[1], Path(soup[0].path)
     means, best, difference = _judged(list(known.values()))
-    name, adapted, helps = list(places)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] > 0
+    name, adapted, helps = list(places)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] >= _LEAST_GAIN
     remove_folder(adapted)
     if helps:
         SentenceModel.load(places[name]).save(adapted)
@@ -161,7 +174,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
         model=take,
         validation=dict(zip(["given", *places], means, strict=True)),
         left_out=left_out,
-        sentence=_sentence(name, difference, by, take) + ("" if chosen else f"; {_BY_DOCUMENTS}"),
+        sentence=_sentence(name, difference, by, take, helps=helps) + ("" if chosen else f"; {_BY_DOCUMENTS}"),
     )
     write_json(folder / RESULT_FILE, result.model_dump(mode="json"))
     return result
@@ -170,6 +183,8 @@ def adapt(  # noqa: PLR0913 - the options of the command
 def _train(config: RunConfig, place: Path, seconds: float, *, progress: bool) -> str:
     """Train a run for a time; return why it has no model, which is empty if its loss was finite until a report."""
     timed = within_time(config, open_training_data(config), seconds, folder=place)
+    if timed.training.max_steps == 1:
+        return f"must have time for two steps; given {seconds:.0f} s, in which it has one"
     if progress:
         messages.print(f"{place.name}: {timed.training.max_steps:,} steps, into {address_of(place)}")
     with TrainingView(messages, place, is_quiet=not progress) as view:
@@ -189,11 +204,11 @@ def _judged(records: Sequence[Sequence[Record]]) -> tuple[list[float], int, Boot
     )
 
 
-def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str) -> str:
+def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str, *, helps: bool) -> str:
     low, high = difference.interval
     value = f"{difference.value:+.1f} [{low:+.1f}, {high:+.1f}] points from the given model on test rows of {tasks}, "
     found = f"{name}, which validation rows chose, is {value}"
-    return found + (f"so it helps: take {model}" if low > 0 else f"so it is not shown to help: take {model} as it is")
+    return found + (f"so it helps: take {model}" if helps else f"so it is not shown to help: take {model} as it is")
 
 
 def _runs(
@@ -246,4 +261,4 @@ def _documents(config: RunConfig, folder: Path) -> Task:
         parts = [("train", "test", "validation", "test")[place % 4] for place in range(len(places))]
         rows.writerows(zip(texts.texts(places), [f"document{number}"] * len(parts), parts, strict=True))
     write_text(path, table.getvalue())
-    return resolve_tasks([str(path)])[0]
+    return _Documents(path)

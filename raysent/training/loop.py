@@ -59,7 +59,7 @@ from raysent.training.workers import SharedLoss, Workers, dropout_generator
 _STEPS_PER_LOSS_CHECK = 25
 # Steps, and seconds of them, that the time of a step is measured in.
 _TIMED_STEPS = 12
-_TIMED_S = 2.0
+_TIMED_S, _TIMED_MOST_S = 2.0, 15.0
 
 
 def fit(
@@ -299,16 +299,16 @@ class _Training:
         )
 
     def timed(self) -> tuple[float, float]:
-        """Return the median seconds of a step after two, and of a validation; the model is changed."""
+        """Return the median seconds of a step after two, if there are more, and of a validation; changes the model."""
         steps, started = list[float](), time.perf_counter()
-        while len(steps) < _TIMED_STEPS or time.perf_counter() - started < _TIMED_S:
+        while time.perf_counter() - started < (_TIMED_S if len(steps) >= _TIMED_STEPS else _TIMED_MOST_S):
             before = time.perf_counter()
             self._step()
             float(self._loss_sum)  # waits for a GPU
             steps.append(time.perf_counter() - before)
         before = time.perf_counter()
         self._metrics()
-        return statistics.median(steps[2:]), time.perf_counter() - before
+        return statistics.median(steps[2:] or steps), time.perf_counter() - before
 
     # -- one step -----------------------------------------------------------------------------------------------
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pydantic
 
 from raysent.config import Document, StrictModel, read_yaml, validate
 from raysent.data.tables import is_table
 from raysent.errors import ConfigError, did_you_mean
-from raysent.evaluation.task import Metric
 from raysent.storage import is_remote
 
 TASK_FILE_SUFFIXES = (".yaml", ".yml")
@@ -76,7 +75,7 @@ class TaskSettings(StrictModel):
     split: str | Fractions | None = None
     folds: int | str | None = None
     group: str | None = None
-    metric: Metric = "accuracy"
+    metric: Literal["accuracy", "macro_f1"] = "accuracy"
     header: bool | None = None
     seed: int = pydantic.Field(default=0, ge=0)
 
