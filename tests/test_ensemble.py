@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -22,9 +23,11 @@ from raysent.ensembles.task_ensemble import (
 )
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation import evaluate
-from raysent.evaluation.bootstrap import mean_interval
+from raysent.evaluation.bootstrap import score_interval
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
+from raysent.evaluation.probes.results import FoldResult
+from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
 from raysent.storage import read_json, write_json
@@ -114,21 +117,14 @@ def test_fit_weighs_equally_if_all_scores_are_zero():
 def test_interval_holds_the_score(rows, accuracy):
     """The score is inside, and the width is that of the binomial distribution."""
     right = np.arange(rows) < accuracy * rows
-    low, high = mean_interval([right])
+    rows, none = np.arange(rows), np.empty(0, int)
+    predicted = np.log(np.where(right[:, None], [[0.9, 0.1]], [[0.1, 0.9]]))
+    data = TaskData("own", "sentence", "nested", ("no", "yes"), ([""] * len(rows),), np.zeros(len(rows), int))
+    low, high = score_interval(SimpleNamespace(folds=[FoldResult(none, predicted[:0], rows, predicted, None)]), data)
     score = right.mean()
     assert low <= 100 * score <= high
-    width = 100 * 2 * 1.96 * np.sqrt(score * (1 - score) / rows)
-    assert high - low == pytest.approx(width, rel=0.25, abs=150 / rows)
-
-
-def test_interval_of_a_difference_is_paired():
-    """Classifiers that are right on the same rows do not differ; the mean over tasks has a narrower interval."""
-    assert mean_interval([np.zeros(50)]) == (0.0, 0.0)
-    gap = np.repeat([1, 0, -1], [10, 85, 5])
-    low, high = mean_interval([gap])
-    assert low < 5 < high
-    narrow = mean_interval([gap] * 4)
-    assert narrow[1] - narrow[0] < high - low
+    width = 100 * 2 * 1.96 * np.sqrt(score * (1 - score) / len(rows))
+    assert high - low == pytest.approx(width, rel=0.25, abs=150 / len(rows))
 
 
 @pytest.fixture(scope="module")

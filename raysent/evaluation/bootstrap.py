@@ -121,29 +121,14 @@ def _counts(seed: int, num_rows: int) -> np.ndarray:
     return counts
 
 
-def score_interval(result: ProbeResult, data: TaskData, *, seed: int = 0) -> Interval:
+def score_interval(result: ProbeResult, data: TaskData) -> Interval:
     """Return the 95 % interval of a probe's test score on a task, in percent."""
     rows = np.concatenate([fold.test_rows for fold in result.folds])
     predicted = np.concatenate([fold.test_log_probabilities for fold in result.folds])
     targets = Targets.of(data).take(rows)
     if not targets.is_scored and targets.metric == "accuracy":
-        return mean_interval([targets.values(predicted)], seed=seed)
-    return Resamples.of(seed, len(rows)).estimates([(np.arange(len(rows)), targets, predicted)])[0].interval
-
-
-def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
-    """Return the interval of the mean over tasks of the mean outcome, in percent.
-
-    Args:
-        outcomes: The outcomes of each task's rows, [rows] each: 1 for a correct and 0 for a wrong row. For a pair of
-            classifiers on the same rows: 1 where only the first is correct, -1 where only the second is, else 0.
-        seed: Seed of the draws.
-    """
-    generator = np.random.default_rng(seed)
-    total = np.zeros(NUM_OUTCOME_RESAMPLES)
-    for values in outcomes:
-        wins, losses = int((values > 0).sum()), int((values < 0).sum())
-        fractions = np.array([wins, losses, len(values) - wins - losses]) / len(values)
-        counts = generator.multinomial(len(values), fractions, size=NUM_OUTCOME_RESAMPLES)
-        total += (counts[:, 0] - counts[:, 1]) / len(values)
-    return interval_of(100 * total / len(outcomes))
+        right = int(targets.values(predicted).sum())
+        shares = [right / len(rows), 0.0, (len(rows) - right) / len(rows)]
+        counts = np.random.default_rng(0).multinomial(len(rows), shares, size=NUM_OUTCOME_RESAMPLES)
+        return interval_of(100 * (counts[:, 0] / len(rows)))
+    return Resamples.of(0, len(rows)).estimates([(np.arange(len(rows)), targets, predicted)])[0].interval

@@ -151,9 +151,7 @@ def saved_path(path: str, folder: Path) -> str:
     absolute.
     """
     scheme, place = split_path(path)
-    if place is None:
-        return path
-    if is_remote(place) or is_on_hub(place):
+    if place is None or is_remote(place) or is_on_hub(place):
         return path
     member, base = Path(place).expanduser().resolve(), folder.resolve()
     return scheme + (os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member))
@@ -162,11 +160,9 @@ def saved_path(path: str, folder: Path) -> str:
 def shared_name(path: str) -> str:
     """Return the name of a model for other machines: absolute paths, and addresses of what is in a bucket."""
     scheme, place = split_path(path)
-    return (
-        path
-        if place is None
-        else scheme + (place if is_remote(place) or is_on_hub(place) else to_uri(Path(place).expanduser()))
-    )
+    if place is None or is_remote(place) or is_on_hub(place):
+        return path
+    return scheme + to_uri(Path(place).expanduser())
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ Source: Järvelin and Kekäläinen, 2002 (nDCG; the gain is the relevance itself
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -214,16 +214,12 @@ def some_passages(data: RetrievalData, *, max_queries: int, max_passages: int) -
     others = (row for row in generator.permutation(len(data.passages)).tolist() if row not in needed)
     kept = sorted([*needed, *(row for row, _ in zip(others, range(max_passages - len(needed)), strict=False))])
     places = {row: place for place, row in enumerate(kept)}
-    return RetrievalData(
-        task=data.task,
+    return replace(
+        data,
         passages=[data.passages[row] for row in kept],
         passage_ids=tuple(data.passage_ids[row] for row in kept),
-        queries=data.queries,
-        query_ids=data.query_ids,
         relevant=tuple({places[row]: grade for row, grade in one.items() if row in places} for one in data.relevant),
-        train=data.train,
         dev=dev,
-        test=data.test,
     )
 
 

@@ -38,18 +38,10 @@ def level_targets(scores: np.ndarray, *, num_levels: int) -> np.ndarray:
     return targets.astype(np.float32)
 
 
-class Predictions(NamedTuple):
-    """Rows [rows] and the log-probabilities predicted for them [rows, levels]."""
-
-    rows: np.ndarray
-    log_probabilities: np.ndarray
-
-
-def scored_result(
-    data: TaskData, validation: Predictions, test: Predictions, *, probe: Probe, num_unfinished: int = 0
-) -> ProbeResult:
+def scored_result(fold: FoldResult, data: TaskData, probe: Probe, num_unfinished: int = 0) -> ProbeResult:
     """Return the result on a task of scored pairs: Pearson's correlation times 100, and other measures of test rows."""
-    predicted, scores = predicted_scores(test.log_probabilities), data.scores[test.rows]
+    predicted, scores = predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows]
+    validated = predicted_scores(fold.validation_log_probabilities)
     test_score = 100 * pearson(predicted, scores)
     measures = {
         "pearson": test_score,
@@ -57,9 +49,9 @@ def scored_result(
         "mse": float(np.square(predicted - scores).mean()),
     }
     return ProbeResult(
-        validation=100 * pearson(predicted_scores(validation.log_probabilities), data.scores[validation.rows]),
+        validation=100 * pearson(validated, data.scores[fold.validation_rows]),
         test=test_score,
-        folds=(FoldResult(*validation, *test, probe.strength),),
+        folds=(fold,),
         probe=probe,
         num_unfinished=num_unfinished,
         measures=measures,
@@ -131,10 +123,10 @@ class SoftmaxLayer:
                 break
         self.weights.copy_(kept[0])
         self.intercepts.copy_(kept[1])
-        validated, tested = (Predictions(rows, self.log_probabilities(rows)) for rows in (validation, test))
+        predicted = (validation, self.log_probabilities(validation), test, self.log_probabilities(test))
         # The probe for new pairs has no penalty.
         probe = Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), None)
-        return scored_result(data, validated, tested, probe=probe)
+        return scored_result(FoldResult(*predicted, probe.strength), data, probe)
 
 
 def squared_error(margins: Tensor, targets: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from raysent.evaluation.division import VERSION as DIVISION_VERSION
 from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, class_targets
-from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
+from raysent.evaluation.probes.relatedness import level_targets, scored_result
 from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, class_measures, log_probabilities
 from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task import TaskData
@@ -110,7 +110,7 @@ class Solver(Protocol):
 def fit_rows(fits: Solver, data: TaskData) -> ProbeResult:
     """Fit and score a task's probe: divide its rows, choose C, and fit."""
     if data.is_scored:
-        return _fit_scored_pairs(fits, data)
+        return _fit_given_splits(fits, data)
     match data.split:
         case "nested":
             return _fit_nested(fits, data)
@@ -229,7 +229,10 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best], data.test, tested, fits.strengths[best])
-    return result_of_folds([result], data, fits.probe(path, best, fits.strengths[best]), fits.num_unfinished)
+    probe = fits.probe(path, best, fits.strengths[best])
+    if data.is_scored:
+        return scored_result(result, data, probe, fits.num_unfinished)
+    return result_of_folds([result], data, probe, fits.num_unfinished)
 
 
 def scored_by_validation(result: ProbeResult, data: TaskData) -> ProbeResult:
@@ -240,18 +243,6 @@ def scored_by_validation(result: ProbeResult, data: TaskData) -> ProbeResult:
     (fold,) = result.folds
     seen = fold.at(data.validation).validation_log_probabilities
     return replace(result, validation=100 * Targets.of(data).take(data.validation).score(seen))
-
-
-def _fit_scored_pairs(fits: Solver, data: TaskData) -> ProbeResult:
-    path, margins = _path_on_train(fits, data)
-    validated, tested = (
-        [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(fits.strengths))]
-        for rows in (data.validation, data.test)
-    )
-    measured = Targets.of(data).take(data.validation).measure([one.log_probabilities for one in validated])
-    best = best_of(measured)
-    probe = fits.probe(path, best, fits.strengths[best])
-    return scored_result(data, validated[best], tested[best], probe=probe, num_unfinished=fits.num_unfinished)
 
 
 def _path_on_train(fits: Solver, data: TaskData) -> tuple[Any, Tensor]:
