@@ -379,6 +379,20 @@ def test_hard_negatives_are_neither_relevant_nor_copies_nor_too_near(folder, tmp
         assert [row["negative_1"], row["negative_2"]] == [*fit[:2], "", ""][:2]
 
 
+@pytest.mark.parametrize("word_weight", [None, 0.5])
+def test_margin_of_hard_negatives_is_of_cosines_where_words_are_fused(folder, tmp_path, word_weight) -> None:
+    """Not of reciprocal ranks or scaled scores, by which such a model ranks."""
+    (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
+    encoder = load("hash:40")
+    encoder.fuses_words, encoder.word_weight = True, word_weight
+    raysent.mine_negatives(encoder, str(folder), tmp_path / "mined.jsonl", margin=0.1)
+    rows = [json.loads(line) for line in (tmp_path / "mined.jsonl").read_text().splitlines()]
+    texts = [[row["query"], row["passage"], row["negative_1"]] for row in rows if row["negative_1"]]
+    vectors = [normalize_rows(encoder.encode(one)) for one in texts]
+    assert len(texts) > 10
+    assert all(one @ negative <= one @ passage - 0.1 + 1e-6 for one, passage, negative in vectors)
+
+
 def test_mining_without_queries_to_train_on_is_refused(folder, tmp_path) -> None:
     """In one line; and a bound where there are no vectors."""
     with pytest.raises(ConfigError, match="task questions: must have queries to train on; given none"):

@@ -81,6 +81,8 @@ def _rows(encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float
         relevant = [row for row, grade in data.relevant[query].items() if grade > 0]
         others = [row for row in found.tolist() if row >= 0 and row not in relevant]
         known = dict(zip(found.tolist(), scores.tolist(), strict=True))
+        if margin is not None and getattr(encoder, "fuses_words", False):  # its scores are no cosines
+            known = dict(zip(others, _similarities(encoder, data, query, others).tolist(), strict=True))
         copies = near_copies([data.passages[row] for row in (*relevant, *others)]).tolist()
         none = np.full(len(relevant), np.inf)
         bounds = none if margin is None else _similarities(encoder, data, query, relevant) - margin
@@ -97,7 +99,7 @@ def _rows(encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float
 
 
 def _similarities(encoder: SentenceEncoder, data: RetrievalData, query: int, passages: list[int]) -> np.ndarray:
-    """Return the similarity of a query with passages, float32 [passages], as `rank` scores them."""
+    """Return the similarity of a query with passages, float32 [passages], as `rank` scores them by vectors alone."""
     if not passages:
         return np.empty(0, np.float32)
     one = encoder.encode_query([data.queries[query]])
