@@ -197,7 +197,7 @@ def test_table_of_queries_has_the_passages_of_rows_without_a_query(tmp_path) -> 
 @pytest.mark.parametrize(
     ("file", "old", "new", "error"),
     [
-        ("qrels/dev.tsv", "d0\t2", "d0\tgood", "row 1: relevance must be a number; given 'good'"),
+        ("qrels/dev.tsv", "d0\t2", "d0\tgood", "row 1: relevance must be a finite number; given 'good'"),
         ("qrels/test.tsv", "q20\td20", "q20\td999", "corpus-id 'd999' must be an _id of corpus.jsonl"),
         ("corpus.jsonl", '"_id": "d3"', '"_id": "d2"', "_id 'd2' must be there once"),
     ],

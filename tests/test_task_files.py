@@ -16,6 +16,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.task import PROBED, SimilarityData, TaskData
 from raysent.evaluation.task_files import OwnTask
+from raysent.evaluation.task_files.columns import _class_names
 from raysent.evaluation.tasks import find_task, load_task, resolve_tasks
 
 SENTEVAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "senteval"
@@ -303,6 +304,15 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "score of one text": ("x.csv", csv_of("text,score", "a,1", "c,2"), ":score=score", r"score: must be of pairs of texts; given one text a row; name its class with label$"),
     "folds and split": ("x.csv", csv_of("text,label", *GOOD), ":folds=5,split=label", r"split and folds must not both be given$"),
     "folder without a dataset": ("x/y.txt", b"text", "/", r"must be a .csv, .tsv, .jsonl, .parquet file or a folder that datasets saved"),
+    "folds of one": ("x.csv", csv_of("text,label,fold", "a copy of text,a,0", "a copy of text,a,1", *(f"w{row} v{row * 7 % 13} z{row % 4},{'ab'[row % 2]},{min(row // 10, 2)}" for row in range(100))), ":folds=fold", r"x.csv: folds 'fold': must name at least 2 folds of the train rows; given 1; divide them into more$"),
+    "name with a slash": ("x.yaml", b"path: a.csv\nname: a/b\n", "", r"name must be without / and \\; given a/b$"),
+    "parts that leave nothing": ("x.yaml", b"path: a.csv\nsplit: {validation: 0.5, test: 0.6}\n", "", r"split: validation and test must leave rows to train on; given 1.1 of all$"),
+    "part without a path": ("x.yaml", b"path: {train: a.csv, test:}\n", "", r"path.*: must be"),
+    "no parts": ("x.yaml", b"path: {}\n", "", r"path must name a table; given nothing$"),
+    "range of words": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,9"), ":range=low+high", r"range: must be a valid list; given 'low\+high'$"),
+    "seed that is no digit": ("x.csv", csv_of("text,label", *GOOD), ":seed=²", r"seed: must be a valid integer; given '²'$"),
+    "query that is a list": ("x.jsonl", b'{"query": ["a"], "passage": "b"}\n', "", r"row 1: query 'query' must be text or a number; given list$"),
+    "relevance inf": ("x.jsonl", b'{"query": "a", "passage": "b", "relevance": "inf"}\n', "", r"row 1: relevance must be a finite number; given 'inf'$"),
     "task file without a path": ("x.yaml", b"text: body\n", "", r"path: must name a table; given nothing$"),
     "task file with an unknown key": ("x.yaml", b"path: a.csv\nlabl: b\n", "", r"x.yaml:2: labl: unknown name; did you mean 'label'\?$"),
 }  # fmt: skip
@@ -388,3 +398,47 @@ def test_a_wrong_fraction_is_named(split, message):
     """Not that the fractions are no name of a column."""
     with pytest.raises(ConfigError, match=re.escape(message)):
         OwnTask("rows.csv", split=split)
+
+
+def test_splits_of_one_meaning_are_one(tmp_path):
+    """The rows of `dev` are not lost beside those of `validation`."""
+    for number, name in enumerate("abcd"):
+        write_table(tmp_path / f"{name}.csv", rows(20, seed=number))
+    (tmp_path / "own.yaml").write_text("path: {train: a.csv, dev: b.csv, validation: c.csv, test: d.csv}")
+    data = load(str(tmp_path / "own.yaml"))
+    assert (len(data.train), len(data.validation), len(data.test)) == (20, 40, 20)
+    assert data.validation.tolist() == list(range(20, 60))
+
+
+def test_order_of_classes_of_equal_numbers_is_that_of_their_names():
+    """Not that of a set, which differs between processes."""
+    names = ["1.0", "01", "1", "1.00", "+1", "1e0", "2"]
+    assert _class_names(names, None) == ("+1", "01", "1", "1.0", "1.00", "1e0", "2")
+
+
+def test_data_frames_of_one_name_are_two_tasks(tmp_path, monkeypatch):
+    """As files of one name are; the same rows twice are one task, and a folder of the name is none of theirs."""
+    first, second = (pd.DataFrame(rows(seed=seed)) for seed in (0, 1))
+    with pytest.raises(ConfigError, match=r"tasks own: two different tasks have this name; rename one$"):
+        resolve_tasks([OwnTask(first, name="own"), OwnTask(second, name="own")])
+    assert len(resolve_tasks([OwnTask(first, name="own"), OwnTask(first.copy(), name="own")])) == 1
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "corpus.jsonl").write_text("{}")
+    assert len(load_task(OwnTask(first, name="own"))) == 60
+    twice = pd.concat([first, first["label"]], axis=1)
+    with pytest.raises(ConfigError, match=r"Task: data: columns must have different names; given 'label' twice$"):
+        OwnTask(twice, name="own")
+
+
+@pytest.mark.parametrize("name", ["group", "set"])
+def test_column_of_the_label_is_no_group_or_split(tmp_path, name):
+    """Whether it is named or is the only other column."""
+    path = write_table(tmp_path / "own.csv", [{"text": row["text"], name: row["label"]} for row in rows()])
+    assert len(load(f"{path}:label={name}")) == len(load(path)) == 60
+
+
+def test_settings_that_are_no_json_are_one_line():
+    """What begins with a brace is the settings of a task."""
+    with pytest.raises(ConfigError, match=r"^tasks \{.path.: 3: must be a task's settings as JSON: "):
+        find_task('{"path": 3')

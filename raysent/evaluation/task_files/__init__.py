@@ -71,7 +71,10 @@ def open_tasks(name: str) -> list[OwnTask]:
         ConfigError: If a setting is wrong.
     """
     if name.startswith("{"):
-        values = parse_json(name)
+        try:
+            values = parse_json(name)
+        except ValueError as error:
+            raise ConfigError(f"tasks {name}: must be a task's settings as JSON: {error}") from None
         only, is_similarity = values.pop("only", ""), values.pop("is_similarity", False)
         settings = validate(TaskSettings, Document(values, source="task"))
         return [OwnTask(settings=settings, only=only, is_similarity=is_similarity)]
@@ -91,7 +94,7 @@ class OwnTask(AnyTask):
     settings: TaskSettings = field(hash=False)
     only: str = ""
     is_similarity: bool = False
-    table: Table | None = field(default=None, repr=False, compare=False)
+    table: Table | None = field(default=None, repr=False)
 
     def __init__(
         self,
@@ -201,7 +204,8 @@ class OwnTask(AnyTask):
     @property
     def is_retrieval(self) -> bool:
         """Whether it has queries and passages."""
-        return is_beir_folder(self.settings) or is_query_table(self.settings, self._table)
+        is_folder = self.table is None and is_beir_folder(self.settings)
+        return is_folder or is_query_table(self.settings, self._table)
 
     @property
     def remarks(self) -> Remarks:
@@ -316,6 +320,10 @@ def _absolute(path: str) -> str:
 
 
 def _from_frame(name: str, frame: pd.DataFrame) -> Table:
+    names = [str(column) for column in frame]
+    if len(set(names)) < len(names):
+        twice = next(one for one in names if names.count(one) > 1)
+        raise ConfigError(f"Task: data: columns must have different names; given '{twice}' twice")
     columns = {
         str(column): frame[column].astype(object).where(frame[column].notna(), None).tolist() for column in frame
     }
@@ -386,7 +394,7 @@ def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -
 def _read_rows(task: OwnTask) -> Rows:
     settings = task.settings
     if task.is_retrieval:
-        if is_beir_folder(settings):
+        if task.table is None and is_beir_folder(settings):
             return Rows(*read_folder(str(settings.path), task=task.name))
         return Rows(*read_queries(settings, task._table, task=task.name))
     table, left_out = known_splits(task._table)

@@ -77,10 +77,11 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
         )
     values = [] if label is None else table.column(label, key="label")
     is_multilabel = bool(labels) or settings.separator is not None or any(isinstance(value, list) for value in values)
+    used = (*texts, label, *labels, score)
     split = settings.split if isinstance(settings.split, str) else None
     if settings.split is None and settings.folds is None and not table.parts:
-        split = guess.find("split", SPLITS)
-    group = settings.group or guess.find("group", GROUPS)
+        split = guess.find("split", SPLITS, used)
+    group = settings.group or guess.find("group", GROUPS, used)
     return Columns(texts, label, labels, score, split, group, is_multilabel, tuple(guess.notes))
 
 
@@ -141,9 +142,9 @@ class _Guess:
         self.notes: list[str] = []
         self._by_plain = {name.lower().strip(): name for name in table.columns}
 
-    def find(self, key: str, names: Sequence[str]) -> str | None:
-        """Return the first column of these names, or None."""
-        found = next((self._by_plain[name] for name in names if name in self._by_plain), None)
+    def find(self, key: str, names: Sequence[str], used: Sequence[str | None] = ()) -> str | None:
+        """Return the first column of these names that is not used for something else, or None."""
+        found = next((one for name in names if (one := self._by_plain.get(name)) not in (None, *used)), None)
         if found is not None:
             self.notes.append(f"{key} = '{found}' (found by name)")
         return found
@@ -316,7 +317,7 @@ def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[st
     if known is not None:
         return tuple(name for name in known if name in present)
     try:
-        return tuple(sorted(present, key=float))
+        return tuple(sorted(sorted(present), key=float))
     except ValueError:
         return tuple(sorted(present))
 

@@ -105,7 +105,11 @@ def group_numbers(groups: Sequence[str | None] | None, num_rows: int) -> np.ndar
 
 def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None:
     if table.parts:
-        return {SPLIT_NAMES[split.lower()]: rows for split, rows in table.parts.items()}
+        parts = dict[str, np.ndarray]()
+        for split, places in table.parts.items():
+            name = SPLIT_NAMES[split.lower()]
+            parts[name] = np.concatenate([parts.get(name, NO_ROWS), places])
+        return parts
     if columns.split is None:
         return None
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
@@ -190,6 +194,9 @@ def _folds(
     folds = np.zeros(len(labels), dtype=np.int64)
     if isinstance(settings.folds, str):
         folds[train] = np.unique(_named_folds(settings.folds, table)[train], return_inverse=True)[1]
+        if folds.max() < 1:
+            where = f"{table.source}: folds '{settings.folds}'"
+            raise DataError(f"{where}: must name at least 2 folds of the train rows; given 1; divide them into more")
         return folds
     if settings.folds is None and settings.seed == 0 and len(np.unique(groups[train])) == len(train):
         return NO_ROWS

@@ -13,11 +13,13 @@ Source: Thakur et al., 2021, "BEIR" (the files); the packages beir and mteb (ide
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
-from raysent.data.tables import Table, read_table
+from raysent.data.tables import Table, check_texts, read_table
 from raysent.errors import DataError
 from raysent.evaluation.division import draw_rows
 from raysent.evaluation.task import NO_ROWS, Remarks, RetrievalData
@@ -100,6 +102,7 @@ def read_queries(settings: TaskSettings, table: Table, *, task: str) -> tuple[Re
     """
     query, passage = settings.query or COLUMNS[0], settings.passage or COLUMNS[1]
     asked = [one or "" for one in table.column(query, key="query")]
+    check_texts(asked, source=table.source, column=f"query '{query}'", kinds=(str, int, float))
     passages = {text: number for number, text in enumerate(dict.fromkeys(table.texts(passage, key="passage")))}
     queries = {text: number for number, text in enumerate(dict.fromkeys(text for text in asked if str(text).strip()))}
     name = settings.relevance or (RELEVANCE if RELEVANCE in table.columns else None)
@@ -141,10 +144,10 @@ def _parts_of(settings: TaskSettings, table: Table, queries: Sequence[int | None
 
 
 def _number(table: Table, row: int, value: object) -> float:
-    try:
-        return float(str(value))
-    except ValueError:
-        raise DataError(f"{table.where(row)}: relevance must be a number; given '{value}'") from None
+    with suppress(ValueError):
+        if isfinite(number := float(str(value))):
+            return number
+    raise DataError(f"{table.where(row)}: relevance must be a finite number; given '{value}'")
 
 
 def _data(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -95,6 +96,12 @@ class TaskSettings(StrictModel):
             raise ValueError("split and folds must not both be given")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError("range must be two rising numbers")
+        if not self.path:
+            raise ValueError("path must name a table; given nothing")
+        if self.name is not None and set(self.name) & set("/\\"):
+            raise ValueError(f"name must be without / and \\; given {self.name}")
+        if isinstance(self.split, Fractions) and (drawn := self.split.validation + self.split.test) >= 1:
+            raise ValueError(f"split: validation and test must leave rows to train on; given {drawn:g} of all")
         return self
 
 
@@ -164,10 +171,11 @@ def _options(name: str, options: str) -> dict[str, Any]:
 def _option_value(key: str, value: str) -> Any:
     if key in ("ordered", "header"):
         return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(value.lower(), value)
-    if key in ("folds", "seed") and value.isdigit():
+    if key in ("folds", "seed") and value.isdecimal():
         return int(value)
     if key == "range":
-        return [float(end) for end in value.split("+")]
+        with suppress(ValueError):
+            return [float(end) for end in value.split("+")]
     return value.split("+") if key in ("text", "label") and "+" in value else value
 
 
@@ -199,5 +207,5 @@ def _from_values(document: Document, folder: Path) -> TaskSettings:
     return validate(TaskSettings, replace(document, values=values))
 
 
-def _located(path: str, folder: Path) -> str:
-    return path if is_remote(path) else str(folder / Path(path).expanduser())
+def _located(path: Any, folder: Path) -> Any:
+    return path if not isinstance(path, str) or is_remote(path) else str(folder / Path(path).expanduser())
