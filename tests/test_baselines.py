@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
+from tiny_run import tiny_run
 
 from raysent.cli.evaluate import _warn_below_start
 from raysent.data.languages import unspaced_language
@@ -31,6 +32,7 @@ from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import load
 from raysent.models.schemes.tfidf import LexicalModel
+from raysent.training.loop import fit as fit_model
 
 
 def frame(number: int = 90, num_classes: int = 2) -> pd.DataFrame:
@@ -148,6 +150,18 @@ def test_result_names_members_below_their_start(tmp_path):
     scores["start:hash:2"] = dataclasses.replace(scores["hash:2"], test=scores["hash:2"].test + 3)
     lowered = result.model_copy(update={"mean": dataclasses.replace(result.mean, scores=scores)})
     assert lowered.below_start() == {"hash:2": pytest.approx(3)}
+
+
+def test_baselines_are_named_as_their_model_is(tmp_path, monkeypatch):
+    """Also where that has the name of its sweep; a warning of a model below its start finds the start by the name."""
+    monkeypatch.chdir(tmp_path)
+    for sweep in ("a", "b"):
+        fit_model(tiny_run(tmp_path, training__max_steps=1), tmp_path / sweep / "trials/0000")
+    members = expand(["a", "b"])
+    others = baselines_of(members)
+    starts = ["start:a-0000", "words:start:a-0000"]
+    assert [one.name for one in others if "start:" in one.name] == starts
+    assert [one.name for one in expand(["a", "b", *(one.path for one in others)]) if "start:" in one.name] == starts
 
 
 def test_evaluate_warns_about_a_model_below_its_start(capsys):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from model_folders import write_model
+from object_store import BUCKET
 
 from raysent.errors import ArtifactError
 from raysent.evaluation import members as module
@@ -112,8 +113,28 @@ def test_expand_takes_encoders_in_memory(tmp_path):
     assert members[1].key != expand([one])[0].key
 
 
+def test_expand_opens_what_an_encoder_was_loaded_from(tmp_path, bucket):
+    """Its address in a bucket is no local path; the name of the folder there gives the same member."""
+    model = write_model(tmp_path / "model")
+    for path in (path for path in model.iterdir() if path.is_file()):
+        bucket.upload_file(str(path), BUCKET, f"m/{path.name}")
+    loaded = HashEncoder(4)
+    loaded.source = f"s3://{BUCKET}/m"
+    assert expand([loaded]) == expand([loaded.source])
+
+
+def test_expand_takes_encoders_that_cannot_be_hashed():
+    """Such as those of a plain dataclass; each is still taken once."""
+
+    class Unhashable(HashEncoder):
+        __hash__ = None
+
+    one = Unhashable(4)
+    assert [member.encoder for member in expand([one, "hash:8", one])] == [one, None]
+
+
 def test_expand_gives_models_of_one_name_that_of_the_folder_above(tmp_path, monkeypatch):
-    """Numbered where that is equal too; a scheme has no folder, and only what needs more than its name gets it."""
+    """Numbered where that is equal too; what a scheme makes of a model has its name, and others keep the short one."""
     for folder in ("a/runs/x", "b/runs/x", "b/other/x", "c/y"):
         write_model(tmp_path / folder)
     monkeypatch.chdir(tmp_path)
@@ -123,9 +144,9 @@ def test_expand_gives_models_of_one_name_that_of_the_folder_above(tmp_path, monk
         "runs-x-2",
         "other-x",
         "y",
-        "words:x",
-        "words:x-2",
-        "words:x-3",
+        "words:runs-x",
+        "words:runs-x-2",
+        "words:other-x",
     ]
     monkeypatch.chdir("c/y")
     assert expand(["."])[0].name == "y"

@@ -13,6 +13,7 @@ bm25              words that passages share with a query; on tasks with queries 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from raysent.errors import RaysentError
@@ -36,15 +37,16 @@ def baselines_of(
     are those of words under a protocol other than `fast`, which needs vectors. `ranks` is for tasks with queries;
     `tasks` are what the models are evaluated on, see `lexical_names`.
     """
+    own = dict[str, str]()
     names = [*RANKING] if ranks else [*lexical_names(tasks)] if protocol.partition("/")[0] == "fast" else []
     trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()
-        own = (f"words:{trained.path}", f"start:{trained.path}", f"words:start:{trained.path}")
+        own = {f"{what}{trained.path}": f"{what}{trained.name}" for what in ("words:", "start:", "words:start:")}
         names += [*(name for name in own if _can_load(name)), f"hash:{dim}"]
     given = {member.path for member in members}
     missing = [name for name in names if name not in given]
-    return expand(missing) if missing else []
+    return [replace(one, name=own.get(one.path, one.name)) for one in expand(missing)] if missing else []
 
 
 def lexical_names(tasks: Iterable[Task]) -> tuple[str, ...]:

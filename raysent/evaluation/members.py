@@ -79,12 +79,12 @@ def expand(models: Sequence[Model]) -> list[Member]:
     sources: list[str | SentenceEncoder] = []
     for model in models:
         if isinstance(model, SentenceEncoder):
-            sources.append(model.source or model)
+            sources += _paths(model.source) if model.source else [model]
         else:
             sources += _paths(str(model))
     if not sources:
         raise ArtifactError(f"MODEL: needs at least one run or model, such as a folder, {known_forms()}; given none")
-    sources = list(dict.fromkeys(sources))
+    sources = list({one if isinstance(one, str) else id(one): one for one in sources}.values())
     return [
         Member(name, source, model_key(source)) if isinstance(source, str) else Member(name, name, uuid4().hex, source)
         for name, source in zip(_unique_names(sources), sources, strict=True)
@@ -240,6 +240,10 @@ def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
             folder = Path(source).resolve()
             above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
             names[index] = f"{above.name}-{names[index]}"
+    by_path = dict(zip(map(str, sources), names, strict=True))
+    for index, source in enumerate(sources):  # what a scheme makes of another one of them has that one's name
+        start, path = split_path(source) if isinstance(source, str) else ("", None)
+        names[index] = start + by_path[path] if start and path in by_path else names[index]
     taken: set[str] = set()
     for index, name in enumerate(names):
         names[index] = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken)
