@@ -702,6 +702,8 @@ def test_evaluate_takes_a_protocol(raysent_, place):
     values = json.loads(raysent_(*arguments, "--protocol", "senteval/prototyping", "--json").out)
     assert (values["protocol"], values["config"]) == ("senteval", "prototyping")
     assert values["settings"]["optimizer"] == "rmsprop"
+    by_set = (*arguments, "--protocol", "senteval", "--set", "config=prototyping", "--json")
+    assert json.loads(raysent_(*by_set).out) == values
     (found,) = values["results"]
     assert found["protocol"] == "senteval/prototyping"
     assert raysent_(*arguments).out.startswith("test, protocol fast")

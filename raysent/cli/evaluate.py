@@ -80,7 +80,7 @@ def evaluate(
     """
     from raysent import pipeline
     from raysent.ensembles import parse_sizes
-    from raysent.evaluation import PROTOCOLS, absent_tasks, library_versions
+    from raysent.evaluation import PROTOCOLS, absent_tasks, library_versions, protocol_name
 
     named, sizes = split_names(tasks), [] if labels is None else parse_sizes(labels)
     found = pipeline.evaluate_models(
@@ -97,12 +97,13 @@ def evaluate(
         curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json)
     scores, similarities, of_mteb = _by_kind(found)
     if as_json:
-        family, _, configuration = protocol.partition("/")
+        name = protocol_name(protocol, arguments_of(raysent.evaluate, overrides).get("config"))
+        family, _, configuration = name.partition("/")
         print_json(
             {
                 "protocol": family,
                 "config": configuration or "default",
-                "settings": PROTOCOLS[protocol.removesuffix("/default")].settings(),
+                "settings": PROTOCOLS[name].settings(),
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
