@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from object_store import BUCKET
 from tables import save_dataset, write_table
 
 from raysent.errors import ConfigError, DataError, RaysentError
@@ -442,3 +443,11 @@ def test_settings_that_are_no_json_are_one_line():
     """What begins with a brace is the settings of a task."""
     with pytest.raises(ConfigError, match=r"^tasks \{.path.: 3: must be a task's settings as JSON: "):
         find_task('{"path": 3')
+
+
+def test_changed_table_in_a_bucket_is_read_again(tmp_path, bucket):
+    """As a local one is."""
+    for number in (60, 40):
+        write_table(tmp_path / "own.csv", rows(number))
+        bucket.upload_file(str(tmp_path / "own.csv"), BUCKET, "own.csv")
+        assert len(load(f"s3://{BUCKET}/own.csv")) == number

@@ -53,7 +53,7 @@ from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide
 from raysent.evaluation.task_files.queries import beir_files, is_beir_folder, is_query_table, read_folder, read_queries
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.reading import parse_json
-from raysent.storage import is_remote
+from raysent.storage import is_remote, list_s3
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -349,8 +349,11 @@ def _paths(settings: TaskSettings) -> list[str]:
 
 
 def _stamp(settings: TaskSettings) -> tuple[object, ...]:
-    stamps = []
+    stamps: list[object] = []
     for path in _paths(settings):
+        if is_remote(path):
+            stamps += list_s3(path)
+            continue
         local = Path(path).expanduser()
         stamps.append((path, *((local.stat().st_mtime_ns, local.stat().st_size) if local.exists() else ())))
     return tuple(stamps)
