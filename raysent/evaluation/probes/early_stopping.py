@@ -84,7 +84,7 @@ class Rows:
         """Return rows in a random order: the first twentieth stops the fit, and the others train."""
         order = np.random.RandomState(seed)
         shuffled = rows[order.permutation(len(rows))]
-        num_validation = int(VALIDATION_FRACTION * len(rows))
+        num_validation = max(1, int(VALIDATION_FRACTION * len(rows)))
         return cls(shuffled[num_validation:], shuffled[:num_validation], order)
 
 
