@@ -240,6 +240,52 @@ def test_family_sets_several_parts_of_a_run_at_once(tmp_path):
         read_space(path)
 
 
+def test_given_value_holds_in_every_family_that_takes_it():
+    """Whether a family names it, or replaces the part that it stands in; both encoders and members have it too."""
+    given = ["encoder.hidden_size=128", "training.batch_size=100", "encoder.embedding.dim=50", "encoder.dropout=0.5"]
+    space = read_space(find_space("everything"), overrides=given)
+    runs = {params["family"]: space.config(params) for params in space.edges()}
+    assert len(runs) == 10
+    assert {run.training.batch_size for run in runs.values()} == {100}
+    members = runs.pop("multichannel").encoder.members.values()
+    assert {(member.hidden_size, member.embedding.dim) for member in members} == {(128, 50)}
+    assert {(run.encoder.dropout, run.encoder.embedding.dim) for run in runs.values()} == {(0.5, 50)}
+    assert {getattr(run.encoder, "hidden_size", 128) for run in runs.values()} == {128}
+    assert {run.second_encoder.hidden_size for run in runs.values() if run.second_encoder is not None} == {128}
+
+
+def test_given_value_of_a_family_is_refused_at_its_option(tmp_path):
+    """Not at the line of the family, where it does not stand."""
+    path = tmp_path / "s.yaml"
+    path.write_text(FAMILIES.replace("quick: {training", "quick: {encoder: {type: gru}, training"))
+    with pytest.raises(ConfigError, match=r"^--set encoder.hidden_size=-5: must be greater than or equal to 1"):
+        read_space(path, overrides=["encoder.hidden_size=-5"])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("everything", "family={choice: [quick_thoughts, binry]}", "no such label 'binry'; did you mean 'binary'?"),
+        ("everything", "family={choice: [binry]}", "no such label 'binry'; did you mean 'binary'?"),
+        ("labels", "objective={choice: [contrast, taks]}", "no such label 'taks'; did you mean 'task'?"),
+        ("everything", "family={uniform: [0, 1]}", "must be choice: {label: {part of a run: values, …}, …}"),
+    ],
+)
+def test_typo_in_a_label_is_named(name, given, message):
+    """In place of a line of the space that no longer finds its label."""
+    with pytest.raises(ConfigError) as refused:
+        read_space(find_space(name), overrides=[f"search.{given}"])
+    assert str(refused.value) == f"--set search.{given}: {message}"
+
+
+@pytest.mark.parametrize("domain", ["{choice: [a, b]}", "{uniform: [0, 1]}", "{choice: {a: null, b: {}}}"])
+def test_family_of_a_space_is_a_choice_of_mappings(domain):
+    """Refused in a line."""
+    base = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
+    with pytest.raises(ConfigError, match=r"search.family: must be choice: \{label: \{part of a run: values"):
+        parse_space(parse_yaml(f"{base}search: {{family: {domain}}}\n"), name="toy")
+
+
 def test_labels_of_a_choice_can_be_left_out(tmp_path):
     """They keep what they stand for; names that only the others have are not searched."""
     path = tmp_path / "s.yaml"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pydantic
+
 from raysent.config import Document, KeyPath, Override, get_dotted, parse_override, set_dotted
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, did_you_mean
+from raysent.sweeps.space.space import FAMILY, lay_over
+from raysent.training.run import RunConfig
 
 # Sections that an option may reach; any other name is one of the run's.
 _SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", "first"})
@@ -16,9 +21,9 @@ _SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name",
 def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
     """Return the document with the command line's values in it.
 
-    A name of a run is set in `base`, which ends the search over it. If a whole part is searched, such as `encoder`,
-    a value inside it ends the search over that part: the part is that of `base`. ``search.NAME={choice: [a, b]}``
-    searches a name instead, or leaves out the other labels of a choice that stands there.
+    A name of a run is set in `base` and in each family that takes it, which ends the search over it. If a whole part is
+    searched, such as `encoder`, a value inside it ends the search over that part: the part is that of `base`.
+    ``search.NAME={choice: [a, b]}`` searches a name instead, or leaves out the other labels of a choice there.
 
     Raises:
         ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
@@ -30,7 +35,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         if override.name.startswith("search."):
             values, searched = document.values, override.name.removeprefix("search.")
             if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
-                values["search"][searched] = _restricted(values, searched, override.value)
+                values["search"][searched] = _restricted(values, searched, override)
             document = replace(document, options={**document.options, ("search", searched): override.option})
             _end_fitting(values, searched)
             continue
@@ -39,22 +44,28 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         document = document.with_overrides([override._replace(name=name)])
         if name.startswith("base."):
             _end_searches(document.values, name.removeprefix("base."), override.value)
+            _set_in_families(document.values, name.removeprefix("base."), override.value)
         _end_fitting(document.values, name.removeprefix("base."))
     _check_not_lost(document.values.get("search"), document.options)
     return replace(document, options={**before, **document.options})
 
 
-def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
+def _restricted(values: dict[str, Any], name: str, override: Override) -> Any:
     """Return a domain; a list of labels of the choice that stands there keeps what these stand for.
 
     Names that are searched only under labels that are left out are not searched either.
     """
-    before = values["search"].get(name)
+    before, given = values["search"].get(name), override.value
     options = before.get("choice") if isinstance(before, dict) else None
     labels = given.get("choice") if isinstance(given, dict) else None
     if not isinstance(options, dict) or not isinstance(labels, list):
         return given
-    if not all(isinstance(label, str) and label in options for label in labels):
+    unknown = [label for label in labels if not isinstance(label, str | int | float) or label not in options]
+    has_parts = any(isinstance(option, dict) for option in options.values())
+    if unknown and (name == FAMILY or (has_parts and len(unknown) < len(labels))):
+        nearest = did_you_mean(str(unknown[0]), map(str, options))
+        raise ConfigError(f"{override.option}: no such label '{unknown[0]}'{nearest}")
+    if unknown:
         return given
     when = values.get("when") if isinstance(values.get("when"), dict) else {}
     for other, tests in list((when or {}).items()):
@@ -88,6 +99,44 @@ def _end_fitting(values: dict[str, Any], name: str) -> None:
 
     if isinstance(values.get("fit"), list):
         values["fit"] = [one for one in values["fit"] if not (isinstance(one, str) and is_given(one))]
+
+
+def _set_in_families(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set a given value in each family that would lose it, if its parts take it; encoders and members share names."""
+    part, *path = name.split(".")
+    options = get_dotted(values, f"search.{FAMILY}.choice")
+    for label, option in options.items() if isinstance(options, dict) else ():
+        if not isinstance(option, dict):
+            continue  # the check that follows says so
+        for section in (part, "second_encoder") if path and part == "encoder" else (part,):
+            for place in _named(option.get(section), path) if path else [option] if part in option else []:
+                place[name.rpartition(".")[2]] = value
+        run = copy.deepcopy(values["base"])
+        lay_over(run, copy.deepcopy(option))
+        if get_dotted(run, name) != value and isinstance(run.get(part), dict):
+            set_dotted(run, name, value)
+            if not _is_refused(run, path):
+                options[label] = {**option, part: run[part]}
+
+
+def _named(part: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield every mapping of a part, and of its members, that has a value where a path ends."""
+    place = get_dotted({"part": part}, ".".join(["part", *path[:-1]]))
+    if isinstance(place, dict) and path[-1] in place:
+        yield place
+    members = get_dotted({"part": part}, "part.members")
+    for member in members.values() if isinstance(members, dict) else ():
+        yield from _named(member, path)
+
+
+def _is_refused(run: dict[str, Any], path: Sequence[str]) -> bool:
+    """Return whether a run is refused because a part of it has no name of a path."""
+    try:
+        RunConfig.model_validate(run)
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False)
+        return any(one["type"] == "extra_forbidden" and one["loc"][-1] in path for one in found)
+    return False
 
 
 def _end_searches(values: dict[str, Any], name: str, value: Any) -> None:

@@ -28,7 +28,7 @@ from raysent.sweeps.components import check_components
 from raysent.sweeps.space.limits import SpaceFile
 from raysent.sweeps.space.local_paths import absolute_paths
 from raysent.sweeps.space.overrides import apply_overrides
-from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
+from raysent.sweeps.space.space import FAMILY, FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
 from raysent.training.validation import FINISHED_METRICS
 
@@ -57,6 +57,9 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
             "is_recorded": is_recorded,
         }
     )
+    family = space.domains.get(FAMILY, Choice({}))
+    if not isinstance(family, Choice) or not all(isinstance(option, dict) for option in family.options.values()):
+        raise document.error(("search", FAMILY), "must be choice: {label: {part of a run: values, …}, …}")
     stratum = space.evaluation.stratify_by
     if stratum is not None and stratum not in space.domains:
         message = f"must be a searched name; given {stratum!r}" + did_you_mean(stratum, space.domains)

@@ -230,7 +230,7 @@ class SearchSpace(SpaceFile):
         for name in sorted(params, key=lambda name: (name != FAMILY, name.count("."))):
             value = self.domains[name].value(params[name])
             if name == FAMILY:
-                _lay_over(values, value)
+                lay_over(values, value)
             else:
                 set_dotted(values, name, value)
         return values
@@ -266,7 +266,7 @@ def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
     return space.document.error(("search", name), message)
 
 
-def _lay_over(values: dict[str, Any], parts: Any) -> None:
+def lay_over(values: dict[str, Any], parts: Any) -> None:
     """Set several parts of a run at once: a part of another `type` replaces what is there, others add to it."""
     for name, part in parts.items():
         before = values.get(name)
@@ -285,6 +285,7 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
             label = (str(params[name]),) if is_mapping else ()
             return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
     family = space.domains.get(FAMILY)
-    if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
+    is_given = ("base", *path) in space.document.options  # for every family
+    if not is_given and isinstance(family, Choice) and path and path[0] in family.options.get(params.get(FAMILY), ()):
         return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
     return ("base", *path)
