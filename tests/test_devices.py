@@ -303,12 +303,12 @@ def test_resumed_sweep_computes_where_it_was_started(tmp_path, monkeypatch):
     """And from then on where a later command says; an older record says nothing."""
     seen: list[tuple[str | None, str | None]] = []
 
-    def swept(record: Any, *_: Any) -> None:
-        seen.append((record.device, chosen_device()))
+    def train(session: Any, _: Any) -> None:
+        seen.append((session.record.device, chosen_device()))
         raise KeyboardInterrupt
 
     stand_in(tmp_path, monkeypatch)
-    monkeypatch.setattr("raysent.sweeps.driver._sweep", swept)
+    monkeypatch.setattr("raysent.sweeps.driver._Session.train", train)
     with on_device("cpu"), pytest.raises(KeyboardInterrupt):
         raysent.sweep("space.yaml", run="run", tasks=[], progress=False)
     for device in (None, "cuda", None):

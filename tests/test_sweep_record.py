@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
 
-from raysent.config import parse_yaml
-from raysent.errors import ArtifactError
-from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
+from raysent.config import Override, parse_yaml
+from raysent.errors import ArtifactError, ConfigError
+from raysent.storage import Lease
+from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE
 from raysent.sweeps import SweepRecord, Trial, load_record, read_events, read_sweep, study_of
+from raysent.sweeps.driver import resume
 from raysent.sweeps.journal import session_lengths
 from raysent.sweeps.record import save_record, write_trials_table
 from raysent.sweeps.space import parse_space
@@ -32,6 +35,26 @@ def test_record_is_read_as_it_was_written(tmp_path):
     read = load_record(tmp_path)
     assert read.values() == record.values()
     assert (read.facts, read.versions["ray"], read.source) == (facts, record.versions["ray"], "toy.yaml")
+
+
+def test_resume_changes_the_record_only_where_it_goes_on(tmp_path, monkeypatch):
+    """Not while another process is at work, and not to a deadline that has passed."""
+    monkeypatch.setattr("raysent.sweeps.driver._prepared", lambda *_: {})
+    monkeypatch.setattr("raysent.sweeps.driver._Session.train", lambda *_: True)
+    space = parse_space(parse_yaml(TEXT + "cost: {usd_per_hour: 1.0, budget: 5usd, deadline: 6h}\n"), name="toy")
+    save_record(tmp_path, SweepRecord(space, 0, started=time.time()))
+    before = (tmp_path / SWEEP_FILE).read_bytes()
+    more = [Override("cost.budget", "500usd", "--budget")]
+    lease = Lease(tmp_path)
+    with pytest.raises(ArtifactError, match="another process is working on this run"):
+        resume(tmp_path, limits=more)
+    lease.release()
+    with pytest.raises(ConfigError, match="a deadline must be in the future"):
+        resume(tmp_path, limits=[Override("cost.deadline", "2020-01-01", "--deadline")])
+    assert (tmp_path / SWEEP_FILE).read_bytes() == before
+    resume(tmp_path, limits=more)
+    resume(tmp_path)
+    assert load_record(tmp_path).space.cost.budget == "500usd"
 
 
 def test_read_sweep_has_every_trial_with_its_reports():

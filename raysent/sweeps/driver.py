@@ -44,14 +44,13 @@ from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.record import (
     SweepRecord,
-    change_limits,
     check_versions,
     load_record,
     save_record,
     trial_folder,
     write_trials_table,
 )
-from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.space import SearchSpace, with_overrides
 from raysent.sweeps.trial import Trial
 from raysent.training.checkpoint import drop_checkpoints
 from raysent.training.data import TrainingData, open_training_data, source_key
@@ -102,9 +101,9 @@ def start(
     check_free(folder)
     record = replace(record, started=round(time.time(), 3))
     try:
-        facts = _prepared(record, folder, around.progress)
-        save_record(folder, replace(record, facts=facts))
-        on_prepared(facts)
+        record = replace(record, facts=_prepared(record, folder, around.progress))
+        save_record(folder, record)
+        on_prepared(record.facts)
         _sweep(record, folder, around)
     except RaysentError:
         _remove_unbegun(folder)
@@ -131,16 +130,12 @@ def resume(
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
-    record = change_limits(folder, limits) if limits else load_record(folder)
-    record = check_versions(folder, record, is_accepted=accept_versions)
+    record = check_versions(folder, load_record(folder), is_accepted=accept_versions)
+    record = replace(record, space=with_overrides(record.space, limits), device=chosen_device() or record.device)
     if address is not None and address != record.address:
         if record.address is None:
             raise ConfigError(f"address {address}: must be given for a sweep on a cluster; this one ran on a machine")
         record = replace(record, address=address)
-        save_record(folder, record)
-    if chosen_device() not in (None, record.device):
-        record = replace(record, device=chosen_device())
-        save_record(folder, record)
     _check_rows(record, _prepared(record, folder, around.progress), folder)
     _sweep(record, folder, around)
 
@@ -268,6 +263,8 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
             record.space, seed=record.seed, write=journal.write, past=journal.past, budget=record.budget,
             one_line=journal.one_line,
         )  # fmt: skip
+        if record.values() != load_record(folder).values():  # changed by a resume, which may go on with it from here
+            save_record(folder, record)
         interrupted = False
         if not controller.is_complete:
             prices = Prices(record.space.cost, spot=around.spot)

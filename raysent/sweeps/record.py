@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from raysent.config import Document, Override
+from raysent.config import Document
 from raysent.cost import Budget
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.encoders import ENCODERS
@@ -23,7 +23,7 @@ from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS
 from raysent.sweeps.integrity import ledger_damage
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
-from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
+from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.trial import Trial, trial_name, trials_of
 from raysent.training.run import software_versions
 
@@ -182,26 +182,12 @@ def check_versions(folder: Path, record: SweepRecord, *, is_accepted: bool) -> S
             f"{address_of(folder)}: {difference}: trials would no longer be comparable to the last bit; install those "
             "versions, or resume with accept_versions=true"
         )
-    changed = replace(record, versions=present)
-    save_record(folder, changed)
-    return changed
+    return replace(record, versions=present)
 
 
 def _core(version: str) -> tuple[list[str], str]:
     numbers, _, build = version.partition("+")
     return numbers.split(".")[:2], build
-
-
-def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:
-    """Give a sweep another budget or deadline, in `sweep.json` too.
-
-    Raises:
-        RaysentError: If the folder is no sweep's, or a value is none that may stand there.
-    """
-    record = load_record(folder)
-    changed = replace(record, space=with_overrides(record.space, limits))
-    save_record(folder, changed)
-    return changed
 
 
 @dataclass(frozen=True)
