@@ -28,7 +28,6 @@ from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
 from raysent.sweeps.ranking import (
     TrialResult,
-    best_result,
     best_trial,
     median_value,
     median_values,
@@ -143,7 +142,7 @@ def _result(number: int, value: float | None, status: str = "finished", *, seeds
     """Return a result; the scheduler has stopped what is `stopped`, and a clock what is `timed`."""
     known = "stopped" if status == "timed" else status
     first = number - number % seeds
-    return TrialResult(f"{number:04d}", number, known, {}, value, first, is_outranked=status == "stopped")
+    return TrialResult(f"{number:04d}", number, known, value, first, is_outranked=status == "stopped")
 
 
 def _numbers(results: list[TrialResult], mode: str = "max") -> list[int]:
@@ -249,13 +248,6 @@ def test_median_value_is_of_the_trials_that_count():
     assert median_value(broken) is None
 
 
-def test_best_result_is_none_where_no_trial_has_a_value():
-    """A broken trial is never the best."""
-    assert best_result([], mode="max") is None
-    assert best_result([_result(0, None), _result(1, 0.5, "nan")], mode="max") is None
-    assert best_result([_result(0, None), _result(1, 0.5, "running")], mode="max").number == 1
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from(["finished", "stopped", "nan"]), st.none() | st.floats(0, 1)), min_size=1, max_size=12
@@ -284,11 +276,9 @@ def _trial(number: int, kind: str, score: float | None, status: str = "finished"
 
 
 def test_result_of_has_what_the_ranking_reads():
-    """Name, number, status, parameters, the value of the space's metric, and the first trial of its configuration."""
+    """Name, number, status, the value of the space's metric, and the first trial of its configuration."""
     trial = _trial(5, "mean", 0.5, "stopped")
-    assert result_of(_space(seeds=3), trial) == TrialResult(
-        "0005", 5, "stopped", {"encoder.pooling": "mean"}, 0.5, first=3, is_outranked=True
-    )
+    assert result_of(_space(seeds=3), trial) == TrialResult("0005", 5, "stopped", 0.5, first=3, is_outranked=True)
     trial.metrics = {"loss": 0.5}
     assert result_of(_space(), trial).value is None
 

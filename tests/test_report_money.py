@@ -36,7 +36,8 @@ def ledger_lines() -> list[Entry]:
     ledger.open("b", SPOT, now_s=0.0)
     for number in range(NUM_TRIALS):
         now[0] = 100.0 * (number + 1)
-        ledger.tick(now_s=now[0])
+        for node in ("a", "b"):
+            ledger.reprice(node, SPOT, now_s=now[0])
         cost = {"node": "a", "rung": 1, "seconds": 40.0, "usd": 10.0 * (number + 1)}
         ledger.record_trial(f"{number:04d}", **cost, steps=100, steps_lost=10 * (number == 2))
     ledger.close("a", now_s=now[0], is_interrupted=True)

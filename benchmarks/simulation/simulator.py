@@ -237,7 +237,8 @@ class Simulator:
     def _tick(self, now_s: float) -> None:
         """Charge every machine until now: a cloud's by its list."""
         if not self._is_cloud:
-            self._ledger.tick(now_s=now_s)
+            for node, held in self._ledger.nodes.items():
+                self._ledger.reprice(node, held.price, now_s=now_s)
             return
         for machine in self._machines.running.values():
             self._ledger.follow(machine.name, machine.price, machine.time(now_s))

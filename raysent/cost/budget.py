@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 OnBudget = Literal["stop", "finish-rung"]
 
@@ -65,11 +65,6 @@ class Funds:
     def rounded(self) -> Funds:
         """Return these funds as the journal stores them."""
         return Funds(**self.values())
-
-    @classmethod
-    def from_values(cls, values: dict[str, Any] | None) -> Funds | None:
-        """Return the funds of a journal event, or None if the event has none."""
-        return None if values is None else cls(**values)
 
 
 @dataclass(frozen=True)

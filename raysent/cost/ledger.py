@@ -64,7 +64,7 @@ class _Node:
 class Ledger:
     """Records spending.
 
-    Call `open` for a machine, `tick` regularly, then `close`; or `follow` regularly for each machine of a cloud's list.
+    Call `open` for a machine, `reprice` regularly, then `close`; or `follow` regularly for each of a cloud's list.
     """
 
     def __init__(
@@ -114,11 +114,6 @@ class Ledger:
         """Charge a machine at its old price until now, and at a new price from now on."""
         self._tick(node, now_s)
         self.nodes[node].price = price
-
-    def tick(self, *, now_s: float) -> None:
-        """Charge every open machine until now."""
-        for node in self.nodes:
-            self._tick(node, now_s)
 
     def close(self, node: str, *, now_s: float, is_interrupted: bool = False) -> None:
         """Charge a machine until its end.
@@ -202,7 +197,7 @@ class Ledger:
         )
 
     def funds(self, *, elapsed_s: float) -> Funds:
-        """Return the spending as of the last tick."""
+        """Return the spending as of the last charge."""
         hourly = sum(node.price.worst_usd_per_hour for node in self.nodes.values())
         return Funds(self.spent_usd, hourly * self._window_s / 3600, hourly, elapsed_s).rounded()
 

@@ -83,7 +83,7 @@ def _suggest(controller: SweepController, events: Sequence[Event], at: int) -> N
     following = events[at : at + 2]
     funds = next((event.get("funds") for event in following if event["event"] in ("started", "refused")), None)
     # Of a driver that was killed between the two events the funds are lost; they were not refused.
-    controller.suggest(Funds.from_values(funds))
+    controller.suggest(funds and Funds(**funds))
 
 
 def _report(controller: SweepController, events: Sequence[Event], at: int) -> None:
@@ -100,7 +100,7 @@ def _report(controller: SweepController, events: Sequence[Event], at: int) -> No
         metrics=metrics,
         seconds=trial.seconds if is_repeated else event["seconds"],
         usd=trial.usd if is_repeated else event.get("usd", 0.0),
-        funds=Funds.from_values(funds),
+        funds=funds and Funds(**funds),
     )
 
 

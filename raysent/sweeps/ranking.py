@@ -19,10 +19,10 @@ seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import BROKEN, Trial
@@ -38,7 +38,6 @@ class TrialResult:
         name: The trial's name.
         number: Its number, from 0.
         status: Its status, as in the journal.
-        params: Its parameters.
         value: The metric's last value; None or NaN where there is none.
         first: The number of the first trial with the same parameters; the trial's own where each has one seed.
         is_outranked: Whether the scheduler stopped it.
@@ -47,7 +46,6 @@ class TrialResult:
     name: str
     number: int
     status: str
-    params: Mapping[str, Any]
     value: float | None
     first: int
     is_outranked: bool = False
@@ -70,12 +68,6 @@ def rank(results: Iterable[TrialResult], *, mode: Mode) -> list[TrialResult]:
     return [result for _, result in sorted(places, key=lambda one: one[0])]
 
 
-def best_result(results: Iterable[TrialResult], *, mode: Mode) -> TrialResult | None:
-    """Return the best trial that has a value and neither failed nor diverged, or None."""
-    first = next(iter(rank(results, mode=mode)), None)
-    return first if first is not None and _counts(first) else None
-
-
 def median_value(configuration: Iterable[TrialResult]) -> float | None:
     """Return the median value of the trials of one configuration; None where none counts."""
     values = [result.value for result in configuration if _counts(result) and result.value is not None]
@@ -86,7 +78,7 @@ def result_of(space: SearchSpace, trial: Trial) -> TrialResult:
     """Return what the ranking reads of a trial of a space."""
     first = first_number(trial.number, num_seeds=space.limits.seeds)
     value = trial.metrics.get(space.metric)
-    return TrialResult(trial.name, trial.number, trial.status, trial.params, value, first, trial.is_outranked)
+    return TrialResult(trial.name, trial.number, trial.status, value, first, trial.is_outranked)
 
 
 def median_values(space: SearchSpace, trials: Iterable[Trial]) -> dict[str, float | None]:
@@ -106,9 +98,8 @@ def rank_trials(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
 
 def best_trial(space: SearchSpace, trials: Iterable[Trial]) -> Trial | None:
     """Return the best trial of a space that has a value and neither failed nor diverged, or None."""
-    by_name = {trial.name: trial for trial in trials}
-    found = best_result((result_of(space, trial) for trial in by_name.values()), mode=space.mode)
-    return None if found is None else by_name[found.name]
+    first = next(iter(rank_trials(space, trials)), None)
+    return first if first is not None and _counts(result_of(space, first)) else None
 
 
 def first_number(number: int, *, num_seeds: int) -> int:
