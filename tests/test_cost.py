@@ -132,7 +132,7 @@ def test_ledger_refunds_what_aws_does_not_bill():
     for seconds, is_interrupted, usd in ((1800, True, 0.0), (1800, False, 18.0), (7200, True, 72.0)):
         ledger = Ledger(lambda entry: None)
         ledger.open("a", spot, now_s=0)
-        ledger.tick(now_s=100)
+        ledger.reprice("a", spot, now_s=100)
         ledger.close("a", now_s=seconds, is_interrupted=is_interrupted)
         assert ledger.spent_usd == pytest.approx(usd)
 
@@ -155,7 +155,7 @@ def test_ledger_keeps_its_spending_after_a_kill(gaps, kept):
     now = 0.0
     for gap in gaps:
         now += gap
-        ledger.tick(now_s=now)
+        ledger.reprice("a", own_price(3600.0), now_s=now)
     past = lines[: kept + 1]
     again = Ledger(lambda entry: None, past=past, window_s=50)
     assert again.spent_usd == pytest.approx(sum(line["usd"] for line in past) + 50)
@@ -295,7 +295,7 @@ def test_ledger_charges_time_of_a_failed_write_with_the_next_line():
     ledger.open("one", own_price(3600.0), now_s=0.0)
     is_full[0] = True
     with pytest.raises(ArtifactError, match="the disk is full"):
-        ledger.tick(now_s=10.0)
+        ledger.reprice("one", own_price(3600.0), now_s=10.0)
     is_full[0] = False
     ledger.close("one", now_s=15.0)
     assert sum(line["usd"] for line in lines) == pytest.approx(15.0)
@@ -319,4 +319,5 @@ def test_budget_that_starts_no_trial_is_said_and_which_does():
     enough = CostConfig(usd_per_hour=60.0, budget=least)
     assert starts(enough)
     assert enough.too_small == ""
+    assert CostConfig(machines={"m5.large": 30.0}, attached=30.0, budget="0.8usd").too_small == config.too_small
     assert CostConfig(usd_per_hour=60.0).too_small == CostConfig(budget="1usd").too_small == ""

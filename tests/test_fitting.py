@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_run import write_corpus
 
 from raysent import pipeline
@@ -20,10 +21,11 @@ from raysent.pipeline import arguments
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
 from raysent.sweeps.fitting import Situation, fit_space, fit_to_machine, fitted_settings, part_trained
-from raysent.sweeps.machines import machines_at
+from raysent.sweeps.machines import Machines, machines_at, this_machine
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import find_space, parse_space, read_space
-from raysent.sweeps.speed import RunSeconds
+from raysent.sweeps.speed import RunSeconds, recent_run_s
+from raysent.training.data import open_training_data
 from raysent.training.run import RunConfig
 from raysent.training.validation import DownstreamConfig
 
@@ -266,7 +268,7 @@ def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch)
     monkeypatch.setattr("raysent.sweeps.machines.ray_session", lambda address: contextlib.nullcontext())
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("raysent.sweeps.machines.get_num_cpus", lambda _: 1)
     there = machines_at("10.0.0.1:6379", read_space(find_space("quick_thoughts")))
     assert (there.cpus, there.cpus_per_node, there.num_fitting(2, 0.0)) == (6, 3, 2)
     overrides = [
@@ -276,6 +278,42 @@ def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch)
     ]
     space = fit_to_machine(read_space(find_space("quick_thoughts"), overrides=overrides), address="10.0.0.1:6379")
     assert "30 trials, 6 at a time" in space.fitted["training.epochs"]
+
+
+def test_cores_of_this_machine_are_those_of_its_container(monkeypatch):
+    """Ray starts trials on no others."""
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("ray._private.utils._get_docker_cpus", lambda: 3.5)
+    assert this_machine().cpus == 3
+
+
+def test_budget_pays_for_every_machine_and_what_is_attached(tmp_path, monkeypatch):
+    """Of a cluster that stands as of one that grows; disks and addresses cost as the machines do."""
+    monkeypatch.setattr("raysent.sweeps.fitting.fit_space", lambda _, situation, *, speed: situation)
+    given = ["limits={trials: 16, scheduler: none}", "cost={machines: {m5.large: 1.0}, budget: 800usd}"]
+    text = Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus")
+
+    def trial_s(machines: Machines, *more: str) -> float:
+        space = read_space(find_space("quick_thoughts"), overrides=[text, *given, *more])
+        return fit_to_machine(space, machines=machines).trial_s
+
+    stands, grows = Machines(4, 0.0, 1, shapes=((1, 0.0),) * 4), Machines(4, 0.0, 1, num_nodes=4)
+    assert trial_s(stands) == trial_s(grows)
+    assert trial_s(stands, "cost.attached=1.0") == pytest.approx(trial_s(stands) / 2, rel=0.01)
+
+
+def test_speed_is_measured_on_each_device(tmp_path, monkeypatch):
+    """What a CPU needs says nothing of a GPU, within the hour either."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    speeds = iter([(0.5, 1.0), (0.05, 0.1)])
+    monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: next(speeds))
+    text = Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus")
+    config = read_space(find_space("quick_thoughts"), overrides=[text, "training.batch_size=20"]).config({})
+    data = open_training_data(config)
+    measured = recent_run_s(config, data, num_threads=1)
+    assert recent_run_s(config, data, num_threads=1) == measured
+    monkeypatch.setattr("raysent.sweeps.speed.default_device", lambda: torch.device("meta"))
+    assert recent_run_s(config, data, num_threads=1) == pytest.approx((measured[0] / 10, 0.1))
 
 
 def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):

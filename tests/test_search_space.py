@@ -254,6 +254,16 @@ def test_given_value_holds_in_every_family_that_takes_it():
     assert {run.second_encoder.hidden_size for run in runs.values() if run.second_encoder is not None} == {128}
 
 
+@pytest.mark.parametrize("given", ["seed=3", "search.seed={choice: [3, 4]}"])
+def test_seed_is_not_set_where_each_trial_has_its_own(tmp_path, given):
+    """With several seeds it trained the same trial several times."""
+    path = tmp_path / "s.yaml"
+    path.write_text(FAMILIES)
+    read_space(path, overrides=[given])
+    with pytest.raises(ConfigError, match=r"^--set .*seed=.*: must be left out with limits.seeds above 1"):
+        read_space(path, overrides=[given, "limits.seeds=2"])
+
+
 def test_given_value_of_a_family_is_refused_at_its_option(tmp_path):
     """Not at the line of the family, where it does not stand."""
     path = tmp_path / "s.yaml"

@@ -258,11 +258,11 @@ def test_ship_sends_the_files_of_a_glob(tmp_path, monkeypatch):
 
 
 def test_paths_of_a_space_become_absolute_for_other_nodes(tmp_path, monkeypatch):
-    """Files and globs become absolute; other values stay."""
+    """Files and globs become absolute; other values stay, also a text that is longer than any path."""
     monkeypatch.chdir(tmp_path)
     space = with_absolute_paths(read_space(toy_space(tmp_path)))
     assert space.document.values["base"]["corpus"]["path"] == str(tmp_path / "text.txt")
-    text = SPACE.replace("text.txt", '"*.txt"')
+    text = SPACE.replace("text.txt", '"*.txt"') + f"description: {'Our reviews. ' * 30}\n"
     space = with_absolute_paths(parse_space(parse_yaml(text), name="toy"))
     assert space.document.values["base"]["corpus"] == {"path": str(tmp_path / "*.txt"), "validation_fraction": 0.2}
     assert (

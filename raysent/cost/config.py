@@ -148,6 +148,11 @@ class CostConfig(StrictModel):
         return bool(self.machines or self.usd_per_hour)
 
     @property
+    def least_usd_per_hour(self) -> float:
+        """What a machine of the cheapest type costs an hour with what is attached; 0 for your own that cost nothing."""
+        return self.usd_per_hour or min((usd + self.attached for usd in self.machines.values()), default=0.0)
+
+    @property
     def window_s(self) -> float:
         """The longest that stopping takes, in seconds."""
         return sum(parse_duration(text) for text in (self.poll, self.drain, self.terminate))
@@ -182,7 +187,7 @@ class CostConfig(StrictModel):
         """Why the budget starts no trial on one machine of the cheapest type, and which could; empty if it does."""
         if self.budget_usd is None or not self.is_priced:
             return ""
-        hourly_usd = min(self.machines.values(), default=self.usd_per_hour or 0.0)
+        hourly_usd = self.least_usd_per_hour
         funds = Funds(0.0, hourly_usd * self.window_s / 3600, hourly_usd, 0.0)
         refusal = Budget(self.budget_usd, reserve=self.reserve, window_s=self.window_s).refusal(funds)
         # The first seconds cost too.

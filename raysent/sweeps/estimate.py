@@ -74,8 +74,7 @@ def estimate(space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sw
         ConfigError: If one trial alone does not fit on the machines, or the deadline is over.
     """
     at_once = layout(space.limits, machines, num_trials=space.limits.trials).concurrent
-    num_machines = len(machines.shapes) or machines.num_nodes or 1
-    usd_per_hour = num_machines * (space.cost.usd_per_hour or min(space.cost.machines.values(), default=0.0))
+    usd_per_hour = machines.num * space.cost.least_usd_per_hour
     budget = _budget(space)
     played = [
         _Play(space, budget, trial, usd_per_hour=usd_per_hour, seed=derived_seed(0, "estimate", number)).run(

@@ -246,7 +246,7 @@ def with_vocabulary(space: SearchSpace, *, progress: Progress | None = None) -> 
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:
-    trial_s, limit = _trial_seconds(space, plan, num_machines=machines.num_nodes or 1)
+    trial_s, limit = _trial_seconds(space, plan, num_machines=machines.num)
     has_gpu = plan.gpus_per_worker > 0
     return Situation(
         num_train=size.num_train,
@@ -271,7 +271,7 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
     trials = space.limits.trials * part
     rounds = math.ceil(space.limits.trials / at_once) if part == 1 else trials / at_once
     found = {name: min(seconds / rounds, _MOST_OF_TIME * seconds) for name, seconds in limits.items()}
-    usd_per_hour = space.cost.usd_per_hour or min(space.cost.machines.values(), default=0.0)
+    usd_per_hour = space.cost.least_usd_per_hour
     if budget.training_usd is not None and budget.limit_usd is not None and usd_per_hour:
         machine_s = max(1.0, budget.training_usd / usd_per_hour * 3600 - _START_S * num_machines)
         found["budget"] = machine_s * at_once / num_machines / trials

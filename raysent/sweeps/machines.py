@@ -20,6 +20,7 @@ from typing import Any
 
 import ray
 import torch
+from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices
@@ -89,12 +90,16 @@ class Machines:
     num_nodes: int | None = None
     shapes: tuple[tuple[int, float], ...] = ()
 
+    @property
+    def num(self) -> int:
+        """How many machines there are."""
+        return len(self.shapes) or self.num_nodes or 1
+
     def num_fitting(self, cpus: int, gpus: float) -> int:
         """Return how many workers of this size fit, each on one machine."""
         shapes = self.shapes
         if not shapes:
-            num = self.num_nodes or 1
-            shapes = ((self.cpus // num, self.gpus / num),) * num
+            shapes = ((self.cpus // self.num, self.gpus / self.num),) * self.num
         return sum(
             min(of_cpus // cpus, math.floor(of_gpus / gpus + 1e-6)) if gpus else of_cpus // cpus
             for of_cpus, of_gpus in shapes
@@ -128,7 +133,7 @@ class Layout:
 def this_machine(space: SearchSpace | None = None) -> Machines:
     """Return the cores and GPUs of this machine, and how many trials of a space share a GPU; 1 without a space."""
     default_device()  # refuses a chosen GPU that is not there
-    found = Machines(os.cpu_count() or 1, usable_gpus(float(torch.cuda.device_count())))
+    found = Machines(max(1, get_num_cpus(True)), usable_gpus(float(torch.cuda.device_count())))
     if space is None or not found.gpus:
         return found
     gpu_bytes = min(torch.cuda.get_device_properties(number).total_memory for number in range(int(found.gpus)))

@@ -177,7 +177,8 @@ def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads:
     Raises:
         RaysentError: If the run cannot be trained on its text.
     """
-    key = content_key(config.key, training_data.facts(), num_threads, platform.node(), torch.__version__)
+    here = platform.node(), torch.__version__, default_device().type
+    key = content_key(config.key, training_data.facts(), num_threads, here)
     kept = cache_folder() / _SPEEDS_FOLDER / f"{key}.json"
     with contextlib.suppress(RaysentError, OSError, TypeError, ValueError):
         epoch_s, validation_s = map(float, read_json(kept))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -102,40 +102,29 @@ def _end_fitting(values: dict[str, Any], name: str) -> None:
 
 
 def _set_in_families(values: dict[str, Any], name: str, value: Any) -> None:
-    """Set a given value in each family that would lose it, if its parts take it; encoders and members share names."""
-    part, *path = name.split(".")
+    """Set a given value in each family with a part of its own that takes it; encoders and members share their names."""
+    part, _, inside = name.partition(".")
     options = get_dotted(values, f"search.{FAMILY}.choice")
     for label, option in options.items() if isinstance(options, dict) else ():
-        if not isinstance(option, dict):
-            continue  # the check that follows says so
-        for section in (part, "second_encoder") if path and part == "encoder" else (part,):
-            for place in _named(option.get(section), path) if path else [option] if part in option else []:
-                place[name.rpartition(".")[2]] = value
-        run = copy.deepcopy(values["base"])
-        lay_over(run, copy.deepcopy(option))
-        if get_dotted(run, name) != value and isinstance(run.get(part), dict):
-            set_dotted(run, name, value)
-            if not _is_refused(run, path):
-                options[label] = {**option, part: run[part]}
+        members = get_dotted(option, f"{part}.members")
+        places = [part, *(f"{part}.members.{one}" for one in (members if isinstance(members, dict) else ()))]
+        for place in [*places, *(["second_encoder"] if part == "encoder" else [])] if inside else [part]:
+            found = get_dotted(option, place, ...)
+            if found is ... or (inside and not isinstance(found, dict)):
+                continue
+            changed, run = copy.deepcopy(options[label]), dict(values["base"])
+            set_dotted(changed, f"{place}.{inside}" if inside else place, value)
+            lay_over(run, changed)
+            if not _is_unknown(name, run):
+                options[label] = changed
 
 
-def _named(part: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield every mapping of a part, and of its members, that has a value where a path ends."""
-    place = get_dotted({"part": part}, ".".join(["part", *path[:-1]]))
-    if isinstance(place, dict) and path[-1] in place:
-        yield place
-    members = get_dotted({"part": part}, "part.members")
-    for member in members.values() if isinstance(members, dict) else ():
-        yield from _named(member, path)
-
-
-def _is_refused(run: dict[str, Any], path: Sequence[str]) -> bool:
-    """Return whether a run is refused because a part of it has no name of a path."""
+def _is_unknown(name: str, run: dict[str, Any]) -> bool:
     try:
         RunConfig.model_validate(run)
     except pydantic.ValidationError as error:
-        found = error.errors(include_url=False)
-        return any(one["type"] == "extra_forbidden" and one["loc"][-1] in path for one in found)
+        unknown = [one["loc"][-1] for one in error.errors(include_url=False) if one["type"] == "extra_forbidden"]
+        return any(one in name.split(".") for one in unknown)
     return False
 
 

@@ -74,6 +74,10 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
     for params in space.edges():  # every edge value, under every combination of the names that others depend on
         space.config(params)
     if not is_recorded:
+        searched = "seed" in space.domains
+        if space.limits.seeds > 1 and (searched or "seed" in document.values.get("base", {})):
+            where = ("search" if searched else "base", "seed")
+            raise document.error(where, "must be left out with limits.seeds above 1, which gives each trial its own")
         _check_base(space)
         check_components(space)
     return space
