@@ -107,7 +107,7 @@ def test_spot_price_is_never_above_on_demand():
     """AWS bills at most the on-demand price, which is always the worst case."""
     price = spot_price(3.0, on_demand_price(1.0, source="list"), source="history")
     assert (price.usd_per_hour, price.worst_usd_per_hour) == (1.0, 1.0)
-    assert spot_price(0.3, on_demand_price(1.0, source="list"), source="history").worst_usd(3600) == 1.0
+    assert spot_price(0.3, on_demand_price(1.0, source="list"), source="history").worst_usd_per_hour == 1.0
 
 
 def test_own_price_is_free_without_a_price():

@@ -272,14 +272,14 @@ def test_fleet_is_given_the_tail_once_nothing_is_left_to_start():
         space=SimpleNamespace(cost=CostConfig(), limits=Limits(trials=4)),
         trials={trial.name: trial for trial in trials}, exhausted=False, closed="", num_to_start=1,
     )  # fmt: skip
-    cost_tracker = SimpleNamespace(num_slots=2, tick_now=lambda: None)
+    cost_tracker = SimpleNamespace(num_slots=2, funds=Funds)
     connect(fleet, cost_tracker, controller, Budget(), lambda _: None)
     cost_tracker.on_tick(Funds())
     controller.num_to_start = 0
     cost_tracker.on_tick(Funds())
     trials[1].status = "finished"
     cost_tracker.on_tick(Funds())
-    assert given == [None, 600.0, 480.0]
+    assert given == [None, None, 600.0, 480.0]
 
 
 def test_deadline_is_urgent_only_when_what_is_left_just_fits():

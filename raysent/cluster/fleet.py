@@ -334,13 +334,14 @@ class Fleet:
         types = [self._machine_type(name, kind, prices) for name, kind in settings.types.items()]
         if all(kind.num_slots < 1 for kind in types):
             raise ConfigError(_too_small(settings.types, layout))
+        hourly_usd = prices.of(settings.head).worst_usd_per_hour if settings.head else 0.0
         self._admission = Admission(
             [kind for kind in types if kind.num_slots],
             budget,
             boot_s=config.boot_s,
             max_machines=settings.max_workers,
             alone_s=0.0 if provider is None else ALONE_S + CHECK_S,
-            head_usd=prices.of(settings.head).worst_usd(LEASE_S + CHECK_S) if settings.head else 0.0,
+            head_usd=hourly_usd * (LEASE_S + CHECK_S) / 3600,
         )
         self._permit = uuid.uuid4().hex  # each process of a sweep has a permit of its own
         self._num_read = 0

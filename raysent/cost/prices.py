@@ -65,10 +65,6 @@ class Price:
         """Return the dollars for `seconds`, without the minimum."""
         return seconds / 3600 * self.usd_per_hour
 
-    def worst_usd(self, seconds: float) -> float:
-        """Return the most dollars that `seconds` may cost, without the minimum."""
-        return seconds / 3600 * self.worst_usd_per_hour
-
 
 def own_price(usd_per_hour: float | None) -> Price:
     """Return the price of your own machine: `cost.usd_per_hour`, or free if that is None."""

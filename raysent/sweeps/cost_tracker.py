@@ -112,10 +112,6 @@ class CostTracker:
             self.on_tick(self._funds())
         return self.with_in_flight(self._funds())
 
-    def tick_now(self) -> None:
-        """Call `on_tick` without waiting for the next poll."""
-        self.on_tick(self._funds())
-
     def _funds(self) -> Funds:
         return self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
 

@@ -141,9 +141,9 @@ def connect(
             shown[0] = waiting
             listener({"event": "waiting", "reason": waiting})
 
+    update(cost_tracker.funds())
     cost_tracker.with_in_flight = fleet.with_in_flight
     cost_tracker.on_tick = update
-    cost_tracker.tick_now()
 
 
 def list_of(fleet: Fleet | None) -> ListMachines | None:

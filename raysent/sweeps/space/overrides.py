@@ -43,7 +43,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         name = override.name if is_section else f"base.{override.name}"
         document = document.with_overrides([override._replace(name=name)])
         if name.startswith("base."):
-            _end_searches(document.values, name.removeprefix("base."), override.value)
+            _end_searches(document.values, name.removeprefix("base."))
             _set_in_families(document.values, name.removeprefix("base."), override.value)
         _end_fitting(document.values, name.removeprefix("base."))
     _check_not_lost(document.values.get("search"), document.options)
@@ -115,41 +115,30 @@ def _set_in_families(values: dict[str, Any], name: str, value: Any) -> None:
             changed, run = copy.deepcopy(options[label]), dict(values["base"])
             set_dotted(changed, f"{place}.{inside}" if inside else place, value)
             lay_over(run, changed)
-            if not _is_unknown(name, run):
-                options[label] = changed
+            try:
+                RunConfig.model_validate(run)
+            except pydantic.ValidationError as error:
+                found = error.errors(include_url=False)
+                if any(one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".") for one in found):
+                    continue
+            options[label] = changed
 
 
-def _is_unknown(name: str, run: dict[str, Any]) -> bool:
-    try:
-        RunConfig.model_validate(run)
-    except pydantic.ValidationError as error:
-        unknown = [one["loc"][-1] for one in error.errors(include_url=False) if one["type"] == "extra_forbidden"]
-        return any(one in name.split(".") for one in unknown)
-    return False
-
-
-def _end_searches(values: dict[str, Any], name: str, value: Any) -> None:
-    """End the search over a name that has been given a value, and over the parts that it is in."""
-    _end_search(values, name, value)
-    while "." in name:
-        name = name.rpartition(".")[0]
-        _end_search(values, name, get_dotted(values, f"base.{name}"))
-
-
-def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
-    """Take a name that has been given a value out of whatever speaks of searching it.
+def _end_searches(values: dict[str, Any], name: str) -> None:
+    """Take a name that has been given a value, and the parts that it is in, out of whatever speaks of searching them.
 
     Names that are searched only under other values of it are not searched either.
     """
     search, when = (values[key] if isinstance(values.get(key), dict) else {} for key in ("search", "when"))
-    if search.pop(name, None) is None:
-        return
-    when.pop(name, None)
-    for other, tests in list(when.items()):
-        if isinstance(tests, dict) and name in tests:
-            labels = tests.pop(name)
-            if value not in (labels if isinstance(labels, list) else [labels]):
-                search.pop(other, None)
-                when.pop(other)
-    if get_dotted(values, "evaluation.stratify_by") == name:
-        set_dotted(values, "evaluation.stratify_by", None)
+    while name:
+        if search.pop(name, None) is not None:
+            when.pop(name, None)
+            for other, tests in list(when.items()):
+                if isinstance(tests, dict) and name in tests:
+                    labels = tests.pop(name)
+                    if get_dotted(values, f"base.{name}") not in (labels if isinstance(labels, list) else [labels]):
+                        search.pop(other, None)
+                        when.pop(other)
+            if get_dotted(values, "evaluation.stratify_by") == name:
+                set_dotted(values, "evaluation.stratify_by", None)
+        name = name.rpartition(".")[0]

@@ -74,10 +74,10 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
     for params in space.edges():  # every edge value, under every combination of the names that others depend on
         space.config(params)
     if not is_recorded:
-        searched = "seed" in space.domains
-        if space.limits.seeds > 1 and (searched or "seed" in document.values.get("base", {})):
-            where = ("search" if searched else "base", "seed")
-            raise document.error(where, "must be left out with limits.seeds above 1, which gives each trial its own")
+        seeded = [section for section in ("search", "base") if "seed" in document.values.get(section, {})]
+        if seeded and space.limits.seeds > 1:
+            message = "must be left out with limits.seeds above 1, which gives each trial its own"
+            raise document.error((seeded[0], "seed"), message)
         _check_base(space)
         check_components(space)
     return space

@@ -218,13 +218,10 @@ def track(folder: Path, target: str, *, evaluated: Event | None = None) -> int:
         ArtifactError: If the folder is no sweep's, or its journal is damaged.
     """
     tracker = _of_target(target, load_record(folder).space, folder, option="to")
-    num_events = 0
     try:
-        for event in read_events(folder):
+        events = list(read_events(folder))
+        for event in [*events, evaluated] if evaluated is not None else events:
             tracker.on_event(event)
-            num_events += 1
-        if evaluated is not None:
-            tracker.on_event(evaluated)
     except RaysentError:
         raise
     except Exception as error:  # whatever the tracker's library raises
@@ -232,7 +229,7 @@ def track(folder: Path, target: str, *, evaluated: Event | None = None) -> int:
         raise ConfigError(f"to {target}: {type(error).__name__}: {reason}") from None
     finally:
         tracker.close()
-    return num_events
+    return len(events)
 
 
 def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> None:
