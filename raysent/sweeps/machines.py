@@ -133,7 +133,7 @@ class Layout:
 def this_machine(space: SearchSpace | None = None) -> Machines:
     """Return the cores and GPUs of this machine, and how many trials of a space share a GPU; 1 without a space."""
     default_device()  # refuses a chosen GPU that is not there
-    found = Machines(max(1, get_num_cpus(True)), usable_gpus(float(torch.cuda.device_count())))
+    found = Machines(max(1, int(get_num_cpus(True))), usable_gpus(float(torch.cuda.device_count())))
     if space is None or not found.gpus:
         return found
     gpu_bytes = min(torch.cuda.get_device_properties(number).total_memory for number in range(int(found.gpus)))

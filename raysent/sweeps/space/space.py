@@ -284,8 +284,8 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
             is_mapping = isinstance(domain, Choice) and isinstance(domain.options[params[name]], Mapping)
             label = (str(params[name]),) if is_mapping else ()
             return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
-    family = space.domains.get(FAMILY)
     is_given = ("base", *path) in space.document.options  # for every family
-    if not is_given and isinstance(family, Choice) and path and path[0] in family.options.get(params.get(FAMILY), ()):
+    family = None if is_given else space.domains.get(FAMILY)
+    if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
         return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
     return ("base", *path)
