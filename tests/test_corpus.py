@@ -624,8 +624,6 @@ def test_preparation_keeps_no_pages_of_its_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"\n\n \n", "a.txt: must hold sentences; given none"),
-        ("a.txt", b"Text .\nNa\xefve .\n", r"a.txt:2: must be UTF-8; given byte 0xef"),
         ("a.txt.gz", gzip.compress(b"Text .\n" * 99, mtime=0)[:-9], "a.txt.gz: truncated or not gzip"),
         ("a.jsonl", b"[1]\n", "a.jsonl:1: must be a JSON object; given list"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given 3"),

@@ -34,18 +34,6 @@ def space_of(search, **limits):
     return parse_space(Document(values=values, source="space.yaml"), name="space")
 
 
-def test_estimate_grows_with_every_size():
-    """Wider layers, larger batches and more words need more."""
-    small = estimate_bytes(run_config())
-    assert estimate_bytes(run_config(hidden_size=640)) > small
-    assert (
-        estimate_bytes(
-            run_config().model_copy(update={"vocabulary": run_config().vocabulary.model_copy(update={"size": 10**6})})
-        )
-        > 2 * small
-    )
-
-
 def test_estimate_covers_the_tensors_of_a_training():
     """Word vectors and weights of two towers, each with two moments and a gradient."""
     words = 2 * 50_000 * 300

@@ -31,11 +31,9 @@ def test_every_shipped_space_is_valid(path):
     assert space.config(space.first_params())
 
 
-def test_find_space_takes_a_bare_name_and_suggests_the_nearest():
-    """`quick_thoughts` will do for its path; a wrong name is answered with the nearest."""
+def test_find_space_takes_a_bare_name_and_refuses_a_table():
+    """`quick_thoughts` will do for its path."""
     assert find_space("quick_thoughts").stem == "quick_thoughts"
-    with pytest.raises(ConfigError, match=r"^quick_thought: no such search space; did you mean 'quick_thoughts'\?$"):
-        find_space("quick_thought")
     with pytest.raises(ConfigError, match=r"given a table, whose labels 'raysent sweep --task reviews.csv' reads$"):
         find_space("reviews.csv")
 
@@ -70,15 +68,6 @@ def test_parse_space_tells_a_mistake_with_its_line(search, message):
     """A mistake in a domain is told at its line, checked against the models at every edge."""
     with pytest.raises(ConfigError, match=message):
         _space(search)
-
-
-def test_parse_space_mistake_in_base_has_its_own_line():
-    """A wrong value in `base` is told there."""
-    text = "base:\n  encoder: {type: gru}\n  objective:\n    type: context_prediction\n    context_size: two\n"
-    with pytest.raises(
-        ConfigError, match=r"^s.yaml:5: base.objective.context_size: must be a valid integer; given 'two'$"
-    ):
-        parse_space(parse_yaml(text, source="s.yaml"), name="s")
 
 
 def test_parse_space_refuses_unknown_names_in_a_part_of_base_that_every_trial_replaces():
@@ -311,11 +300,9 @@ def test_labels_of_a_choice_can_be_left_out(tmp_path):
     [
         ("name: ../../..\n", "name: must be letters, digits, spaces and _.+=-"),
         ("name: a/b\n", "name: must be letters"),
-        ("limits: {trials: 1000000000000000000}\n", "limits.trials: must be less than or equal to 1000000"),
-        ("limits: {seeds: 1000000000}\n", "limits.seeds: must be less than or equal to 1000000"),
     ],
 )
-def test_space_refuses_a_name_outside_runs_and_sizes_that_no_sweep_has(text, message):
+def test_space_refuses_a_name_outside_runs(text, message):
     """Before anything is planned."""
     base = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
     with pytest.raises(ConfigError, match=message):
