@@ -16,7 +16,7 @@ import torch.distributed as dist
 from machines import free_ports
 from tiny_run import check_weights, tiny_run
 
-from raysent.errors import ArtifactError, ConfigError, TrainingError
+from raysent.errors import ArtifactError, TrainingError
 from raysent.models import SentenceModel, load
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -136,14 +136,6 @@ def test_fit_ends_with_nan_if_the_weights_overflow(tmp_path: Path) -> None:
     assert "no model could be kept" in outcome.message
 
 
-def test_fit_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
-    """A folder belongs to one configuration."""
-    with pytest.raises(KilledError):
-        fit(tiny_run(tmp_path), tmp_path / "run", report=die_after(1))
-    with pytest.raises(ArtifactError, match=r"\.json: of a run with another configuration; name another folder"):
-        fit(tiny_run(tmp_path, seed=1), tmp_path / "run")
-
-
 def test_fit_resumes_from_the_checkpoint_before_a_truncated_one(tmp_path: Path) -> None:
     """The result is the same."""
     config = tiny_run(tmp_path)
@@ -154,17 +146,6 @@ def test_fit_resumes_from_the_checkpoint_before_a_truncated_one(tmp_path: Path) 
     fit(config, tmp_path / "run")
     fit(config, tmp_path / "straight")
     check_weights(tmp_path / "straight", tmp_path / "run")
-
-
-def test_fit_with_damaged_checkpoints_raises_one_clear_error(tmp_path: Path) -> None:
-    """It does not start again without saying so."""
-    config = tiny_run(tmp_path)
-    with pytest.raises(KilledError):
-        fit(config, tmp_path / "run", report=die_after(1))
-    for path in (tmp_path / "run" / "checkpoint").glob("*.safetensors"):
-        path.write_bytes(b"")
-    with pytest.raises(ArtifactError, match=r"safetensors: truncated or changed; remove .*checkpoint to train again"):
-        fit(config, tmp_path / "run")
 
 
 def test_fit_on_a_full_disk_raises_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +163,6 @@ def test_fit_on_a_full_disk_raises_one_clear_error(tmp_path: Path, monkeypatch: 
         fit(config, tmp_path / "run", report=fill_disk)
     monkeypatch.undo()
     assert fit(config, tmp_path / "run").status == "finished"
-
-
-def test_fit_refuses_a_batch_without_a_sentence_for_each_worker(tmp_path: Path) -> None:
-    """No worker can have an empty block."""
-    with pytest.raises(ConfigError, match=r"batch_size: must be at least the 25 workers; given 24; raise it"):
-        fit(tiny_run(tmp_path), tmp_path / "run", workers=Workers(rank=0, world_size=25))
 
 
 def test_row_exact_adam_equals_dense_adam(tmp_path: Path) -> None:
