@@ -363,15 +363,6 @@ def test_ensemble_predicts_as_the_combination_of_its_records(run):
     assert loaded.tasks == ["CR", "TREC"]
 
 
-def test_ensemble_refuses_unknown_tasks_and_columns(run):
-    """It predicts only its own tasks, from as many columns as they have."""
-    loaded = model.load(run[0])
-    with pytest.raises(ConfigError, match=r"^TRECC: .* was not made on this task; did you mean 'TREC'\?$"):
-        loaded.predict("TRECC", ["a"])
-    with pytest.raises(ConfigError, match=r"^TREC: needs 1 list\(s\) of equally many sentences; given 1 and 1$"):
-        loaded.predict("TREC", ["a"], ["b"])
-
-
 def test_load_ensemble_refuses_what_changed(run, tmp_path):
     """A member or a record that changed since is an error."""
     shutil.copytree(run[0], tmp_path / "copy")

@@ -107,11 +107,14 @@ def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         load("other:mini")
 
 
-@pytest.mark.parametrize("rest", ["", "0", "-3", "five"])
-def test_hash_needs_a_size(rest: str) -> None:
-    """One line, before any task is read."""
-    with pytest.raises(ConfigError, match=rf"^hash:{rest}: the size must be a whole number from 1 to 999999"):
-        expand([f"hash:{rest}"])
+@pytest.mark.parametrize("find", [load, lambda name: expand([name])])
+@pytest.mark.parametrize("rest", ["", "0", "-3", "five", "1e3", "9" * 5000])
+def test_hash_needs_a_size(find: object, rest: str) -> None:
+    """One line, whatever its length, before any task is read."""
+    with pytest.raises(
+        ConfigError, match=rf"^hash:{rest[:20]}.{{0,30}}: the size must be a whole number from 1 to 999999"
+    ):
+        find(f"hash:{rest}")  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["a:b", "a/b", "a\\b"])
