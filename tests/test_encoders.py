@@ -344,7 +344,7 @@ def test_packed_gru_in_bfloat16_is_near_float32(implementation):
     """Each gradient is within 2 % of its norm, and not equal."""
     need_kernel("gru", implementation=implementation)
     rows = random_rows(60, 20)
-    low, exact = (gradients_of(implementation, rows, low=low) for low in (torch.bfloat16, None))
+    low, exact = (gradients_of(implementation, rows, bidirectional=True, low=low) for low in (torch.bfloat16, None))
     errors = [float((low[name] - exact[name]).norm() / exact[name].norm()) for name in exact]
     assert 1e-4 < max(errors) < 0.02
 
@@ -469,19 +469,6 @@ def test_gru_compiled_raises_without_a_compiler(monkeypatch):
 
 def _random_vectors(dim):
     return np.random.default_rng(0).normal(size=(NUM_WORDS, dim)).astype(np.float32)
-
-
-def test_packed_gru_under_autocast_is_near_float32():
-    """Products in bfloat16 change gradients by less than 2 %."""
-    config = Gru(embedding=WORDS, hidden_size=16, bidirectional=True)
-    gradients = []
-    for enabled in (False, True):
-        encoder = build_encoder(config, tables())
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            vectors = encoder(pack(batch_of(*random_rows(30))))
-        vectors.float().pow(2).sum().backward()
-        gradients.append(encoder.gru.weight_hh_l0.grad)
-    assert 0 < (gradients[0] - gradients[1]).norm() < 0.02 * gradients[0].norm()
 
 
 def test_packed_gru_does_not_mix_two_passes():
