@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +32,14 @@ def toy_space(folder: Path, *, trials: int | str = 2, epochs: float = 1.0) -> Pa
     text = SPACE.replace("trials: 4", f"trials: {trials}").replace("text.txt", str(corpus))
     text = text.replace("epochs: 1.0", f"epochs: {epochs}")
     path.write_text(text + "evaluation: {tasks: []}\n")
+    return path
+
+
+def own_cluster_file(path: Path, *, bucket: str = "my-bucket") -> Path:
+    """Write the shipped cluster file with a name, an image and an operator that need no request."""
+    text = SHIPPED.read_text(encoding="utf-8").replace("operator: auto", "operator: 203.0.113.7/32")
+    text = re.sub("cluster_name: .*", "cluster_name: raysent", text.replace("my-bucket", bucket))
+    path.write_text(text.replace("image: /aws", "image: ami-12c6146b  # /aws"), encoding="utf-8")
     return path
 
 

@@ -20,6 +20,7 @@ from botocore.stub import Stubber
 from command import CommandLine
 from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
+from submissions import CANARY, SHIPPED, own_cluster_file
 
 import raysent
 import raysent.cluster.launcher as launcher_module
@@ -28,8 +29,6 @@ from raysent.cluster.account import check_inputs, check_ready
 from raysent.cluster.launcher import make_token, run_process, wheel_version, write_constraints, write_wheel
 from raysent.errors import ArtifactError, CloudError
 
-SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
-CANARY = "AKIACANARYCANARYCANA"
 NOW = datetime.datetime.now(datetime.UTC)
 
 
@@ -48,11 +47,7 @@ def aws(monkeypatch, tmp_path):
 @pytest.fixture
 def file(tmp_path) -> Path:
     """The shipped file with an image and an operator that need no request."""
-    text = SHIPPED.read_text(encoding="utf-8").replace("operator: auto", "operator: 203.0.113.7/32")
-    text = re.sub("cluster_name: .*", "cluster_name: raysent", text)
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text.replace("image: /aws", "image: ami-12c6146b  # /aws"), encoding="utf-8")
-    return path
+    return own_cluster_file(tmp_path / "cluster.yaml")
 
 
 class FakeRay:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from ray.autoscaler._private.util import hash_launch_conf, prepare_config, validate_config
+from submissions import SHIPPED
 
 from raysent.cluster import head_policy, read_cluster, self_destruct, worker_policy
 from raysent.cluster.policies import input_policy, s3_addresses
 from raysent.errors import ConfigError
 
-SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 VALUES = {
     "cluster": "raysent", "sweep": "novels", "expires": "2026-01-02T00:00:00Z", "security_group": "sg-1", "image": "ami-1",
     "head_profile": "head", "worker_profile": "worker", "self_destruct": "#!/bin/sh", "token_file": "/home/me/token",

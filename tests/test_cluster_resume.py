@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,42 +11,30 @@ from typing import ClassVar
 
 import pytest
 from botocore.exceptions import NoCredentialsError
-from command import SPACE, CommandLine
-from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
+from command import SPACE
+from object_store import BUCKET, keys
+from submissions import SHIPPED, FakeJobs, FakeLauncher
 
 from raysent.cluster import submission
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.following import read_record, write_record
-from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
 from raysent.sweeps import SweepRecord
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import parse_space
 
-SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 CORPUS = "The cat sat. The dog ran.\n"
 
 
-class Jobs:
+class Jobs(FakeJobs):
     """A fake job API that keeps its jobs; the first job writes the record of a sweep."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.commands: list[list[str]] = []
         self.sent: list[dict[str, str]] = []
         self.environment: list[dict[str, str]] = []
-
-    def __call__(self, address, *, token) -> Jobs:
-        """Connect."""
-        return self
-
-    def of_run(self, run) -> dict[str, bool]:
-        """Name no job: the earlier ones are gone with their cluster."""
-        return {}
-
-    def other_runs(self, run) -> list[str]:
-        """Return no other run."""
-        return []
 
     def submit(self, command, *, folder, environment, name, run) -> str:
         """Keep a job; a new sweep writes its record."""
@@ -66,43 +53,18 @@ class Jobs:
         write_record(self.run, replace(read_record(self.run), code=0))
 
 
-class Launcher:
+class Launcher(FakeLauncher):
     """A fake launcher that records the cluster files that it is made for."""
 
     files: ClassVar[list[ClusterFile]] = []
-    has_launched, stays = True, False
 
     def __init__(self, file) -> None:
         self.files.append(file)
-        self.token_file = Path("token")
-        make_token(self.token_file)
-
-    def up(self, *, sweep, is_kept, inputs, on_line) -> bool:
-        """Do nothing."""
-        return True
-
-    def is_running(self) -> bool:
-        """Return that there is a head."""
-        return True
-
-    def forget_inputs(self, sweep) -> None:
-        """Do nothing."""
-
-    def other_sweeps(self, sweep) -> list[str]:
-        """Return none."""
-        return []
-
-    def down(self, *, on_line) -> None:
-        """Do nothing."""
-
-    @contextmanager
-    def tunnel(self):
-        """Yield an address where nothing listens."""
-        yield "http://127.0.0.1:9"
+        super().__init__(Path())
 
 
 @pytest.fixture
-def jobs(monkeypatch, tmp_path):
+def jobs(bucket, monkeypatch, tmp_path):
     """The job API of a cluster whose storage is a local bucket; the working directory has a search space."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(CORPUS)
@@ -113,22 +75,18 @@ def jobs(monkeypatch, tmp_path):
     monkeypatch.setattr(submission, "Jobs", found)
     monkeypatch.setattr("raysent.pipeline.clusters.Launcher", Launcher)
     monkeypatch.setattr(Launcher, "files", [])
-    with moto_server() as url:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr("raysent.cluster.prices.boto3", SimpleNamespace(client=_no_prices))
-        with empty_bucket(url) as client:
-            found.client = client
-            yield found
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "c"))
+    monkeypatch.setattr("raysent.cluster.prices.boto3", SimpleNamespace(client=_no_prices))
+    found.client = bucket
+    return found
 
 
 def _no_prices(*_, **__):
     raise NoCredentialsError
 
 
-def test_resume_uses_the_files_in_the_bucket(jobs, monkeypatch, capsys, tmp_path):
+def test_resume_uses_the_files_in_the_bucket(jobs, raysent, tmp_path):
     """The local corpus may be deleted; a new budget is passed on; workers are limited as for a new sweep."""
-    raysent = CommandLine(monkeypatch, capsys)
     first = raysent(
         "sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", "--set", "cost.max_hourly=2.3usd"
     )
@@ -148,9 +106,8 @@ def test_resume_uses_the_files_in_the_bucket(jobs, monkeypatch, capsys, tmp_path
     assert not (tmp_path / "home" / "shipped").exists()
 
 
-def test_resume_accepts_the_address_of_a_run(jobs, monkeypatch, capsys):
+def test_resume_accepts_the_address_of_a_run(jobs, raysent):
     """From another computer, results are downloaded to a new folder."""
-    raysent = CommandLine(monkeypatch, capsys)
     assert raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home").code == 0
     remote = json.loads(Path("home/remote.json").read_text())["remote"]
     ran = raysent("resume", remote, "--cluster", "cluster.yaml")
@@ -159,10 +116,10 @@ def test_resume_accepts_the_address_of_a_run(jobs, monkeypatch, capsys):
     assert "results: runs/home-" in ran.err
 
 
-def test_resume_rejects_a_local_run(jobs, monkeypatch, capsys):
+def test_resume_rejects_a_local_run(jobs, raysent):
     """An error of one line, and no machine is started."""
     Path("mine").mkdir()
-    ran = CommandLine(monkeypatch, capsys)("resume", "mine", "--cluster", "cluster.yaml")
+    ran = raysent("resume", "mine", "--cluster", "cluster.yaml")
     assert (ran.code, ran.err) == (
         2,
         "error: mine: is on this machine only; name a run on a cluster, or its s3:// address\n",

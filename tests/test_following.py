@@ -6,13 +6,11 @@ import json
 import signal
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from command import SPACE
-from object_store import CREDENTIALS, empty_bucket, moto_server
 from submissions import FakeJobs, FakeLauncher, run_on, store_run
 
 from raysent.cluster import (
@@ -188,35 +186,32 @@ def test_head_interrupts_the_command_on_request(tmp_path, monkeypatch):
     assert read_record(str(tmp_path / "remote")).code == 130
 
 
-def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monkeypatch, no_waits):
+@pytest.mark.usefixtures("bucket", "no_waits")
+def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monkeypatch):
     """From a computer that has downloaded nothing: record, request and events are objects."""
     run, launcher, heard = "s3://runs/mine/run", FakeLauncher(tmp_path), []
     events = [{"event": "interrupted", "number": number} for number in range(3)]
-    with moto_server() as url, ExitStack() as stack:
-        here = {"AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "head")}
-        for name, value in {**CREDENTIALS, **here}.items():
-            monkeypatch.setenv(name, value)
-        stack.enter_context(empty_bucket(url))
-        record = JobRecord(job="job", cluster="", region="", space={"name": "toy", "values": parse_yaml(SPACE).values})
-        write_record(run, record)
-        lines = Lines(open_folder(f"{run}/journal.jsonl").parent / "journal.jsonl")
-        lines.append(events[0])
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "head"))
+    record = JobRecord(job="job", cluster="", region="", space={"name": "toy", "values": parse_yaml(SPACE).values})
+    write_record(run, record)
+    lines = Lines(open_folder(f"{run}/journal.jsonl").parent / "journal.jsonl")
+    lines.append(events[0])
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
+    found = find_run(run, new_run=tmp_path / "here")
+    ask_to_stop(found.remote)
+    request = stop_request(run)
+
+    def wait(_) -> None:
+        monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "head"))
+        lines.append(*events[1:])
+        write_record(run, replace(record, code=130))
         monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
-        found = find_run(run, new_run=tmp_path / "here")
-        ask_to_stop(found.remote)
-        request = stop_request(run)
 
-        def wait(_) -> None:
-            monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "head"))
-            lines.append(*events[1:])
-            write_record(run, replace(record, code=130))
-            monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
-
-        ended = follow_run(found, on_event=heard.append, say=print, cluster=launcher, wait=wait)
-        assert (ended.code, [event["number"] for event in heard]) == (130, [0, 1, 2])
-        assert stop_request(run) == request != ""
-        forget_request(run)
-        assert stop_request(run) == ""
+    ended = follow_run(found, on_event=heard.append, say=print, cluster=launcher, wait=wait)
+    assert (ended.code, [event["number"] for event in heard]) == (130, [0, 1, 2])
+    assert stop_request(run) == request != ""
+    forget_request(run)
+    assert stop_request(run) == ""
     assert (tmp_path / "here" / "journal.jsonl").is_file()
 
 

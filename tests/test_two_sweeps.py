@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from pathlib import Path
 
 import boto3
 import pytest
-from command import SPACE, CommandLine
-from object_store import CREDENTIALS, empty_bucket, moto_server
+from command import SPACE
+from object_store import BUCKET
+from submissions import own_cluster_file
 
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, ConnectionLostError, SubmittedSweep, submission
@@ -23,25 +23,18 @@ from raysent.sweeps.record import save_record
 from raysent.sweeps.space import parse_space
 
 ROWS = "body,stars\n" + "".join(f"good {number},1\nbad {number},0\n" for number in range(20))
-SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 
 
 @pytest.fixture
-def raysent(monkeypatch, capsys, tmp_path):
+def raysent(raysent, bucket, monkeypatch, tmp_path):
     """The command line in a folder with a space and a cluster file, in an account with a bucket and a text."""
-    monkeypatch.chdir(tmp_path)
-    text = SHIPPED.read_text().replace("operator: auto", "operator: 203.0.113.7/32").replace("my-bucket", "runs")
-    text = re.sub("cluster_name: .*", "cluster_name: raysent", text)
-    Path("cluster.yaml").write_text(text.replace("image: /aws", "image: ami-12c6146b  # /aws"))
+    own_cluster_file(Path("cluster.yaml"), bucket=BUCKET)
     Path("text.txt").write_text("The cat sat. The dog ran.\n")
     Path("toy.yaml").write_text(SPACE + "evaluation: {tasks: []}\n")
-    with moto_server() as url:
-        here = {"XDG_DATA_HOME": str(tmp_path / "data"), "RAYSENT_CACHE": str(tmp_path / "cache")}
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url, **here}.items():
-            monkeypatch.setenv(name, value)
-        with empty_bucket(url) as client:
-            client.put_object(Bucket="runs", Key="texts/one.txt", Body=b"The cat sat.")
-            yield CommandLine(monkeypatch, capsys)
+    for name, value in {"XDG_DATA_HOME": "data", "RAYSENT_CACHE": "cache"}.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    bucket.put_object(Bucket=BUCKET, Key="texts/one.txt", Body=b"The cat sat.")
+    return raysent
 
 
 @pytest.fixture
