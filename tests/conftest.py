@@ -78,6 +78,24 @@ def bucket(object_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield client
 
 
+def _scripted(service: str) -> Any:
+    """Return a fixture that yields a client of a service of AWS, and the stubber by which a test scripts its answers."""
+
+    @pytest.fixture
+    def client() -> Iterator[tuple[Any, Any]]:
+        import boto3  # late, as above
+        from botocore.stub import Stubber
+
+        found = boto3.client(service, region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+        with Stubber(found) as stubber:
+            yield found, stubber
+
+    return client
+
+
+ec2, pricing = _scripted("ec2"), _scripted("pricing")
+
+
 @pytest.fixture
 def hangups() -> Iterator[None]:
     """Let a closed terminal and Ctrl-C end what a test starts, also where the tests run under `nohup` or in background."""

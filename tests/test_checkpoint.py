@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import tiny_run
+from tiny_run import KilledError, check_weights, tiny_run
 
 from raysent.errors import ArtifactError
 from raysent.storage import load_tensors, mirror, read_json
@@ -24,10 +24,6 @@ from raysent.training.interruptions import (
 )
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_model_report, load_outcome, load_reports
-
-
-class KilledError(Exception):
-    """The end of a machine."""
 
 
 def test_best_interval_is_youngs() -> None:
@@ -154,8 +150,7 @@ def test_fit_killed_without_a_checkpoint_of_the_last_report_repeats_it(tmp_path:
     fit(config, tmp_path / "killed", report=die)
     assert told == [1, 2, 3, 1, 2, 3, 4]
     assert [one.metrics for one in load_reports(tmp_path / "killed")] == [one.metrics for one in straight]
-    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "killed")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_weights(tmp_path / "straight", tmp_path / "killed")
 
 
 @pytest.mark.usefixtures("_expensive_saves")
@@ -169,8 +164,7 @@ def test_fit_stopped_by_a_report_without_a_checkpoint_can_be_resumed(tmp_path: P
     told: list[int] = []
     fit(config, tmp_path / "run", report=lambda now: not told.append(now.index))  # type: ignore[func-returns-value]
     assert told == [1, 2, 3, 4]
-    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "run")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_weights(tmp_path / "straight", tmp_path / "run")
 
 
 @pytest.mark.parametrize("models_at_reports", ["none", "all"])
@@ -206,8 +200,7 @@ def test_fit_stopped_past_its_last_report_makes_the_model_of_that_report(
     outcome = fit(config, tmp_path / "run", report=lambda _: False)
     assert (outcome.status, outcome.step, outcome.metrics) == ("stopped", stopped.step, stopped.metrics)
     assert load_outcome(tmp_path / "run", key=config.key) == outcome
-    one, other = _weights(tmp_path / "stopped"), _weights(tmp_path / "run")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_weights(tmp_path / "stopped", tmp_path / "run")
     assert [now.index for now in load_reports(tmp_path / "run")] == [1]
 
 
@@ -251,8 +244,7 @@ def test_fit_killed_between_reports_resumes_from_the_save_after_a_notice(
     saved = read_json(tmp_path / "killed" / "checkpoint" / "000000002.json")
     assert (saved["step"], saved["reports"], saved["num_losses"]) == (2, [], 2)
     fit(config, tmp_path / "killed")
-    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "killed")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_weights(tmp_path / "straight", tmp_path / "killed")
     straight, resumed = load_reports(tmp_path / "straight"), load_reports(tmp_path / "killed")
     assert [report.metrics for report in straight] == [report.metrics for report in resumed]
     assert [report.steps_lost for report in straight] == [0, 0]
@@ -358,8 +350,7 @@ def test_fit_keeps_some_models_with_their_reports(tmp_path: Path, monkeypatch: p
     steps = [step for step, _ in seen]
     assert [kept for _, kept in seen] == [steps[0], steps[0], steps[2], steps[2]]
     fit(config, tmp_path / "stopped", report=lambda now: now.index < 3)
-    one, other = _weights(tmp_path / "stopped"), _weights(tmp_path / "run")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_weights(tmp_path / "stopped", tmp_path / "run")
     kept = load_model_report(tmp_path / "run")
     assert kept is not None
     assert kept.metrics == load_reports(tmp_path / "stopped")[2].metrics
@@ -381,8 +372,7 @@ def test_fit_resumed_keeps_the_model_of_a_later_report(tmp_path: Path, monkeypat
     assert [kept for step, kept in seen if step <= later] == [later] * sum(step <= later for step, _ in seen)
     assert seen[-1] == (outcome.step, outcome.step)
     assert load_model_report(tmp_path / "run") is None
-    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "run")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    check_weights(tmp_path / "straight", tmp_path / "run")
 
 
 def test_a_model_of_another_report_is_none_of_its_report(tmp_path: Path) -> None:

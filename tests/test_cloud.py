@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 
-import boto3
 import pytest
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,22 +39,6 @@ limits: {{trials: {trials}}}
 def _scenario(**changes) -> Scenario:
     given_ = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
     return Scenario(**{**given_, "cost": CostConfig(), **changes})
-
-
-@pytest.fixture
-def ec2():
-    """EC2 with scripted responses."""
-    client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
-    with Stubber(client) as stubber:
-        yield client, stubber
-
-
-@pytest.fixture
-def pricing():
-    """The price list with scripted responses."""
-    client = boto3.client("pricing", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
-    with Stubber(client) as stubber:
-        yield client, stubber
 
 
 def _product(usd: str) -> str:

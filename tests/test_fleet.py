@@ -7,9 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 from chaos.prices import ANSWER, price_source
 from object_store import CREDENTIALS
 
@@ -149,14 +147,6 @@ def test_ledger_assumes_the_price_of_the_type_that_was_left_open():
     Ledger(lines.append).open("a", _prices().of(_labels("g5.xlarge", "spot")), now_s=0)
     Ledger(lines.append, past=list(lines))
     assert [(line["instance_type"], line["market"]) for line in lines] == [("g5.xlarge", "spot")] * 2
-
-
-@pytest.fixture
-def ec2():
-    """EC2 that answers from a script."""
-    client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
-    with Stubber(client) as stubber:
-        yield client, stubber
 
 
 def _page(*rows: tuple[str, str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from machines import free_ports
-from tiny_run import check_weights, tiny_run
+from tiny_run import KilledError, check_weights, tiny_run
 
 from raysent.errors import ArtifactError, TrainingError
 from raysent.models import SentenceModel, load
@@ -25,10 +25,6 @@ from raysent.training.outcome import Report, load_outcome, load_reports
 from raysent.training.plan import build_model, count_steps, report_index
 from raysent.training.run import RunConfig, TrainingConfig, load_run
 from raysent.training.workers import Workers
-
-
-class KilledError(Exception):
-    """The end of a process in the middle of a run."""
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

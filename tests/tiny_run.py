@@ -54,6 +54,10 @@ def tiny_run(folder: Path, **changes: Any) -> RunConfig:
     return RunConfig.model_validate(values)
 
 
+class KilledError(Exception):
+    """The end of a process in the middle of a run."""
+
+
 def check_weights(one: Path, other: Path, *, atol: float = 0.0) -> None:
     """Assert that two runs saved the same model, to the last bit by default."""
     values, others = (SentenceModel.load(folder).tensors() for folder in (one, other))
