@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sklearn.linear_model  # noqa: F401 - read once, by the process that drivers are forked from
 import torch
 
 import raysent.cli
@@ -26,16 +25,9 @@ import raysent.storage.files
 import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
 from raysent.evaluation.tasks import senteval
-from raysent.kernels.compiled import try_load
-from raysent.reproduction.reported import reported_tables
 from raysent.storage import Lines
 from raysent.storage import files as artifact_files
 from raysent.sweeps.cost_tracker import CostTracker
-
-# Kept by the process that drivers are forked from.
-reported_tables()
-for _name in ("cross_entropy", "gru", "row_adam", "text"):
-    try_load(_name)
 
 COME, GO = "moment.json", "go.json"
 # The cache of the nodes of a cluster.

@@ -184,7 +184,7 @@ class Stage:
         for name in (COME, GO):
             (self.folder / name).unlink(missing_ok=True)
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["chaos.driver", "chaos.machines"])
+        context.set_forkserver_preload(["chaos.driver", "chaos.machines", "chaos.warm"])
         self._process = context.Process(
             target=play, args=(Order(self.folder, arguments, self.env, moment, nth, is_on_ray=self.is_on_ray),)
         )
