@@ -415,8 +415,10 @@ def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
         tiny_run(tmp_path, encoder=old)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("name", "encoder"), [*((name, {}) for name in FOLDERS), ("last", {"lora": {"rank": 2}})])
+@pytest.mark.parametrize(
+    ("kind", "name", "encoder"),
+    [*((kind, "last", {"lora": {"rank": 2}}) for kind in KINDS), *(("bert", name, {}) for name in FOLDERS)],
+)
 def test_export_is_a_standard_folder(kind, name, encoder, tmp_path):
     """Without code of raysent: the vectors of the trained model by sentence-transformers' own modules and prompts."""
     folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS[name])
@@ -443,7 +445,7 @@ def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
     fit(run_of(tmp_path, bert, encoder={"lora": {"rank": 2}, "pooling": "cls"}), tmp_path / "run")
     scratch = {"type": "transformer", "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 8}
     fit(tiny_run(tmp_path, encoder=scratch), tmp_path / "scratch")
-    for name in ("run", "scratch"):
+    for name in ("run", "scratch") if target != "onnx" else ("run",):  # see test_languages.py
         done = export(tmp_path / name, tmp_path / target / name, to=target)
         assert done.check.num_sentences == 200
         card = (tmp_path / target / name / "README.md").read_text()

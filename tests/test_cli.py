@@ -104,9 +104,15 @@ def test_version_is_the_package_s(raysent_):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP is that of torch for Linux")
 @pytest.mark.parametrize(
-    ("given", "spins"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")]
+    ("code", "given", "spins"),
+    [
+        ("import raysent, torch", {}, "1000"),
+        ("import raysent.cli, torch", {}, "1000"),
+        ("import raysent, sklearn.svm", {}, "1000"),
+        ("import raysent, torch", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("import raysent, torch", {"OMP_WAIT_POLICY": "PASSIVE"}, "0"),
+    ],
 )
-@pytest.mark.parametrize("code", ["import raysent, torch", "import raysent.cli, torch", "import raysent, sklearn.svm"])
 def test_threads_spin_briefly_unless_the_user_has_chosen(code, given, spins):
     """As OpenMP itself reports what it has read; spinning for long stalls training on a machine that is not idle."""
     kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}

@@ -268,7 +268,9 @@ def test_encoders_train_on_subwords_and_exports_carry_them(encoder, tmp_path) ->
     changes = {"corpus__path": config.path, "corpus__format": "auto", "vocabulary": {"type": "subwords", "size": 700}}
     fit(tiny_run(tmp_path, encoder=encoder, **changes), tmp_path / "run")
     assert isinstance(load(tmp_path / "run").vocabulary, SubwordVocabulary)
-    for target in ("sentence-transformers", "onnx"):
+    # Graphs of the others differ in what does not read ids; see TRACED in test_exports.py.
+    targets = ["onnx"] if encoder["type"] in ("bag", "gru", "transformer") else []
+    for target in ("sentence-transformers", *targets):
         pytest.importorskip("onnxruntime" if target == "onnx" else "sentence_transformers")
         done = export(tmp_path / "run", tmp_path / target, to=target, sentences=texts)
         assert (done.check.num_other_ids, done.check.num_sentences) == (0, len(texts))
