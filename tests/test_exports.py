@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -80,8 +82,8 @@ def build(encoder, vocabulary=VOCABULARY, seed=1, **sections) -> SentenceModel:
     return model
 
 
-def examples() -> dict[str, SentenceModel]:
-    """Return a model for every example of every encoder, composition, postprocessing and code."""
+def examples() -> dict[str, Callable[[], SentenceModel]]:
+    """Return what builds a model for every example of every encoder, composition, postprocessing and code."""
     encoders = {
         f"{name}-{number}": config.model_dump(mode="json")
         for name, module in ENCODERS.items()
@@ -107,16 +109,16 @@ def examples() -> dict[str, SentenceModel]:
             for number, code in enumerate(module.Config.examples())
         },
     }
-    return {name: build(encoder) for name, encoder in encoders.items()} | {
-        name: build(**sections) for name, sections in parts.items()
+    return {name: partial(build, encoder) for name, encoder in encoders.items()} | {
+        name: partial(build, **sections) for name, sections in parts.items()
     }
 
 
 def test_plain_implementation_equals_every_model(tmp_path) -> None:
     """Of each encoder, composition, postprocessing and code, by the module that sentence-transformers runs."""
     pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
-    for name, model in examples().items():
-        folder = tmp_path / name
+    for name, built in examples().items():
+        model, folder = built(), tmp_path / name
         folder.mkdir()
         FORMATS["sentence-transformers"].check_model([model])
         FORMATS["sentence-transformers"].write([model], folder)
@@ -132,7 +134,7 @@ TRACED = ("cnn-0", "concat-0", "gru-4", "gru-5", "linear-0", "lstm-0", "whitened
 def test_onnx_graph_equals_its_model(tmp_path, name) -> None:
     """Batches of any size and length; one row; texts without any word, of which a batch has no ids at all."""
     library = pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
-    model = examples()[name]
+    model = examples()[name]()
     FORMATS["onnx"].check_model([model])
     FORMATS["onnx"].write([model], tmp_path)
     check = compare(model, [model], FORMATS["onnx"].open(tmp_path))

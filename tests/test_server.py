@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,16 @@ from raysent.models.sentence_encoder import SentenceEncoder
 
 uvicorn = pytest.importorskip("uvicorn", reason="pip install raysent[serve]")
 pytest.importorskip("starlette", reason="pip install raysent[serve]")
-openai = pytest.importorskip("openai", reason="pip install openai")
 
 
 # Closed when the server stops.
-CLIENTS: list[openai.OpenAI] = []
+CLIENTS: list[Any] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def openai() -> Any:
+    """Return the package, which takes three seconds, where these tests run and not where they are collected."""
+    return pytest.importorskip("openai", reason="pip install openai")
 
 
 class Slow(HashEncoder):
@@ -103,8 +109,10 @@ def running(encoder=None, **limits) -> Iterator[tuple[str, int]]:
     assert not thread.is_alive()
 
 
-def client(address, token="none") -> openai.OpenAI:
+def client(address, token="none") -> Any:
     """Return an openai client that does not try again."""
+    import openai  # late, as above
+
     CLIENTS.append(openai.OpenAI(base_url=f"http://{address[0]}:{address[1]}/v1", api_key=token, max_retries=0))
     return CLIENTS[-1]
 
@@ -152,7 +160,7 @@ def test_every_client_gets_its_own_vectors() -> None:
         assert "<title>raysent serve</title>" in get(address, "/")[1]
 
 
-def test_wrong_requests_get_a_status_and_one_line() -> None:
+def test_wrong_requests_get_a_status_and_one_line(openai) -> None:
     """The server answers the next request."""
     with running(max_texts=3, max_body_bytes=10_000) as address:
         api = client(address)
@@ -215,7 +223,7 @@ def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
         assert "serve a folder that 'raysent index' wrote" in send(address, "POST", "/v1/search", '{"input": "a"}')[1]
 
 
-def test_token_is_required_where_there_is_one() -> None:
+def test_token_is_required_where_there_is_one(openai) -> None:
     """By every address but those without secrets; an open address needs one."""
     with running(token="secret") as address:
         with pytest.raises(openai.AuthenticationError):
@@ -261,7 +269,7 @@ def test_metrics_hold_no_text_of_clients_and_a_fixed_number_of_series(token) -> 
     assert series[0] == {line for line in series[1] if "/metrics" not in line}
 
 
-def test_text_is_bounded_before_the_model_reads_it() -> None:
+def test_text_is_bounded_before_the_model_reads_it(openai) -> None:
     """64 characters for each token that it reads, at least 8,192; or as the server's settings say."""
     encoder = Words()
     with running(encoder) as address:
@@ -295,7 +303,7 @@ def test_vectors_have_unit_length_and_are_cut_only_where_that_has_a_meaning() ->
             assert "dimensions: must be a whole number from 1 to 8; given 9" in body
 
 
-def test_model_is_listed_and_found_by_its_name() -> None:
+def test_model_is_listed_and_found_by_its_name(openai) -> None:
     """As by openai's client."""
     with running() as address:
         api = client(address)
@@ -432,7 +440,7 @@ def test_missing_library_is_named(monkeypatch) -> None:
         serve("hash:8")
 
 
-def test_full_queue_refuses_at_once_and_time_ends_a_request() -> None:
+def test_full_queue_refuses_at_once_and_time_ends_a_request(openai) -> None:
     """429 and 503; a client that has gone does not stop the server."""
     with running(Slow(8), max_waiting=2, max_batch=1) as address, ThreadPoolExecutor(12) as threads:
         api = client(address)
