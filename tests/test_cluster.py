@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import boto3
 import pytest
 from botocore.stub import Stubber
-from command import CommandLine
 from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
 from submissions import CANARY, SHIPPED, own_cluster_file
@@ -253,20 +252,18 @@ def test_down_terminates_all_machines_of_the_cluster_even_if_ray_fails(aws, file
     assert [machine.name for machine in launcher.account.machines()] == [other]
 
 
-def test_orphans_are_listed_and_removed(aws, file, monkeypatch, capsys):
+def test_orphans_are_listed_and_removed(aws, file, raysent):
     """Machines of any cluster past their time to live, or without a readable one; others stay."""
     late, odd = _start(aws, expires=_time(-1), cluster="other"), _start(aws, expires="tomorrow")
     kept = _start(aws, expires=_time(1))
-    raysent = CommandLine(monkeypatch, capsys)
     shown = json.loads(raysent("cluster", "status", file, "--json").out)
     assert {machine["name"] for machine in shown["machines"] if machine["is_orphan"]} == {late, odd}
     assert raysent("cluster", "down", file, "--orphans").code == 0
     assert [machine.name for machine in Account("us-east-1").machines()] == [kept]
 
 
-def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, capsys):
+def test_status_shows_machines_and_their_list_price(aws, file, raysent):
     """One row for each machine."""
-    raysent = CommandLine(monkeypatch, capsys)
     assert raysent("cluster", "status", file).out == "raysent: no machines\n"
     name = _start(aws, expires=_time(1))
     shown = raysent("cluster", "status", file).out
@@ -356,9 +353,9 @@ def test_a_ray_without_the_classes_that_launch_is_an_error_of_one_line(monkeypat
         source.loader.exec_module(importlib.util.module_from_spec(source))
 
 
-def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkeypatch, capsys):
+def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkeypatch, raysent):
     """It writes the seconds on the head; the time to live stays the limit."""
-    ray, raysent, machines = FakeRay(), CommandLine(monkeypatch, capsys), []
+    ray, machines = FakeRay(), []
     monkeypatch.setattr(launcher_module, "run_process", ray)
     monkeypatch.setattr(launcher_module, "Account", lambda _: SimpleNamespace(machines=lambda _: machines))
     monkeypatch.setattr(launcher_module.Launcher, "up", lambda self, **_: None)
@@ -379,18 +376,18 @@ def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkey
 # -- what keeps a cluster from being launched -------------------------------------------------------------------------
 
 
-def test_policies_are_printed_for_an_administrator(aws, file, monkeypatch, capsys):
+def test_policies_are_printed_for_an_administrator(aws, file, raysent):
     """Both are one JSON object with the account's id; nothing is launched."""
-    shown = json.loads(CommandLine(monkeypatch, capsys)("cluster", "up", file, "--print-policies").out)
+    shown = json.loads(raysent("cluster", "up", file, "--print-policies").out)
     assert "arn:aws:iam::123456789012:role/raysent-raysent-worker" in json.dumps(shown["head"])
     assert len(shown["worker"]["Statement"]) == 2
     assert boto3.client("iam").list_roles()["Roles"] == []
 
 
-def test_up_refuses_without_a_bucket(aws, file, monkeypatch, capsys):
+def test_up_refuses_without_a_bucket(aws, file, raysent):
     """Exit code 2, one line with the command that creates it, and nothing is created."""
     boto3.client("s3").delete_bucket(Bucket="my-bucket")
-    ran = CommandLine(monkeypatch, capsys)("cluster", "up", file, "--yes")
+    ran = raysent("cluster", "up", file, "--yes")
     assert ran.code == 2
     assert ran.err.startswith("error: s3://my-bucket/raysent: ")
     assert ran.err.endswith("if there is no such bucket: aws s3 mb s3://my-bucket --region us-east-1\n")

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import CommandLine
 from reference import hamming
 from tiny_run import tiny_run, write_corpus
 from toy_batches import ToyRead, build_context, toy_batch
@@ -319,12 +318,11 @@ def test_code_mistakes_raise_one_clear_error(tmp_path: Path, changes: dict[str, 
         tiny_run(tmp_path, **changes)
 
 
-def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path: Path, monkeypatch, capsys):
+def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path: Path, raysent):
     """256 bytes for 2048 bits; of a model without a code the signs of its vectors."""
     code = {"type": "autoencoder", "bits": 2048}
     changes = {"initial": str(source / "run"), "encoder": None, "objective": {"type": "reconstruction"}, "code": code}
     fit(tiny_run(source, **changes, training__max_steps=1, training__num_reports=1), tmp_path / "run")
-    raysent = CommandLine(monkeypatch, capsys)
     (tmp_path / "text").write_text("w1 w2\nw3\n")
     arguments = (tmp_path / "text", "-o", tmp_path / "codes.npy", "--set", "precision=ubinary")
     ran = raysent("encode", tmp_path / "run", *arguments)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import CommandLine
 from tiny_run import tiny_run, write_corpus
 
 from raysent.evaluation import division
@@ -89,7 +88,7 @@ def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
 
 
 @pytest.mark.cluster
-def test_sweep_is_ranked_by_a_downstream_score_across_families(running_ray, tmp_path, monkeypatch, capsys):
+def test_sweep_is_ranked_by_a_downstream_score_across_families(running_ray, tmp_path, raysent):
     """Encoders of two objectives in one ranking."""
     write_corpus(tmp_path)
     space = tmp_path / "space.yaml"
@@ -107,7 +106,7 @@ limits: {{trials: 2, concurrent: 1, scheduler: {{type: none}}}}
 evaluation: {{tasks: [], stratify_by: objective}}
 """
     )
-    ran = CommandLine(monkeypatch, capsys)("sweep", space, "--run", tmp_path / "run", "--json", "--yes")
+    ran = raysent("sweep", space, "--run", tmp_path / "run", "--json", "--yes")
     assert ran.code == 0, ran.err
     said = json.loads(ran.out)
     assert said["status"] == "completed"

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import CommandLine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
@@ -331,13 +330,12 @@ def senteval_data() -> Path:
     return folder
 
 
-def test_senteval_figures_on_published_data(tmp_path, monkeypatch, capsys):
+def test_senteval_figures_on_published_data(raysent):
     """The command prints SentEval's own scores to the last digit, correlations to 1e-6."""
-    data, command = senteval_data(), CommandLine(monkeypatch, capsys)
-    monkeypatch.chdir(tmp_path)
+    data = senteval_data()
     for config, figures in (("prototyping", PROTOTYPING | RELATED), ("default", DEFAULT)):
         options = ["--protocol", f"senteval/{config}", "--data", str(data), "--tasks", ",".join(figures)]
-        values = json.loads(command("evaluate", "hash:50", *options, "--json").out)
+        values = json.loads(raysent("evaluate", "hash:50", *options, "--json").out)
         assert values["config"] == config
         for one in values["results"]:
             expected = figures[one["task"]]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import CommandLine
 
 from raysent.errors import DataError
 from raysent.evaluation.evaluate import Evaluator
@@ -76,12 +75,10 @@ def test_score_sets_of_zeros_and_ones_classify_by_a_threshold():
     assert score_sets(encoder, [graded], model="m", task="t").measures == {}
 
 
-def test_evaluate_prints_and_keeps_similarities(tmp_path, monkeypatch, capsys):
+def test_evaluate_prints_and_keeps_similarities(tmp_path, monkeypatch, raysent):
     """Pairs without a score are left out; the second time the scores are read."""
     write_sts(tmp_path / "data", monkeypatch)
-    monkeypatch.chdir(tmp_path)
     arguments = ("evaluate", "hash:20", "--data", tmp_path / "data", "--tasks", "sts16")
-    raysent = CommandLine(monkeypatch, capsys)
     first = json.loads(raysent(*arguments, "--json").out)["similarity"]
     assert (first[0]["num_pairs"], first[0]["measure"]) == (15, "cosine")
     monkeypatch.setattr(HashEncoder, "encode", None)

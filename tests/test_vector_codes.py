@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import CommandLine
 from reference import hamming
 
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -126,11 +125,9 @@ def test_a_code_whose_numbers_have_changed_is_refused(tmp_path):
         load_code(tmp_path)
 
 
-def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsys):
+def test_binarize_writes_codes_and_uses_a_saved_one(raysent):
     """The command reports the code's scores; another file gets the same code; errors are one line."""
-    monkeypatch.chdir(tmp_path)
     np.save("vectors.npy", clustered_vectors())
-    raysent = CommandLine(monkeypatch, capsys)
     arguments = ("binarize", "vectors.npy", "-o", "codes.npy", "--set", "method=random_projection", "--set", "bits=20")
     about = json.loads(raysent(*arguments, "--keep", "kept", "--json").out)
     assert (about["rows"], about["bits"]) == (400, 20)

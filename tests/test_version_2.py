@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import CommandLine
 
 from raysent.errors import ArtifactError
 from raysent.report.run import read_run
@@ -44,11 +43,11 @@ def test_report_of_a_sweep(folder, name, status):
     assert run.bill.usd > 0
 
 
-def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
+def test_resume_of_a_finished_sweep_ranks_it_again(raysent, folder):
     """Nothing is trained; the table has the one ranking, and the record the new budget."""
     before = (folder / "finished" / "trials.csv").read_bytes()
     command = ("resume", "finished", "--budget", "9usd", "--set", "accept_versions=true", "--json")
-    ran = CommandLine(monkeypatch, capsys)(*command)
+    ran = raysent(*command)
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["best"] == "0004"
     assert (folder / "finished" / "trials.csv").read_bytes() == before
@@ -57,11 +56,11 @@ def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
 
 
 @pytest.mark.cluster
-def test_resume_of_a_killed_sweep_finishes_every_trial(folder, monkeypatch, capsys):
+def test_resume_of_a_killed_sweep_finishes_every_trial(raysent, folder):
     """The trial that was running continues from its checkpoint; the finished one is not trained again."""
     before = (folder / "killed" / "trials" / "0000" / "model.safetensors").stat().st_mtime_ns
     command = ("resume", folder / "killed", "--set", "accept_versions=true", "--json")
-    resumed = CommandLine(monkeypatch, capsys)(*command)
+    resumed = raysent(*command)
     assert resumed.code == 0, resumed.err
     events = list(read_events(folder / "killed"))
     assert [event["trial"] for event in events if event["event"] == "ended"] == ["0000", "0001", "0002"]
