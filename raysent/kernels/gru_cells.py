@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import torch
@@ -120,27 +121,6 @@ class Workspaces:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """The inputs of one direction.
-
-    Attributes:
-        projected: W x + b of each distinct word, float32 or in the type of the products [distinct, 3 * hidden].
-        bias: b' of the candidate, float32 [hidden].
-        tokens: Word of each token, time-major [tokens].
-        num_before: Number of tokens before the first time step, which are not read.
-        batch: Number of sentences.
-        needs_backward: Whether a backward follows.
-    """
-
-    projected: Tensor
-    bias: Tensor
-    tokens: Tensor
-    num_before: int
-    batch: int
-    needs_backward: bool
-
-
-@dataclass(frozen=True)
 class TimeStep:
     """One time step of a batch.
 
@@ -153,6 +133,39 @@ class TimeStep:
     first: int
     batch: int
     next_batch: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """The tokens of one direction, time-major.
+
+    Attributes:
+        tokens: Word of each token [tokens].
+        batch_sizes: Number of sentences that reach time step t, decreasing [time].
+        has_initial: Whether initial states are given. If so, `batch` tokens that are never read precede those of the
+            first time step, in the rows of the initial states.
+    """
+
+    tokens: Tensor
+    batch_sizes: Sequence[int]
+    has_initial: bool = False
+
+    @property
+    def batch(self) -> int:
+        """Number of sentences."""
+        return self.batch_sizes[0]
+
+    @property
+    def num_before(self) -> int:
+        """Number of rows before those of the first time step."""
+        return self.batch if self.has_initial else 0
+
+    @property
+    def steps(self) -> list[TimeStep]:
+        """The time steps of the batch."""
+        sizes = self.batch_sizes
+        firsts = accumulate(sizes, initial=self.num_before)
+        return [TimeStep(*step) for step in zip(firsts, sizes, (*sizes[1:], 0), strict=False)]
 
 
 class _Direction(Arguments):
@@ -183,18 +196,24 @@ class Cell:
 
     last: Tensor
 
-    def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
-        """Start with states of zero."""
-        self._workspace, self._inputs = workspace, inputs
+    def __init__(
+        self, workspace: Workspace, order: Order, projected: Tensor, bias: Tensor, *, needs_backward: bool
+    ) -> None:
+        """Start with states of zero.
+
+        `projected` is W x + b of each distinct word, float32 or in the type of the products [distinct, 3 * hidden];
+        `bias` is b' of the candidate, float32 [hidden].
+        """
+        self._workspace, self._order, self._projected, self._bias = workspace, order, projected, bias
         library, kind = load("gru"), str(workspace.shape.dtype).removeprefix("torch.")
         self._forward, self._backward = library[f"gru_forward_{kind}"], library[f"gru_backward_{kind}"]
-        states = workspace.states[: inputs.batch]
-        is_state = states.dtype == torch.float32 and not inputs.needs_backward
+        states = workspace.states[: order.batch]
+        is_state = states.dtype == torch.float32 and not needs_backward
         self.last = states if is_state else torch.empty_like(states, dtype=torch.float32)
-        self._arguments = _Direction(workspace.shape.hidden, inputs.projected.dtype != torch.float32)
-        self._arguments.set(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
+        self._arguments = _Direction(workspace.shape.hidden, projected.dtype != torch.float32)
+        self._arguments.set(tokens=order.tokens, projected=projected, bias=bias, last=self.last)
         self._arguments.set(states=workspace.states, recurrent=workspace.recurrent)
-        if inputs.needs_backward:
+        if needs_backward:
             self._arguments.set(gates=workspace.gates, products=workspace.products)
 
     def forward(self, step: TimeStep) -> None:
@@ -203,19 +222,19 @@ class Cell:
 
     def start_backward(self, d_last: Tensor) -> None:
         """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
-        workspace, inputs = self._workspace, self._inputs
-        self._d_state, self._d_bias = d_last, torch.zeros_like(inputs.bias)
+        workspace, projected = self._workspace, self._projected
+        self._d_state, self._d_bias = d_last, torch.zeros_like(self._bias)
         self._arguments.set(d_state=d_last, d_bias=self._d_bias)
         self._arguments.set(d_recurrent=workspace.d_recurrent, d_products=workspace.d_products)
-        if inputs.projected.dtype == torch.float32:
-            self._d_projected = torch.zeros_like(inputs.projected)
+        if projected.dtype == torch.float32:
+            self._d_projected = torch.zeros_like(projected)
             self._arguments.set(sums=self._d_projected)
             return
         # The kernel writes the rows of words with tokens, once or, if there are several, after the sum of the others.
-        self._left = torch.bincount(inputs.tokens[inputs.num_before :], minlength=len(inputs.projected))
-        self._d_projected = torch.empty_like(inputs.projected)
+        self._left = torch.bincount(self._order.tokens[self._order.num_before :], minlength=len(projected))
+        self._d_projected = torch.empty_like(projected)
         self._d_projected[self._left == 0] = 0.0
-        self._sums = torch.empty_like(inputs.projected, dtype=torch.float32)
+        self._sums = torch.empty_like(projected, dtype=torch.float32)
         self._arguments.set(sums=self._sums, left=self._left, d_projected=self._d_projected)
 
     def backward(self, step: TimeStep) -> None:

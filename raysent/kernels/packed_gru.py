@@ -27,7 +27,6 @@ TensorFlow's cell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -42,7 +41,7 @@ from raysent.kernels.gru_cells import (
     ROW_MULTIPLE,
     TOKEN_MULTIPLE,
     Cell,
-    Inputs,
+    Order,
     Shape,
     TimeStep,
     Workspace,
@@ -148,7 +147,7 @@ def packed_gru_over_inputs(
         return _states_plainly(inputs, weight, bias, batch_sizes, initial=initial)
     first = 0 if initial is None else -batch_sizes[0]
     tokens = torch.arange(first, len(inputs), device=inputs.device)
-    order = _Order(tokens, batch_sizes, has_initial=initial is not None)
+    order = Order(tokens, batch_sizes, has_initial=initial is not None)
     recurrence = _Recurrence(order, workspaces, product_dtype(inputs.device), has_states=True)
     return _run(recurrence, inputs, weight, bias, initial)
 
@@ -224,42 +223,9 @@ def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Pa
     return torch.cat([state, *reversed(ended)])
 
 
-@dataclass(frozen=True)
-class _Order:
-    """The tokens of one direction, time-major.
-
-    Attributes:
-        tokens: Word of each token [tokens].
-        batch_sizes: Number of sentences that reach time step t, decreasing [time].
-        has_initial: Whether initial states are given. If so, `batch` tokens that are never read precede those of the
-            first time step, in the rows of the initial states.
-    """
-
-    tokens: Tensor
-    batch_sizes: Sequence[int]
-    has_initial: bool = False
-
-    @property
-    def batch(self) -> int:
-        """Number of sentences."""
-        return self.batch_sizes[0]
-
-    @property
-    def num_before(self) -> int:
-        """Number of rows before those of the first time step."""
-        return self.batch if self.has_initial else 0
-
-    @property
-    def steps(self) -> list[TimeStep]:
-        """The time steps of the batch."""
-        sizes = self.batch_sizes
-        firsts = accumulate(sizes, initial=self.num_before)
-        return [TimeStep(*step) for step in zip(firsts, sizes, (*sizes[1:], 0), strict=False)]
-
-
-def order_of_words(packed: Packed, *, backwards: bool) -> _Order:
+def order_of_words(packed: Packed, *, backwards: bool) -> Order:
     """Return the tokens of packed sentences in one direction."""
-    return _Order(packed.backward_tokens if backwards else packed.forward_tokens, packed.batch_sizes)
+    return Order(packed.backward_tokens if backwards else packed.forward_tokens, packed.batch_sizes)
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
@@ -276,7 +242,7 @@ def rounded(count: int, multiple: int) -> int:
 class _Recurrence:
     """The products of one direction over one batch; of all states, or the last ones."""
 
-    def __init__(self, order: _Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool) -> None:
+    def __init__(self, order: Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool) -> None:
         self._order, self._dtype, self.has_states = order, dtype, has_states
         self._workspaces = workspaces
         self._steps = order.steps
@@ -331,15 +297,9 @@ class _Recurrence:
         order = self._order
         tokens = len(order.tokens) if needs_backward else order.batch
         workspace = self._workspaces.acquire(Shape(hidden, self._dtype, projected.device, tokens, order.batch))
-        inputs = Inputs(
-            projected=(projected if projected.dtype == self._dtype else projected.float()).detach().contiguous(),
-            bias=bias.detach().float().contiguous(),
-            tokens=order.tokens,
-            num_before=order.num_before,
-            batch=order.batch,
-            needs_backward=needs_backward,
-        )
-        return workspace, Cell(workspace, inputs)
+        projected = (projected if projected.dtype == self._dtype else projected.float()).detach().contiguous()
+        bias = bias.detach().float().contiguous()
+        return workspace, Cell(workspace, order, projected, bias, needs_backward=needs_backward)
 
     def _forward_steps(
         self, workspace: Workspace, cell: Cell, weight: Tensor, *, needs_backward: bool

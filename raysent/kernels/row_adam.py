@@ -28,6 +28,9 @@ from raysent.kernels.compiled import address, try_load
 
 _WINDOW = 320
 _INITIAL_STEPS = 1024
+_BETAS = (0.9, 0.999)  # decay of the first and second moment per step
+_EPS = 1e-8  # added to the square root of the second moment
+_RHO = _BETAS[0] / math.sqrt(_BETAS[1])
 _TINY = 1e-30  # replaces zero in denominators; not zero in float32 either
 
 
@@ -39,36 +42,24 @@ class RowAdam:
         num_steps: Number of steps so far.
     """
 
-    def __init__(
-        self,
-        weight: nn.Parameter,
-        *,
-        learning_rate: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        is_compiled: bool = True,
-    ) -> None:
+    def __init__(self, weight: nn.Parameter, *, learning_rate: float, is_compiled: bool = True) -> None:
         """Start with moments of zero.
 
         Args:
             weight: The table [rows, dim].
             learning_rate: Step size.
-            betas: Decay of the first and second moment per step.
-            eps: Added to the square root of the second moment.
             is_compiled: Whether to use the compiled kernel, if the table is on a CPU and there is a compiler.
         """
         self.weight = weight
         self.learning_rate = learning_rate
         self.num_steps = 0
-        self._betas, self._eps = betas, eps
-        self._rho = betas[0] / math.sqrt(betas[1])
         self._mean = torch.zeros_like(weight.data)
         self._square = torch.zeros_like(weight.data)
         self._last = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
         # By the step of a row's last gradient: S, and S weighted by eps' / eps.
         self._drift = torch.zeros(2, _INITIAL_STEPS, dtype=torch.float64, device=weight.device)
         lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
-        self._decay = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
+        self._decay = torch.stack([_RHO**lags, _RHO**lags * _BETAS[1] ** (-lags / 2)])
         can_compile = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.data.is_contiguous()
         self._kernel = try_load("row_adam") if is_compiled and can_compile else None
 
@@ -81,9 +72,9 @@ class RowAdam:
         """
         rows = rows.contiguous()
         if self._kernel is not None:
-            drift, (beta1, beta2) = self._drift, map(ctypes.c_double, self._betas)
+            drift, (beta1, beta2) = self._drift, map(ctypes.c_double, _BETAS)
             arguments = (ctypes.c_int64(self.num_steps), address(drift), ctypes.c_int64(drift.shape[1]))
-            self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(self._eps))
+            self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(_EPS))
             return
         if rows.device.type == "cpu":
             # Rows that are up to date would not change. On a GPU this selection would synchronize.
@@ -93,14 +84,14 @@ class RowAdam:
         last = self._last.index_select(0, rows)
         lag = (self.num_steps - last).double()
         size, size_of_eps = self._drift.index_select(1, last)
-        eps = self._eps * size_of_eps / size.clamp(min=_TINY)
+        eps = _EPS * size_of_eps / size.clamp(min=_TINY)
         mean, square = self._mean.index_select(0, rows), self._square.index_select(0, rows)
         root = square.sqrt().add_(eps.clamp(min=_TINY).to(mean.dtype)[:, None])
         weight = self.weight.data.index_select(0, rows)
         weight.sub_(mean.div(root).mul_(size.to(mean.dtype)[:, None]))
         self.weight.data.index_copy_(0, rows, weight)
-        self._mean.index_copy_(0, rows, mean.mul_((self._betas[0] ** lag).to(mean.dtype)[:, None]))
-        self._square.index_copy_(0, rows, square.mul_((self._betas[1] ** lag).to(mean.dtype)[:, None]))
+        self._mean.index_copy_(0, rows, mean.mul_((_BETAS[0] ** lag).to(mean.dtype)[:, None]))
+        self._square.index_copy_(0, rows, square.mul_((_BETAS[1] ** lag).to(mean.dtype)[:, None]))
         self._last.index_fill_(0, rows, self.num_steps)
 
     @torch.no_grad()
@@ -109,7 +100,7 @@ class RowAdam:
         rows, gradient = (part.contiguous() for part in self._rows_and_gradient())
         self.catch_up(rows)
         self.num_steps += 1
-        beta1, beta2 = self._betas
+        beta1, beta2 = _BETAS
         correction1 = 1 - beta1**self.num_steps
         correction2 = math.sqrt(1 - beta2**self.num_steps)
         self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
@@ -117,17 +108,17 @@ class RowAdam:
         if self._kernel is None:
             self._step_in_torch(rows, gradient, rate=rate, correction=correction2)
             return
-        numbers = map(ctypes.c_double, (rate, correction2, beta1, beta2, self._eps))
+        numbers = map(ctypes.c_double, (rate, correction2, beta1, beta2, _EPS))
         step = ctypes.c_int64(self.num_steps)
         self._kernel.row_adam_step(*self._table(rows), step, address(gradient), *numbers)
 
     def _step_in_torch(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
-        beta1, beta2 = self._betas
+        beta1, beta2 = _BETAS
         mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
         square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         self._mean.index_copy_(0, rows, mean)
         self._square.index_copy_(0, rows, square)
-        root = square.sqrt_().div_(correction).add_(self._eps)
+        root = square.sqrt_().div_(correction).add_(_EPS)
         weight = self.weight.data.index_select(0, rows).addcdiv_(mean, root, value=-rate)
         self.weight.data.index_copy_(0, rows, weight)
         self._last.index_fill_(0, rows, self.num_steps)
