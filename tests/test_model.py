@@ -189,6 +189,10 @@ def test_encode_in_processes_gives_the_same_vectors(monkeypatch):
     text = TEXT * 4
     found = model.encode(text, num_processes=2, normalize_embeddings=True, towers="f")  # options reach them too
     np.testing.assert_allclose(found, model.encode(text, normalize_embeddings=True, towers="f"), atol=1e-6)
+    model.prompts, model.default_prompt_name = {"of": f"{TEXT[0]} "}, "of"
+    for options in ({}, {"prompt": f"{TEXT[1]} {TEXT[1]} "}):  # once before each text
+        found = model.encode(text, num_processes=2, **options)
+        np.testing.assert_allclose(found, model.encode(text, **options), atol=1e-6)
     blocks = encode_blocks(HashEncoder(8), [TEXT, TEXT[:2]], num_processes=2, normalize_embeddings=True)
     expected = HashEncoder(8).encode(TEXT, normalize_embeddings=True)
     assert [block.tolist() for block in blocks] == [expected.tolist(), expected[:2].tolist()]

@@ -11,6 +11,7 @@ from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ConfigError, DataError
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
+from raysent.models.sentence_encoder import JoinedEncoders
 
 TEXT = ["a good film", "", "a bad film", "what a film"]
 VOCABULARY = Vocabulary(["<pad>", "<unk>", "a", "good", "bad", "film", "what"])
@@ -100,6 +101,27 @@ def test_encode_puts_a_prompt_before_each_sentence() -> None:
     for found in (model.encode_query(TEXT), model.encode(TEXT, "query"), model.encode(TEXT, prompt="query: ")):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(model.encode_document(TEXT), ENCODER.encode(TEXT))
+
+
+@pytest.mark.parametrize(("prompt", "first"), [(None, "own: "), ("given: ", "given: "), ("", "")])
+def test_prompt_of_joined_encoders_replaces_their_own(prompt, first) -> None:
+    """It stands once before each text; without one, each encoder takes its default."""
+
+    class Prompted(HashEncoder):
+        prompts = {"own": "own: "}  # noqa: RUF012
+        default_prompt_name = "own"
+
+    joined = JoinedEncoders([JoinedEncoders([Prompted(12)]), Prompted(12)])
+    expected = ENCODER.encode([first + text for text in TEXT], normalize_embeddings=True)
+    np.testing.assert_allclose(joined.encode(TEXT, prompt=prompt), np.hstack([expected, expected]), atol=1e-6)
+
+
+def test_missing_gpu_is_refused(monkeypatch) -> None:
+    """In one line, of a loaded model too."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(ConfigError, match=rf"^device {device}: must be .* PyTorch finds 0 GPUs; choose cpu$"):
+            build().encode(TEXT, device=device)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ class Ensemble(SentenceEncoder):
         members: The members, in the order of `result.members`.
     """
 
-    is_placed = True  # each member by itself
+    adds_prompts = False  # each member by itself
+    is_placed = True
 
     def __init__(self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult) -> None:
         """Join loaded members; `load_ensemble` does so from a folder."""
@@ -83,14 +84,14 @@ class Ensemble(SentenceEncoder):
         lengths = [member.encoder.max_seq_length for member in self.members]
         return None if None in lengths else max(length for length in lengths if length is not None)
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512, reads_as: tuple[str, ...] = ()) -> Float32:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512, **options: Any) -> Float32:
         """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`.
 
         Raises:
             ConfigError: If a member has no vectors.
         """
         self._check_vectors()
-        return self._vectors.encode_texts(sentences, batch_size=batch_size, reads_as=reads_as)
+        return self._vectors.encode_texts(sentences, batch_size=batch_size, **options)
 
     def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         return self._vectors._with_prompt(names, args, options)

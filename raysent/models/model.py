@@ -2,7 +2,7 @@
 
 build                   a `ModelConfig`, a vocabulary and a seed -> an untrained model
 vectors, loss           a batch -> vectors of each tower [batch, dim], and a scalar, both with gradient
-scores, predictions     a held-out batch -> the objective's metrics, and its predicted scores
+held_out_totals         a held-out batch -> sums of the objective's metrics; `predictions`: the predicted scores
 encode                  text -> float32 [sentences, dim]: the towers' blocks, each of unit length
 save, load              a folder of `model.json`, `model.safetensors` and `vocabulary.txt`
 """
@@ -658,7 +658,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             raise ConfigError(f"towers: must be 'both' or 'f'; given {towers!r}")
         if check_size("num_processes", num_processes) > 1 and len(sentences) > _CHUNK:
             blocks = (sentences[first : first + _CHUNK] for first in range(0, len(sentences), _CHUNK))
-            options = {"batch_size": batch_size, "towers": towers, "bfloat16": bfloat16}
+            options = {"prompt": "", "batch_size": batch_size, "towers": towers, "bfloat16": bfloat16}
             return np.concatenate(list(encode_blocks(self, blocks, num_processes=num_processes, **options)))
         readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
         num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)

@@ -144,9 +144,9 @@ class SentenceEncoder(ABC):
             check_size("truncate_dim", truncate_dim)
         texts = as_sentences(sentences)
         start = self._prompt(prompt_name, prompt)
-        if start and self.adds_prompts:
+        if self.adds_prompts:
             texts = [start + text for text in texts]
-        elif start:
+        elif start or prompt is not None:
             options = {**options, "prompt": start}
         self._place(device)
         vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
@@ -361,7 +361,8 @@ class JoinedEncoders(SentenceEncoder):
         encoders: The encoders, at least one.
     """
 
-    is_placed = True  # each encoder by itself
+    adds_prompts = False  # each encoder by itself
+    is_placed = True
 
     def __init__(self, encoders: Iterable[SentenceEncoder], *, normalizes: bool = True) -> None:
         """Hold encoders.
@@ -389,15 +390,18 @@ class JoinedEncoders(SentenceEncoder):
         lengths = [encoder.max_seq_length for encoder in self.encoders]
         return None if None in lengths else max(length for length in lengths if length is not None)
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512, reads_as: tuple[str, ...] = ()) -> Float32:
+    def encode_texts(
+        self, sentences: list[str], *, batch_size: int = 512, reads_as: tuple[str, ...] = (), prompt: str | None = None
+    ) -> Float32:
         """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`.
 
         Args:
             sentences: Text.
             batch_size: Sentences computed at once.
             reads_as: Names of prompts, of which each encoder takes the first that it has.
+            prompt: Text to put before each sentence, in place of the encoders' own.
         """
-        options = {"batch_size": batch_size, "normalize_embeddings": self._normalizes}
+        options = {"batch_size": batch_size, "normalize_embeddings": self._normalizes, "prompt": prompt}
         blocks = [one.encode(sentences, **one._with_prompt(reads_as, (), options)) for one in self.encoders]
         return self.join(blocks)
 
@@ -521,9 +525,12 @@ def check_size(name: str, value: object) -> int:
 
 def _device(name: str | torch.device) -> torch.device:
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except (RuntimeError, TypeError):
         raise ConfigError(f"device: must be a device of torch, such as cpu or cuda:0; given {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        raise ConfigError(f"device {device}: must be a device of this machine; PyTorch finds {count} GPUs; choose cpu")
+    return device
 
 
 def normalize_rows(vectors: Float32) -> Float32:
