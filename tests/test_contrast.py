@@ -535,6 +535,22 @@ def test_run_reads_training_rows_alone_learns_and_says_so(tmp_path):
         assert raysent.load(name).learned_tasks == dict(model.learned_tasks)
 
 
+def test_own_rows_come_before_those_of_the_start(tmp_path):
+    """A run on more rows of the task that its start learned records its own; the start's other tasks follow."""
+    config = labels_run(tmp_path, training__max_steps=1)
+    fit(config, tmp_path / "first")
+    model = SentenceModel.load(tmp_path / "first")
+    given = {"other": "rows", **model.learned_tasks}
+    model.learned_tasks = given
+    model.save(tmp_path / "first")
+    further = labels_run(tmp_path, encoder=None, initial=str(tmp_path / "first"), training__max_steps=1)
+    write_task(tmp_path, 300)
+    data = open_training_data(further)
+    assert data.labels.row_hash != given["rows"]
+    learned = build_model(further, data).learned_tasks
+    assert list(learned.items()) == [("rows", data.labels.row_hash), ("other", "rows")]
+
+
 def test_labels_that_would_choose_are_refused(tmp_path):
     """A cross-validated task, scores, no labels named, and too small a batch."""
     config = labels_run(tmp_path)

@@ -84,9 +84,9 @@ def _learned_tasks(config: RunConfig, training_data: TrainingData) -> dict[str, 
     rows, batches = training_data.labels, config.objective.batches
     learned = {} if rows is None else {rows.task: rows.row_hash}
     if config.initial is not None:
-        learned |= read_record(open_folder(config.initial)).learned_tasks
+        learned = learned | read_record(open_folder(config.initial)).learned_tasks | learned
     if isinstance(batches, TargetBatches) and batches.teacher is not None:
-        learned |= load_model(batches.teacher).learned_tasks
+        learned = learned | dict(load_model(batches.teacher).learned_tasks) | learned
     return learned
 
 
