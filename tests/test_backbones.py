@@ -24,7 +24,7 @@ from raysent.exports import export, mteb
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import _SIDE_BY_SIDE, Backbone, read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
-from raysent.models.derived import expand
+from raysent.models.derived import bag_of_words, expand
 from raysent.models.encoders import count_parameters
 from raysent.models.encoders.pretrained import _CPU_COST, _similar
 from raysent.models.schemes import find_scheme
@@ -280,6 +280,15 @@ def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatc
     assert again.config(space.first_params()).encoder == expected
 
 
+def test_changed_folder_is_read_again(bert, tmp_path):
+    """In the same process, whatever was read before."""
+    own = _copy(bert, tmp_path / "own")
+    before = read_backbone(str(own))
+    assert read_backbone(str(own)) is before
+    (own / "config.json").write_text(json.dumps({**before.config, "hidden_size": 64}))
+    assert read_backbone(str(own)).hidden_size == 64 != before.hidden_size
+
+
 def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
     """No model, another architecture, modules that cannot be trained, missing and wrong weights; each in one line."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -310,6 +319,11 @@ def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
         ValueError, match="must consist of Transformer, Pooling, Dense and Normalize .* Pooling, CNN; as"
     ):
         build(folder)
+    (own / "config.json").write_text(json.dumps({**about, "model_type": "roberta", "pad_token_id": None}))
+    with pytest.raises(ValueError, match=r"config\.json: must name a pad_token_id, after .*; given null"):
+        build(own)
+    with pytest.raises(ValueError, match="backbone is read from the folder; leave it out, and set max_tokens, pooling"):
+        build(bert, backbone={"max_tokens": 9})
     with pytest.raises(ConfigError, match=r"encoder\.lora\.targets: "):
         build(bert, lora={"targets": ["nothing"]})
 
@@ -390,7 +404,7 @@ def test_folder_with_pickled_tensors_or_unused_code_is_read(bert, tmp_path, monk
 
 
 def _copy(folder: Path, other: Path) -> Path:
-    """Return a copy of a folder, which no earlier look at it can hide."""
+    """Return a copy of a folder."""
     other.mkdir()
     for file in folder.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
@@ -410,6 +424,8 @@ def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
         build_model(config, open_training_data(config))
     with pytest.raises(ConfigError, match=r"^MODEL: must read words to be expanded"):
         expand(build(bert), None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^MODEL: must have word vectors of its own; it reads sub-words of a pretr"):
+        bag_of_words(build(bert))
     old = {"type": "transformer", "path": str(bert), "norm_epsilon": 1e-12}
     with pytest.raises(ValueError, match=r"train .* again, with encoder: \{type: pretrained, path: FOLDER\}"):
         tiny_run(tmp_path, encoder=old)

@@ -11,7 +11,7 @@ from reference import hamming
 
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.models.codes import CODES
-from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
+from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code, read_vectors
 
 
 def clustered_vectors(rows: int = 400, dim: int = 24) -> np.ndarray:
@@ -134,6 +134,14 @@ def test_binarize_writes_codes_and_uses_a_saved_one(raysent):
     assert np.load("codes.npy").shape == (400, 3)
     assert "400 codes of 20 bits" in raysent("binarize", "vectors.npy", "-o", "again.npy", "--use", "kept").out
     np.testing.assert_array_equal(np.load("again.npy"), np.load("codes.npy"))
+    np.savez("vectors.npz", vectors=np.load("vectors.npy"))  # as `raysent encode` writes it
+    raysent("binarize", "vectors.npz", "-o", "archive.npy", "--use", "kept")
+    np.testing.assert_array_equal(np.load("archive.npy"), np.load("codes.npy"))
+    np.savez("other.npz", other=np.zeros(3))
+    with pytest.raises(
+        DataError, match=r"^other\.npz: must be a \.npy file of numbers \(.*vectors.*\); write it again$"
+    ):
+        read_vectors(Path("other.npz"))
     raysent("binarize", "vectors.npy", "-o", "default.npy", "--keep", "default")
     code = json.loads(Path("default/code.json").read_text())["config"]["code"]
     assert (code["type"], code["distribution"], code["whiten"]) == ("random_projection", "rotation", 0.25)

@@ -13,6 +13,7 @@ from tiny_run import tiny_run
 from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.data.vocabulary import Sentences, Vocabulary
+from raysent.errors import DataError
 from raysent.kernels.packing import pack
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.embeddings import EmbeddingConfig, Tables, WordTable
@@ -190,6 +191,14 @@ def test_generation_equals_its_restatement():
     )
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     assert drawn.min() >= 2
+
+
+def test_generation_of_unknown_words_alone_is_refused():
+    """No word has a probability, from which negatives are drawn."""
+    given = build_context(word_dim=5)
+    values = {**vars(given), "second_parameters": (torch.zeros(8, 5),), "word_counts": lambda: torch.tensor([0, 9, 0])}
+    with pytest.raises(DataError, match="^corpus: must have words with a vector; given unknown words alone; name "):
+        build_objective(Generation(), type(given)(**values))
 
 
 def test_joint_loss_is_the_sum_of_both_as_published():

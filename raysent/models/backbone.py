@@ -134,13 +134,18 @@ class Backbone(StrictModel):
         return find_folder(str(self.path), self.revision, has_weights=has_weights)[0]
 
 
-@lru_cache(maxsize=64)
 def read_backbone(path: str, revision: str | None = None) -> Backbone:
     """Return what a folder, or a model of the hub, says.
 
     Raises:
         ArtifactError: If there is none, or it holds modules that cannot be trained.
     """
+    files = (file for form in ("*.json", "*/*.json") for file in Path(path).expanduser().glob(form))
+    return _read_backbone(path, revision, tuple(file.stat().st_mtime_ns for file in files))
+
+
+@lru_cache(maxsize=64)
+def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -> Backbone:
     folder, commit = find_folder(path, revision)
     modules = _read(folder / "modules.json", default=[])
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
@@ -154,6 +159,8 @@ def read_backbone(path: str, revision: str | None = None) -> Backbone:
     config = _read(root / _CONFIG_FILE)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ArtifactError(f"{root / _CONFIG_FILE}: must name a model_type of transformers")
+    if config["model_type"] in _SKIPS_POSITIONS and config.get("pad_token_id", 1) is None:
+        raise ArtifactError(f"{root / _CONFIG_FILE}: must name a pad_token_id, after which positions begin; given null")
     parts = [_read(folder / module["path"] / _CONFIG_FILE, default={}) for module in modules[1:]]
     settings = _read(folder / "config_sentence_transformers.json", default={})
     of_text = _read(root / "sentence_bert_config.json", default={})

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pydantic
@@ -289,15 +290,16 @@ def write_vectors(path: Path, vectors: np.ndarray, texts: Sequence[str]) -> None
 
 
 def read_vectors(path: Path) -> np.ndarray:
-    """Return the vectors of a `.npy` file, memory-mapped [rows, dim].
+    """Return the vectors of a `.npy` file, memory-mapped, or `vectors` of an `.npz` [rows, dim].
 
     Raises:
         DataError: If it is missing or not such a file.
     """
     try:
-        loaded: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors: np.ndarray = loaded if isinstance(loaded, np.ndarray) else loaded["vectors"]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; 'raysent encode' writes one, and so does numpy.save") from None
-    except (EOFError, OSError, ValueError) as error:
+    except (BadZipFile, EOFError, KeyError, OSError, ValueError) as error:
         raise DataError(f"{path}: must be a .npy file of numbers ({error}); write it again") from None
-    return loaded
+    return vectors

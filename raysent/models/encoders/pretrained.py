@@ -186,6 +186,8 @@ class Config(BackboneEncoderConfig):
             ValueError: If the folder does not hold a model that can be trained.
         """
         path, known = values.get("path"), values.get("backbone")
+        if isinstance(known, dict) and "path" not in known:
+            raise ValueError("backbone is read from the folder; leave it out, and set max_tokens, pooling or prompts")
         if not isinstance(path, str) or (
             known and (known["path"] if isinstance(known, dict) else known.path) in (path, None)
         ):

@@ -195,8 +195,8 @@ class ObjectiveConfig(StrictModel):
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics on held-out text.
 
-        `CONTEXT_METRICS` and `PREDICTION_METRICS` are computed by validation, others by `Objective.scores`. By default
-        the former, for two towers that read contexts.
+        `CONTEXT_METRICS` and `PREDICTION_METRICS` are computed by validation, others by `Objective.held_out_totals`. By
+        default the former, for two towers that read contexts.
         """
         return CONTEXT_METRICS if isinstance(self.batches, ContextBatches) and self.num_towers == 2 else ()
 
@@ -385,7 +385,7 @@ class ObjectiveModule(Protocol):
     2. `Objective(config, build_context)` is built once for each block that has a loss of its own.
     3. In each step `before_step(done)`, `prepare(batch)`, `forward(read, batch)` and `penalty()`; after the
        optimizer's step `after_step()`.
-    4. At each report `scores(read, batch)`, or `predict(read, batch)`, on held-out batches.
+    4. At each report `held_out_totals(read, batch)`, or `predict(read, batch)`, on held-out batches.
     """
 
     Config: type[ObjectiveConfig]

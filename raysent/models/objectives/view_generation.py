@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import UNK_ID
+from raysent.errors import DataError
 from raysent.kernels.devices import to_device
 from raysent.models.encoders import EncoderConfig
 from raysent.models.objectives import BuildContext, ObjectiveConfig, Read
@@ -84,6 +85,8 @@ class Objective(BaseObjective):
         self._map = build_context.second_parameters[-1:]
         weights = build_context.word_counts().double().pow(_SMOOTHING)
         weights[: UNK_ID + 1] = 0.0
+        if not weights.any():
+            raise DataError("corpus: must have words with a vector; given unknown words alone; name other vectors")
         # An array, because NumPy draws the negatives.
         self.word_probabilities = (weights / weights.sum()).numpy()
 
