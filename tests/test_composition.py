@@ -62,6 +62,9 @@ def test_compose_refuses_what_does_not_compose(trained, tmp_path):
         compose({"a": trained / "a"}, tmp_path / "one")
     with pytest.raises(ConfigError, match=r"must be a new or an empty folder; name another$"):
         compose({"a": trained / "a", "b": trained / "b"}, trained)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"file: must be a new or an empty folder; name another$"):
+        compose({"a": trained / "a", "b": trained / "b"}, tmp_path / "file")
     with pytest.raises(ArtifactError, match="model.json"):
         compose({"a": trained / "a", "c": trained / "c"}, tmp_path / "none")
     assert not (tmp_path / "none").exists()

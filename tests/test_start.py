@@ -79,6 +79,16 @@ def test_training_on_starts_with_the_weights_of_another_run(tmp_path):
     assert not same_weights(load(tmp_path / "two"), load(tmp_path / "one"))
 
 
+def test_counted_vectors_are_not_taken_from_a_fixed_file_of_their_size(tmp_path):
+    """A tower of both begins with what was counted and with the file."""
+    (tmp_path / "vectors.txt").write_text("".join(f"w{word} " + "7 " * 6 + "\n" for word in range(60)))
+    file = {"dim": 6, "vectors": str(tmp_path / "vectors.txt"), "trained": False}
+    members = {"file": {**BOTH["fixed"], "embedding": file}, "counted": {**BOTH["trained"], "embedding": COUNTED}}
+    config = tiny_run(tmp_path, encoder={"type": "concat", "members": members})
+    fit(config, tmp_path / "run")
+    assert same_weights(load(f"start:{tmp_path / 'run'}"), first_model(config))
+
+
 def test_missing_vectors_are_one_line(tmp_path):
     """A run of an earlier version did not keep its counted vectors."""
     run: Path = tmp_path / "run"

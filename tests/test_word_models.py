@@ -14,7 +14,7 @@ from tiny_run import tiny_run
 import raysent
 from raysent.data.vocabulary import Vocabulary, WordVectors, fit_linear_map, new_words, shared_words
 from raysent.errors import DataError, RaysentError
-from raysent.models import SentenceModel, average_of_words, bag_of_words, expand, load
+from raysent.models import ModelConfig, SentenceModel, average_of_words, bag_of_words, expand, load
 from raysent.training.loop import fit
 
 VECTORS = WordVectors(["the", "cat", "sat"], np.array([[1, 2], [3, -1], [0, 5]], dtype=np.float32))
@@ -25,6 +25,7 @@ def write_files(folder: Path) -> None:
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(*VECTORS, strict=True)]
     (folder / "vectors.txt").write_text("".join(lines))
     (folder / "counts.txt").write_text("the 90\ncat 9\nsat 1\n")
+    (folder / "zeros.txt").write_text("the 0\n")
     (folder / "text.txt").write_text("the cat\ncat sat\nthe the sat\n")
 
 
@@ -54,6 +55,10 @@ def test_average_removes_the_first_singular_vector(tmp_path):
     ("options", "message"),
     [
         ({"weighting": "sif"}, "counts: must name a file of 'word count' lines for weighting sif; given none"),
+        (
+            {"weighting": "sif", "counts": "zeros.txt"},
+            "counts: must name a file of 'word count' lines for weighting sif",
+        ),
         ({"weighting": "tfidf"}, "weighting: must be uniform or sif; given 'tfidf'"),
         ({"weighting": "sif", "counts": "text.txt"}, "text.txt:1: must be a word and a whole number; given 'the"),
         ({"remove_component": "nowhere.txt"}, "nowhere.txt: no such file"),
@@ -173,6 +178,35 @@ def test_bag_of_words_of_views_is_the_mean_of_their_fixed_words(tmp_path):
     found = bag_of_words(model).encode(["w1 w2"])[0]
     mean = np.array([2.0, 1.0, -1.5, 2.0])
     np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-6)
+
+
+_GRU = {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}}
+
+
+@pytest.mark.parametrize(
+    ("objective", "encoder"),
+    [
+        ({"type": "contrast"}, {**_GRU, "dropout": 0.1}),
+        ({"type": "contrast", "prefixes": [5]}, {**_GRU, "dropout": 0.1}),
+        ({"type": "contrast", "prefixes": [4]}, {**_GRU, "dropout": 0.1}),
+        ({"type": "masked_words"}, _GRU),
+    ],
+    ids=["dropout", "prefix as long as a word", "shorter prefix", "states of words"],
+)
+def test_bag_of_words_needs_nothing_that_the_objective_asks_of_an_encoder(objective, encoder):
+    """One tower, whose objective could not train a bag, and whose prefixes the bag was not trained for."""
+    config = ModelConfig.model_validate({"encoder": encoder, "objective": objective})
+    model = SentenceModel.build(config, Vocabulary(["<pad>", "<unk>", "a", "b"]), seed=0)
+    bag = bag_of_words(model)
+    mean = model.tables[0].weight.detach()[2:].mean(dim=0)
+    np.testing.assert_allclose(bag.encode(["a b"])[0], mean / mean.norm(), atol=1e-6)
+    assert bag.cut_sizes == (5,)
+
+
+def test_average_reads_as_many_words_as_it_says():
+    """Words after the first 50 change nothing."""
+    text = "the cat " * 25
+    np.testing.assert_array_equal(*(average_of_words(VECTORS).encode([text, text + "sat " * 50])))
 
 
 def test_expand_command_writes_a_model(trained, tmp_path, monkeypatch, capsys):

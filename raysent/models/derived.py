@@ -68,7 +68,7 @@ def average_of_words(
     lowercase: bool = False,
     sample: Sequence[str] | None = None,
 ) -> SentenceModel:
-    """Return the model whose vector of a sentence is the mean of its words' vectors; unknown words count as zero.
+    """Return the model whose vector of a sentence is the mean of its first 50 words' vectors; unknown ones are zero.
 
     Args:
         vectors: The words and their vectors.
@@ -116,7 +116,7 @@ def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] |
     """Return the weight of each word, float32 [words]."""
     if weighting == "uniform":
         return np.ones(len(words), dtype=np.float32)
-    if not counts:
+    if not counts or not any(counts.values()):
         raise DataError("counts: must name a file of 'word count' lines for weighting sif; given none")
     total = sum(counts.values())
     frequencies = np.array([counts.get(word, counts.get(word.lower(), 0)) / total for word in words])
@@ -168,7 +168,9 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
     Fixed word vectors, which all towers share, are one block.
     """
     towers = [[one for one in tower.modules() if isinstance(one, WordTable)] for tower in model.towers]
-    if not model.tables:
+    if not any(towers):
+        raise ConfigError("MODEL: must have word vectors of its own; it reads sub-words of a pretrained model")
+    if not model.tables or len(towers) == 1:
         towers = [list(dict.fromkeys(towers[0]))]
         values: dict[str, Any] = {"encoder": _bags(towers[0]), "objective": {"type": "paraphrase_margin"}}
     else:
@@ -263,7 +265,7 @@ def compose(models: Mapping[str, Path], output: Path) -> JoinedEncoders:
     """
     if len(models) < 2:
         raise ConfigError(f"MODEL: a composition needs at least two models; given {len(models)}")
-    if output.exists() and any(output.iterdir()):
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"output {address_of(output)}: must be a new or an empty folder; name another")
     members = {name: SentenceModel.load(folder) for name, folder in models.items()}
     for name, member in members.items():

@@ -72,6 +72,8 @@ def average(
 ) -> SentenceModel:
     """Return the mean of a file's word vectors as a model: plain, with SIF weights, or without the first component.
 
+    Of a sentence the first 50 words are read.
+
     Args:
         vectors: As for `expand`.
         output: As for `expand`.

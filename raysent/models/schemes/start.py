@@ -46,8 +46,7 @@ def load(rest: str) -> SentenceModel:
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
         tables = (module for tower in trained.towers for module in tower.modules() if isinstance(module, WordTable))
         fixed = (one.weight for one in tables if one.weight.shape[1] == dim and not one.weight.requires_grad)
-        kept: Tensor | None = next(fixed, None)
-        kept = _counted_vectors(folder).get(str(dim)) if kept is None else kept
+        kept = _counted_vectors(folder).get(str(dim), next(fixed, None))
         if kept is None:
             raise ConfigError(
                 f"start:{rest}: its first word vectors were counted from its text and {START_FILE}, which holds them, "
