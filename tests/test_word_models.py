@@ -186,7 +186,7 @@ _GRU = {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}}
 @pytest.mark.parametrize(
     ("objective", "encoder"),
     [
-        ({"type": "contrast"}, {**_GRU, "dropout": 0.1}),
+        ({"type": "contrast", "positives": "self"}, {**_GRU, "dropout": 0.1}),
         ({"type": "contrast", "prefixes": [5]}, {**_GRU, "dropout": 0.1}),
         ({"type": "contrast", "prefixes": [4]}, {**_GRU, "dropout": 0.1}),
         ({"type": "masked_words"}, _GRU),
