@@ -224,10 +224,11 @@ class SentenceEncoder(ABC):
         """Move the model to a device, or once to the default one if it can use a GPU and was loaded."""
         if device is None and (self.is_placed or self.source is None):
             return
+        can_move = type(self).use_device is not SentenceEncoder.use_device
         with _PLACING:
             if device is not None:
-                self.use_device(_device(device))
-            elif not self.is_placed and type(self).use_device is not SentenceEncoder.use_device:
+                self.use_device(_device(device, can_move=can_move))
+            elif not self.is_placed and can_move:
                 self.use_device(default_device())
             self.is_placed = True
 
@@ -523,12 +524,12 @@ def check_size(name: str, value: object) -> int:
     raise ConfigError(f"{name}: must be a whole number of at least 1; given {value!r}")
 
 
-def _device(name: str | torch.device) -> torch.device:
+def _device(name: str | torch.device, *, can_move: bool) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
         raise ConfigError(f"device: must be a device of torch, such as cpu or cuda:0; given {name!r}") from None
-    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+    if can_move and device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
         raise ConfigError(f"device {device}: must be a device of this machine; PyTorch finds {count} GPUs; choose cpu")
     return device
 
