@@ -392,7 +392,7 @@ def test_evaluate_refuses_numbers_of_labels_before_it_evaluates(raysent_, place)
     """What would be refused at the end costs no evaluation."""
     ran = raysent_("evaluate", "hash:16", "--data", "data", "--labels", "32,x")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: --labels 32,x: must be numbers of at least 8, or all; given 'x'\n"
+    assert ran.err == "error: --labels x: must be a number of at least 8, or all\n"
     assert not (place / "runs").exists()
 
 
@@ -741,3 +741,22 @@ def test_evaluate_in_processes_gives_the_same_figures(raysent_, place):
         2,
         "error: processes and address: must not both be given; a cluster has its own cores\n",
     )
+
+
+def test_plan_of_a_claim_is_of_what_the_run_would_make(monkeypatch):
+    """A claim alone plans no table."""
+    seen = []
+    monkeypatch.setattr("raysent.reproduction.plan_reproduction", lambda *_, **given: seen.append(given["tables"]) or [])
+    for tables, claims in ((None, ["own"]), (["1"], ["own"]), (None, None)):
+        papers.reproduce("quick_thoughts", tables=tables, claims=claims, dry_run=True, as_json=True)
+    assert seen == [[], ["1"], None]
+
+
+def test_curves_of_evaluate_take_its_output_and_baselines(monkeypatch, capsys):
+    """What --set names is for the scores and for the curves."""
+    seen = {}
+    monkeypatch.setattr("raysent.pipeline.evaluate_models", lambda *_, **__: [])
+    monkeypatch.setattr("raysent.label_curves", lambda *_, **given: seen.update(given) or [])
+    evaluate(["hash:16"], labels="32", overrides=["output=here", "baselines=false"], as_json=True)
+    assert json.loads(capsys.readouterr().out)["labels"] == []
+    assert (str(seen["output"]), seen["baselines"]) == ("here", False)

@@ -13,7 +13,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation.division import divided
 from raysent.evaluation.tasks import load_task
 from raysent.pipeline import training
-from raysent.pipeline.arguments import default_space, take_along
+from raysent.pipeline.arguments import default_space, space_of, take_along, tasks_of, with_labels_of
 from raysent.sweeps.fitting import Situation, fit_space, fitted_settings, with_vocabulary
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import find_space, parse_space, read_space
@@ -133,3 +133,19 @@ def test_train_trains_what_a_sweep_would_try_first(tmp_path, monkeypatch):
     assert (first.training.batch_size, first.encoder.dim, first.seed) == (*drawn.values(), 3)
     assert other.training.batch_size == 9
     assert other.encoder.dim in (5, 6, 7)
+
+
+def test_sections_given_as_mappings_count_as_dotted_names_do(table):
+    """No default takes the place of a limit or a text that is set; None sets nothing."""
+    space = _space(table, set={"limits": {"time": "1m", "trials": 3}, "corpus": {"path": str(table)}})
+    assert (space.limits.time, space.limits.trials) == ("1m", 3)
+    assert space.config(space.first_params()).corpus.path == str(table)
+    assert _space(table, time=None, trials=None).limits == _space(table).limits
+
+
+def test_labels_of_the_task_are_taken_where_validation_names_none(table):
+    """An empty `validation.downstream` is no section."""
+    space = space_of("quick_thoughts_bow", corpus="docs", set={"labels": {}, "validation.downstream": None})
+    tasks = tasks_of(space, [str(table)], None, progress=False)
+    taken = with_labels_of(space, tasks, None, are_given=True)
+    assert taken.document.values["base"]["labels"]["task"] == str(table)

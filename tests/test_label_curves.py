@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score
 
+import raysent
 from raysent.data import read_lines
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.ensembles import MemberPredictions, label_curve, parse_sizes, read_curves, write_curves
@@ -166,12 +167,22 @@ def test_label_curve_encodes_only_the_rows_that_it_needs():
     assert curve.curves["own"] == label_curve(data, [same], [], sizes=[16, 32]).curves["hash:40"]
 
 
-@pytest.mark.parametrize("text", ["", "32,x", "4"])
+@pytest.mark.parametrize("text", ["", "32,x", "4", "²"])
 def test_parse_sizes_refuses_what_is_no_number_of_labels(text):
     """One line names the option."""
     with pytest.raises(ConfigError, match="^labels"):
         parse_sizes(text)
     assert parse_sizes("32, 100,all") == [32, 100, "all"]
+
+
+@pytest.mark.parametrize("size", [1, -5, 32.0, "x"])
+def test_sizes_given_as_a_list_are_checked_before_anything_is_done(size):
+    """The same line from Python, for curves and for sweeps on this machine and on a cluster."""
+    line = f"^labels {size}: must be a number of at least 8, or all$"
+    with pytest.raises(ConfigError, match=line):
+        raysent.label_curves(["tfidf"], labels=[size], progress=False)
+    with pytest.raises(ConfigError, match=line):
+        raysent.sweep("quick_thoughts_bow", corpus="docs", labels=[32, size], progress=False)
 
 
 def translated(num_queries: int = 300, num_train: int = 220) -> RetrievalData:

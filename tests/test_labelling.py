@@ -160,6 +160,16 @@ def test_rows_with_a_label_are_not_asked_for_and_nor_are_their_copies(labelled, 
     assert sorted(data.sentences[0]) == sorted(reviews["text"])
 
 
+def test_suspects_of_a_table_with_unlabelled_rows_are_written_to_parquet(labelled, tmp_path):
+    """A row without a label has no probability."""
+    reviews = pd.read_csv(labelled / "reviews.csv", dtype=str)
+    reviews.loc[3, "label"] = ""
+    reviews.to_csv(tmp_path / "some.csv", index=False)
+    output = tmp_path / "out.parquet"
+    label(labelled / "ensemble", tmp_path / "some.csv", suspect=True, output=output, progress=False)
+    assert pd.read_parquet(output)["probability"].isna().sum() == 1
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import pickle
 import re
@@ -24,7 +25,7 @@ from raysent.data.vocabulary import WordVectors
 from raysent.ensembles import combine
 from raysent.ensembles.ensemble import load_predicting
 from raysent.ensembles.task_ensemble import calibration_of
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.task_files import OwnTask
@@ -297,3 +298,31 @@ def test_an_answer_that_was_not_finished_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "run" / "sweep.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"run: a sweep without a model to take; finish it with 'raysent resume "):
         load_predicting(tmp_path / "run")
+
+
+def test_a_carriage_return_in_a_cell_ends_no_row(tmp_path: Path) -> None:
+    """The row is quoted whole, the header too; other rows are written as before."""
+    with predictions.writing(tmp_path / "out.csv", ["a\rb", "c"]) as write:
+        write([["good film\rsecond part", "plain"], [1, 2]])
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        assert list(csv.reader(stream)) == [["a\rb", "c"], ["good film\rsecond part", "1"], ["plain", "2"]]
+    assert (tmp_path / "out.csv").read_bytes().endswith(b"\nplain,2\n")
+
+
+def test_parquet_column_without_a_value_in_its_first_block_takes_texts(tmp_path: Path) -> None:
+    """So does a column whose first lists are empty."""
+    with predictions.writing(tmp_path / "out.parquet", ["one", "several"]) as write:
+        write([[None, None], [[], []]])
+        write([["good"], [["a", "b"]]])
+    found = pd.read_parquet(tmp_path / "out.parquet")
+    assert found["one"].dropna().tolist() == ["good"]
+    assert [list(row) for row in found["several"]] == [[], [], ["a", "b"]]
+
+
+@pytest.mark.parametrize("value", [{}, 10**23])
+def test_what_parquet_cannot_hold_is_one_line(tmp_path: Path, value: object) -> None:
+    """Nothing is left of the file."""
+    wrong = pytest.raises(DataError, match=r"^output: Parquet cannot hold .*; write \.jsonl instead$")
+    with wrong, predictions.writing(tmp_path / "out.parquet", ["x"]) as write:
+        write([[value]])
+    assert not (tmp_path / "out.parquet").exists()

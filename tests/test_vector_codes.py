@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from object_store import BUCKET, keys
 from reference import hamming
 
+from raysent import binarize, evaluate
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.models.codes import CODES
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code, read_vectors
+from raysent.pipeline.vectors import encode_file
 
 
 def clustered_vectors(rows: int = 400, dim: int = 24) -> np.ndarray:
@@ -159,3 +162,28 @@ def test_binarize_writes_codes_and_uses_a_saved_one(raysent):
     Path("empty.npy").touch()
     ran = raysent("binarize", "empty.npy", "-o", "codes.npy")
     assert (ran.code, ran.err.count("empty.npy: must be a .npy file of numbers")) == (2, 1)
+
+
+def test_files_of_vectors_and_codes_go_into_the_bucket(tmp_path, bucket, monkeypatch):
+    """No local folder `s3:` is made."""
+    monkeypatch.chdir(tmp_path)
+    np.save("v.npy", clustered_vectors())
+    Path("text.txt").write_text("one line\n")
+    binarize("v.npy", output=f"s3://{BUCKET}/codes.npy", progress=False)
+    encode_file("hash:10", "text.txt", output=f"s3://{BUCKET}/x.npy", progress=False)
+    assert set(keys(bucket)) == {"codes.npy", "x.npy"}
+    assert not Path("s3:").exists()
+
+
+def test_settings_beside_a_code_that_is_given_are_refused():
+    """They would be ignored."""
+    with pytest.raises(ConfigError, match="^use: must not stand beside method, bits or set"):
+        binarize("v.npy", use="code", bits=64)
+
+
+def test_processes_are_at_least_one(tmp_path):
+    """0 is not the default."""
+    with pytest.raises(ConfigError, match="^processes=0: must be at least 1$"):
+        encode_file("hash:10", None, output=tmp_path / "x.npy", processes=0)
+    with pytest.raises(ConfigError, match="^processes=0: must be at least 1$"):
+        evaluate(["hash:10"], processes=0)

@@ -83,6 +83,7 @@ def evaluate(
     from raysent.evaluation import PROTOCOLS, absent_tasks, library_versions, protocol_name
 
     named, sizes = split_names(tasks), [] if labels is None else parse_sizes(labels)
+    given = arguments_of(raysent.evaluate, overrides)
     found = pipeline.evaluate_models(
         models,
         tasks=named,
@@ -90,11 +91,12 @@ def evaluate(
         data=data,
         protocol=protocol,
         progress=not as_json,
-        **arguments_of(raysent.evaluate, overrides),
+        **given,
     )
     curves = []
     if sizes:
-        curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json)
+        shared = {name: given[name] for name in ("output", "baselines") if given.get(name) is not None}
+        curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json, **shared)
     scores, similarities, of_mteb = _by_kind(found)
     if as_json:
         name = protocol_name(protocol, arguments_of(raysent.evaluate, overrides).get("config"))

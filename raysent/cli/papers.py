@@ -59,12 +59,13 @@ def reproduce(
     if ends is None or int(ends[1]) >= int(ends[2]):
         raise ConfigError(f"--seeds {seeds}: must be two rising numbers, such as 20-24")
     checked = cast("Literal['small', 'paper']", scale)
+    wanted = tables if tables or not claims else []
     if dry_run:
-        _print_plan(paper, checked, tables=tables, claims=claims, data=data, as_json=as_json)
+        _print_plan(paper, checked, tables=wanted, claims=claims, data=data, as_json=as_json)
         return
     found = raysent.reproduce(
         paper,
-        tables=tables if tables or not claims else [],
+        tables=wanted,
         claims=claims or [],
         seeds=range(int(ends[1]), int(ends[2]) + 1),
         scale=checked,
@@ -137,10 +138,8 @@ def _print_plan(
         for one in plan
     ]
     rows.append(("all", "", "", "", "", "", f"{sum(p.hours for p in plan):.2f}", f"{sum(p.usd for p in plan):.2f}"))
-    headings = ["model", "made by", "of", "parameters, M", "paper's", "steps", "hours", "US$"]
-    print_table(headings, rows, num_text=3)
-    missing = dict.fromkeys(what for one in plan for what in one.missing)
-    for what in missing:
+    print_table(["model", "made by", "of", "parameters, M", "paper's", "steps", "hours", "US$"], rows, num_text=3)
+    for what in dict.fromkeys(what for one in plan for what in one.missing):
         messages.print(f"missing: {what}", soft_wrap=True)
 
 

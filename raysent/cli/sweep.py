@@ -111,8 +111,8 @@ def sweep(
         if dry_run:
             return
         checked = planned.space
-        kept = ("run", "address", "track", "progress", "data", "tasks", "labels")
-        given = {name: value for name, value in given.items() if name in kept}
+        kept = ("address", "track", "progress", "data", "tasks", "labels")
+        given = {name: value for name, value in given.items() if name in kept} | {"run": run or planned.folder}
         typer.confirm("Start?", default=True, abort=True, err=True)
     ended = raysent.sweep(checked, seed=seed or 0, command=["raysent", *sys.argv[1:]], **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))

@@ -27,12 +27,11 @@ from raysent.ensembles.task_ensemble import (
 )
 from raysent.errors import ConfigError
 from raysent.evaluation.bootstrap import mean_estimate
-from raysent.evaluation.evaluate import Evaluator, Load, MapJobs
+from raysent.evaluation.evaluate import Evaluator, MapJobs
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key, saved_path
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
-from raysent.models import load as load_model
 from raysent.parallel import Progress
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, SWEEP_FILE, TRIALS_FOLDER
@@ -55,7 +54,6 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     top: int | None = None,
     baselines: bool = False,
     protocol: str = "fast",
-    load: Load = load_model,
     progress: Progress | None = None,
     map_jobs: MapJobs | None = None,
     lexical_s: float | None = None,
@@ -72,7 +70,6 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         top: The number of members to keep, by mean validation score over tasks; all by default.
         baselines: Whether to also score the baselines of the members; see `baselines_of`.
         protocol: The evaluation protocol.
-        load: Path -> encoder.
         progress: Called with the progress of the evaluation.
         map_jobs: As for `Evaluator`.
         lexical_s: As for `Evaluator`.
@@ -94,10 +91,9 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         output / EVALUATION_FOLDER,
         data_dir,
         protocol,
-        load,
-        progress,
-        map_jobs,
-        tuple(_other_outputs(members)),
+        progress=progress,
+        map_jobs=map_jobs,
+        other_outputs=tuple(_other_outputs(members)),
         divides=True,
         lexical_s=lexical_s,
     )
@@ -105,7 +101,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     # The sort is stable: of equal members, the one given first comes first.
     ranked = dict(sorted(records.items(), key=lambda item: -np.mean([record.validation for record in item[1]])))
     chosen: Members = dict(list(ranked.items())[:top])
-    of_tasks = _by_task(chosen)
+    of_tasks = [list(of_task) for of_task in zip(*chosen.values(), strict=True)]
     if method == ALL or len(chosen) < len(ranked):
         _check_choice(of_tasks)
     scores = [score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES]) for of_task in of_tasks]
@@ -170,11 +166,6 @@ def _check_choice(records: Sequence[Sequence[Record]]) -> None:
             )
 
 
-def _by_task(members: Members) -> list[list[Record]]:
-    """Return the members' records [tasks][members]."""
-    return [list(of_task) for of_task in zip(*members.values(), strict=True)]
-
-
 def ensemble_result(
     folder: Path,
     members: Members,
@@ -194,7 +185,7 @@ def ensemble_result(
         others: The baselines.
         scores: Of methods on each task [tasks], where they are known.
     """
-    names, by_task = [member.name for member in members], _by_task(members)
+    names, by_task = [one.name for one in members], [list(of_task) for of_task in zip(*members.values(), strict=True)]
     others, scores = others or {}, scores or [{} for _ in by_task]
     baselines = {one.name: [score_model(record) for record in found] for one, found in others.items()}
     tasks = {

@@ -106,14 +106,19 @@ def parse_sizes(text: str) -> list[int | str]:
     Raises:
         ConfigError: If one is no number of at least 8, or `all`.
     """
-    found: list[int | str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        if part != ALL and not (part.isdigit() and int(part) >= 8):
-            raise ConfigError(f"labels {text}: must be numbers of at least 8, or all; given '{part}'")
-        found.append(part if part == ALL else int(part))
+    parts = filter(None, (part.strip() for part in text.split(",")))
+    found = [int(part) if part.isdecimal() else part for part in parts]
     if not found:
         raise ConfigError("labels: must name at least one number; as 32,100,300,1000,all")
+    check_sizes(found)
     return found
+
+
+def check_sizes(sizes: Sequence[int | str]) -> None:
+    """Refuse a size that is no number of at least 8, and not `all`."""
+    for size in sizes:
+        if size != ALL and not (isinstance(size, int) and size >= 8):
+            raise ConfigError(f"labels {size}: must be a number of at least 8, or all")
 
 
 def label_curve(
@@ -123,7 +128,6 @@ def label_curve(
     *,
     sizes: Sequence[int | str] = DEFAULT_SIZES,
     method: str = "validation",
-    load: Load = load_model,
     progress: Progress | None = None,
     map_jobs: MapJobs | None = None,
 ) -> LabelCurve:
@@ -136,14 +140,13 @@ def label_curve(
             by `lexical_method`.
         sizes: Numbers of labels, or `all`; those above the rows that may train are left out.
         method: A name in `METHODS`, for the ensemble of the members.
-        load: Path -> encoder.
         progress: Called with the progress.
         map_jobs: Runs a `CurveJob` for each model, e.g. on a cluster; by default one after another.
 
     Raises:
         ConfigError: If the task's rows have scores instead of classes, or no size fits.
     """
-    scores = LabelScores(data, members, baselines, sizes=sizes, load=load, progress=progress, map_jobs=map_jobs)
+    scores = LabelScores(data, members, baselines, sizes=sizes, progress=progress, map_jobs=map_jobs)
     names = [one.name for one in members]
     if len(names) > 1:
         scores.combine(ENSEMBLE, names, method=method)
@@ -237,10 +240,6 @@ def _draws(labels: np.ndarray, pool: np.ndarray, count: int) -> list[np.ndarray]
     return draws
 
 
-def _folds(labels: np.ndarray) -> np.ndarray:
-    return stratified_folds(labels, NUM_FOLDS, seed=SEED)
-
-
 class _Dense:
     """Fits probes on vectors: all draws of a size at once."""
 
@@ -261,7 +260,7 @@ class _Dense:
             strengths=STRENGTHS,
         )
         places = [np.searchsorted(union, draw) for draw in draws]
-        folds = [_folds(self.data.labels[draw]) for draw in draws]
+        folds = [stratified_folds(self.data.labels[draw], NUM_FOLDS, seed=SEED) for draw in draws]
         masks = torch.zeros(len(labels), len(draws) * (NUM_FOLDS + 1), dtype=torch.bool)
         for number, (place, fold) in enumerate(zip(places, folds, strict=True)):
             for left_out in range(NUM_FOLDS + 1):
@@ -303,7 +302,7 @@ class _Lexical:
     def _fit(self, draw: np.ndarray) -> _Fitted:
         features = self._features(draw)
         labels, num_classes = self.data.labels[draw], len(self.data.label_names)
-        folds = _folds(labels)
+        folds = stratified_folds(labels, NUM_FOLDS, seed=SEED)
         candidates = []
         for strength in STRENGTHS:
             margins = np.empty((len(draw), 1 if num_classes == 2 else num_classes), dtype=np.float32)
@@ -352,7 +351,6 @@ class LabelScores:
         baselines: Sequence[Member],
         *,
         sizes: Sequence[int | str] = DEFAULT_SIZES,
-        load: Load = load_model,
         progress: Progress | None = None,
         map_jobs: MapJobs | None = None,
     ) -> None:
@@ -377,7 +375,7 @@ class LabelScores:
 
         report(models[0].name, 0)
         fitted: dict[str, dict[int, list[_Fitted]]] = {}
-        for place, of_model in run_in_turn(jobs, load=load) if map_jobs is None else map_jobs(jobs):
+        for place, of_model in run_in_turn(jobs) if map_jobs is None else map_jobs(jobs):
             fitted[models[place].name] = of_model
             report(models[place].name, len(fitted))
         report("", len(models))
@@ -427,10 +425,6 @@ class LabelScores:
             # Rounded, so that sums in another order give the same percentages.
             self._means[name, size] = np.round(100 * (weights * np.stack(list(scores), axis=1)).sum(axis=1), 9)
         return self._means[name, size]
-
-    def difference(self, one: str, other: str, size: int) -> BootstrapEstimate:
-        """Return a model's score minus another's, in points; paired."""
-        return estimate_of(self.means(one, size) - self.means(other, size))
 
     def curve(self) -> LabelCurve:
         """Return the scores of all models, with intervals."""

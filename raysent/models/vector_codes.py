@@ -23,7 +23,7 @@ from raysent.models.codes import AnyCode, Code, UInt8, build_code, pack_bits
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.parallel import Progress
-from raysent.storage import atomic_write, file_sha256, load_tensors, read_json, save_tensors, storage_errors, write_json
+from raysent.storage import file_sha256, load_tensors, read_json, save_tensors, storage_errors, whole_file, write_json
 from raysent.storage.layout import CODE_FILE
 
 TENSORS_FILE = "code.safetensors"
@@ -276,7 +276,7 @@ def write_vectors(path: Path, vectors: np.ndarray, texts: Sequence[str]) -> None
     Raises:
         ArtifactError: If the file cannot be written.
     """
-    with storage_errors(path), atomic_write(path) as temporary, temporary.open("wb") as stream:
+    with storage_errors(path), whole_file(path) as temporary, temporary.open("wb") as stream:
         if path.suffix.lower() == ".npz":
             np.savez(stream, vectors=vectors)
         elif path.suffix.lower() == ".parquet":

@@ -180,7 +180,7 @@ def with_labels_of(
         raise ConfigError(f"labels.task: must name the task whose labels are learned; given {names}")
     folder = str(Path(data).resolve()) if data is not None and tasks[0].files else None
     values: dict[str, Any] = {"base.labels.task": spec_of(tasks[0]), "base.labels.data": folder}
-    if get_dotted(space.document.values, "base.validation.downstream", {}).get("tasks") is None:
+    if (get_dotted(space.document.values, "base.validation.downstream") or {}).get("tasks") is None:
         ranking = ranking_tasks(space, tasks, data, are_given=True)
         values["base.validation.downstream"] = ranking and ranking.model_dump(exclude_none=True)
     return with_overrides(space, [Override(name, value, "tasks") for name, value in values.items()])
@@ -309,8 +309,9 @@ def default_space(
             "space: must be given where no task is; name one, such as quick_thoughts, or a task, such as reviews.csv"
         )
     values, reasons = dict(set or {}), {}
-    names = {*values, *(f"limits.{name}" for name in arguments), *(f"cost.{name}" for name in arguments)}
-    if corpus is None and "corpus.path" not in values:
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    names = {*dict(dotted_values(values)), *(f"{part}.{name}" for part in ("limits", "cost") for name in arguments)}
+    if corpus is None and "corpus.path" not in names:
         place = None if data is None else Path(data)
         # Embedded tasks have the rows of installed packages.
         own = [one for one in resolve_tasks(tasks, place, scorings=VALIDATED) if one.files or isinstance(one, OwnTask)]
@@ -327,9 +328,9 @@ def default_space(
     if "limits.trials" not in names:
         arguments, reasons["limits.trials"] = {**arguments, "trials": TRIALS}, "of all families in turn"
     space = space_of(SPACE, corpus=corpus, set=values, data=data, **arguments)
-    if "vocabulary.type" not in values and corpus_language(space.config(space.first_params()).corpus) != "en":
+    if "vocabulary.type" not in names and corpus_language(space.config(space.first_params()).corpus) != "en":
         space = with_overrides(space, [Override("base.vocabulary.type", "auto", "the text's language")])
-    if arguments.get("metric") is None and "metric" not in values:
+    if arguments.get("metric") is None and "metric" not in names:
         ranking = ranking_tasks(space, tasks_of(space, tasks, data, progress=False), data, are_given=True)
         if ranking is not None:
             ranked = Override("validation.downstream", ranking.model_dump(exclude_none=True), "tasks")

@@ -35,6 +35,7 @@ from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.prices import held_usd_per_hour
 from raysent.config import get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED, parse_duration, price_list
+from raysent.ensembles import check_sizes
 from raysent.errors import ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
@@ -118,6 +119,7 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
         raise ConfigError(f"{place}: must be empty; name another run folder")
     checked, named = _with_checked_tasks(priced, tasks, data_dir)
     options = [] if seed is None else ["--seed", str(seed)]
+    check_sizes(labels or ())
     options += [] if labels is None else ["--set", f"labels={json.dumps(list(labels))}"]
     remote = f"{machines.settings.storage}/{place.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     submission = _submission(machines, checked, place, remote, options, data=data_dir, tasks=named)

@@ -34,7 +34,7 @@ from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.models.vector_codes import VectorCode
 from raysent.pipeline.arguments import overrides_of
 from raysent.progress import ProgressLines, messages
-from raysent.storage import atomic_write, open_folder, storage_errors
+from raysent.storage import open_folder, storage_errors, whole_file
 from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.run import load_run
@@ -139,6 +139,8 @@ def binarize(
     Raises:
         RaysentError: If a file cannot be read or written, or a setting is wrong.
     """
+    if use is not None and (method, bits, set or None) != (None, None, None):
+        raise ConfigError("use: must not stand beside method, bits or set, as the code is given")
     given, found = read_vectors(Path(vectors)), dict[str, float]()
     if use is not None:
         code = load_code(Path(use))
@@ -153,7 +155,7 @@ def binarize(
             code, found = make_code(given, validate(VectorCodeConfig, document), progress=bar)
     codes = code.encode_packed(given)
     if output is not None:
-        with storage_errors(Path(output)), atomic_write(Path(output)) as temporary, temporary.open("wb") as stream:
+        with storage_errors(Path(output)), whole_file(output) as temporary, temporary.open("wb") as stream:
             np.save(stream, codes)
     if keep is not None:
         code.save(Path(keep))

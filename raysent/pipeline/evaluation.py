@@ -13,10 +13,11 @@ from typing import Any
 import pandas as pd
 import torch
 
-from raysent.ensembles import DEFAULT_SIZES, Ensemble, LabelCurve, label_curve, load_ensemble, parse_sizes, write_curves
+from raysent.ensembles import DEFAULT_SIZES, Ensemble, LabelCurve, label_curve, load_ensemble, write_curves
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.ensembles.combining import combine
 from raysent.ensembles.fusion import FusedModel, load_fusion, save_fusion
+from raysent.ensembles.label_curves import check_sizes, parse_sizes
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
 from raysent.evaluation.divided import is_ranked_by_other_rows
@@ -120,12 +121,9 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
     progress: bool = True,
 ) -> list[AnyScore]:
     """Return the scores behind `evaluate`, in the order given; arguments as there."""
-    folder = scores_folder(models) / EVALUATION_FOLDER if output is None else Path(output)
-    data_dir, protocol, run = (
-        None if data is None else Path(data),
-        protocol_name(protocol, config),
-        map_jobs(processes, address),
-    )
+    folder = scores_folder(models) / EVALUATION_FOLDER if output is None else open_folder(output)
+    data_dir = None if data is None else Path(data)
+    protocol, run = protocol_name(protocol, config), map_jobs(processes, address)
     chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data_dir)
     if progress:
         print_remarks(chosen)
@@ -282,13 +280,12 @@ def label_curves(
         RaysentError: If an argument is wrong, or files are missing or wrong.
     """
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
-    sizes = parse_sizes(labels) if isinstance(labels, str) else labels
+    check_sizes(sizes := parse_sizes(labels) if isinstance(labels, str) else labels)
     data_dir = None if data is None else Path(data)
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
-    folder = Path(output) if output is not None else scores_folder(named)
-    members = expand_names(named)
-    curves = []
+    folder = open_folder(output) if output is not None else scores_folder(named)
+    members, curves = expand_names(named), list[LabelCurve]()
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         for task in chosen:
             rows = task.load(data_dir)
@@ -319,8 +316,10 @@ def map_jobs(processes: int | None = None, address: str | None = None) -> MapJob
         address: The cluster.
 
     Raises:
-        ConfigError: If both are given.
+        ConfigError: If both are given, or there are no processes.
     """
+    if processes is not None and processes < 1:
+        raise ConfigError(f"processes={processes}: must be at least 1")
     if processes is not None and address is not None:
         raise ConfigError("processes and address: must not both be given; a cluster has its own cores")
     return LocalMap(processes) if address is None else partial(_map_on_ray, address=address)

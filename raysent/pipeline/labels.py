@@ -132,7 +132,7 @@ def _suspects(
     labels, best = data.labels[rows], predictions.argmax(axis=1)
     order = np.argsort(-suspicion(predictions, labels), kind="stable")
     places = np.array([row for row, name in enumerate(given.labels) if name is not None])[rows]
-    predicted, probability = (np.full(len(given.table), "", dtype=object) for _ in range(2))
+    predicted, probability = (np.full(len(given.table), fill, dtype=object) for fill in ("", None))
     predicted[places] = np.array(data.label_names, dtype=object)[best]
     probability[places] = np.exp(predictions[np.arange(len(rows)), labels]).round(4)
     frame = _frame(given).assign(**{PREDICTED: predicted, PROBABILITY: probability})

@@ -40,6 +40,8 @@ BLOCK_ROWS = 4096
 PREDICTED = "predicted"
 _TEXT = "text"
 _FORMS = (".csv", ".tsv", ".jsonl", ".parquet")
+# The types of Parquet columns whose first block has no value.
+_EMPTY = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
 # Digits of a probability in a file.
 _DIGITS = 6
 # Blocks that a cluster gets for each of its cores, so that none waits for this process.
@@ -310,12 +312,16 @@ def writing(output: str | Path | None, names: list[str]) -> Iterator[Callable[[l
 
 
 def _delimited(stream: IO[str], names: list[str], delimiter: str) -> Callable[[list[list[Any]]], None]:
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(names)
+    options: dict[str, Any] = {"delimiter": delimiter, "lineterminator": "\n"}
+    writer, quoted = csv.writer(stream, **options), csv.writer(stream, quoting=csv.QUOTE_ALL, **options)
 
     def write(columns: list[list[Any]]) -> None:
-        writer.writerows([_cell(value) for value in row] for row in zip(*columns, strict=True))
+        for row in zip(*columns, strict=True):
+            cells = [_cell(value) for value in row]
+            # A carriage return ends a row too, but the writer quotes only its own line end.
+            (quoted if any("\r" in cell for cell in cells if isinstance(cell, str)) else writer).writerow(cells)
 
+    write([[name] for name in names])
     return write
 
 
@@ -342,11 +348,12 @@ class _Parquet:
         schema = None if self._writer is None else self._writer.schema
         try:
             rows = pa.Table.from_pydict(dict(zip(self._names, columns, strict=True)), schema=schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(f"output: a column has values of several kinds ({error}); write .jsonl instead") from None
-        if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._path, rows.schema)
-        self._writer.write_table(rows)
+            if self._writer is None:
+                rows = rows.cast(pa.schema([one.with_type(_EMPTY.get(one.type, one.type)) for one in rows.schema]))
+                self._writer = parquet.ParquetWriter(self._path, rows.schema)
+            self._writer.write_table(rows)
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(f"output: Parquet cannot hold a column's values ({error}); write .jsonl instead") from None
 
     def close(self) -> None:
         """End the file."""

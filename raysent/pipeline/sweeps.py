@@ -12,6 +12,8 @@ from raysent.config import Override
 from raysent.ensembles import (
     DEFAULT_SIZES,
     EnsembleResult,
+    LabelCurve,
+    check_sizes,
     label_curve,
     read_curves,
     save_best,
@@ -196,6 +198,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if labels is None and checked.evaluation.baselines:
         labels = DEFAULT_SIZES
     if labels:
+        check_sizes(labels)
         options["labels"] = list(labels)
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
@@ -490,17 +493,15 @@ def _write_label_curves(
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])
-    sizes = options["labels"]
     folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
-    members = expand_names([folder for folder in folders if folder.is_dir()])
-    curves = []
+    members, curves = expand_names([folder for folder in folders if folder.is_dir()]), list[LabelCurve]()
     for task in resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"}):
         rows = task.load(data)
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue
         others = baselines_of(members, tasks=[task]) if ended.space.evaluation.baselines else []
         try:
-            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress, map_jobs=run))
+            curves.append(label_curve(rows, members, others, sizes=options["labels"], progress=progress, map_jobs=run))
         except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost
             messages.print(str(error), soft_wrap=True)
     write_curves(ended.folder, curves)

@@ -204,7 +204,7 @@ def train_space(
     first = make_sampler(checked, seed=0).ask(0) if checked.domains else None
     params = {} if first is None else first[0]
     config = checked.config(params)
-    configs = _with_seeds(config, config.seed if seed is None else seed, seeds)
+    configs = _with_seeds(config, config.seed if seed is None or "seed" in values else seed, seeds)
     try:
         return train_all(
             configs, checked.name, seeds=seeds, interruptions_per_hour=checked.cost.interruptions_per_hour, **options

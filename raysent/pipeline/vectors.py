@@ -10,7 +10,7 @@ import numpy as np
 
 from raysent.data.text_files import batched
 from raysent.data.texts import read_texts
-from raysent.errors import DataError
+from raysent.errors import ConfigError, DataError
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding
 from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.exports.search import Hit, SearchIndex
@@ -69,6 +69,8 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
     encoding.check(encoder, model)
     check_vector_file(output)
+    if processes is not None and processes < 1:
+        raise ConfigError(f"processes={processes}: must be at least 1")
     sentences, found = read_texts(None if file is None else str(file), column=column, has_header=header)
     if not sentences:
         raise DataError(f"{file}: must hold text; given no row of it")
