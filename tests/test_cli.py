@@ -24,6 +24,8 @@ from tiny_run import tiny_run
 
 import raysent
 from raysent import live
+from raysent.cli import papers
+from raysent.cli.evaluate import evaluate
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
 from raysent.pipeline.sweeps import _where
@@ -746,7 +748,9 @@ def test_evaluate_in_processes_gives_the_same_figures(raysent_, place):
 def test_plan_of_a_claim_is_of_what_the_run_would_make(monkeypatch):
     """A claim alone plans no table."""
     seen = []
-    monkeypatch.setattr("raysent.reproduction.plan_reproduction", lambda *_, **given: seen.append(given["tables"]) or [])
+    monkeypatch.setattr(
+        "raysent.reproduction.plan_reproduction", lambda *_, **given: seen.append(given["tables"]) or []
+    )
     for tables, claims in ((None, ["own"]), (["1"], ["own"]), (None, None)):
         papers.reproduce("quick_thoughts", tables=tables, claims=claims, dry_run=True, as_json=True)
     assert seen == [[], ["1"], None]

@@ -149,3 +149,12 @@ def test_labels_of_the_task_are_taken_where_validation_names_none(table):
     tasks = tasks_of(space, [str(table)], None, progress=False)
     taken = with_labels_of(space, tasks, None, are_given=True)
     assert taken.document.values["base"]["labels"]["task"] == str(table)
+
+
+def test_seed_of_set_is_the_last_word(monkeypatch):
+    """As it is where a trial is trained again."""
+    seen = []
+    monkeypatch.setattr(training, "train_all", lambda configs, *_, **__: seen.extend(configs) or [])
+    monkeypatch.setattr(training, "fit_to_machine", lambda space, **_: space)
+    training.train_space("quick_thoughts_bow", corpus="docs", seed=4, set={"seed": 3}, progress=False)
+    assert [one.seed for one in seen] == [3]
