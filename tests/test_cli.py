@@ -26,6 +26,7 @@ import raysent
 from raysent import live
 from raysent.cli import papers
 from raysent.cli.evaluate import evaluate
+from raysent.cli.sweep import sweep
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
 from raysent.pipeline.sweeps import _where
@@ -764,3 +765,17 @@ def test_curves_of_evaluate_take_its_output_and_baselines(monkeypatch, capsys):
     evaluate(["hash:16"], labels="32", overrides=["output=here", "baselines=false"], as_json=True)
     assert json.loads(capsys.readouterr().out)["labels"] == []
     assert (str(seen["output"]), seen["baselines"]) == ("here", False)
+
+
+def test_confirmed_sweep_goes_into_the_folder_that_was_shown(monkeypatch):
+    """The plan's own folder, not one of a later second."""
+    seen = {}
+    monkeypatch.setattr("raysent.plan", lambda *_, **__: Mock(folder=Path("runs/shown")))
+    monkeypatch.setattr("raysent.sweep", lambda *_, **given: seen.update(given))
+    monkeypatch.setattr("raysent.cli.sweep._print_plan", lambda _: None)
+    monkeypatch.setattr("raysent.cli.sweep._print_sweep", lambda *_, **__: 0)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    with pytest.raises(typer.Exit):
+        sweep(space="everything", trials=None, time=None, budget=None, deadline=None, learn_from=None)
+    assert seen["run"] == Path("runs/shown")
