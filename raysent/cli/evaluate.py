@@ -99,7 +99,7 @@ def evaluate(
         curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json, **shared)
     scores, similarities, of_mteb = _by_kind(found)
     if as_json:
-        name = protocol_name(protocol, arguments_of(raysent.evaluate, overrides).get("config"))
+        name = protocol_name(protocol, given.get("config"))
         family, _, configuration = name.partition("/")
         print_json(
             {
