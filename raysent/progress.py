@@ -106,11 +106,8 @@ class ProgressLines:
         self._printed_at = time.monotonic()
         self._task: Any = None
         self._step: tuple[str, int, int | None] | None = None
-        self._first: tuple[int, int | None, float] = (
-            0,
-            None,
-            self._printed_at,
-        )  # what was done first of a total, and when
+        # What was done first of a total, and when.
+        self._first: tuple[int, int | None, float] = (0, None, self._printed_at)
         self._is_over = threading.Event()
         self._bar = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),

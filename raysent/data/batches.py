@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
 from raysent.data.corpus import CorpusSplit
-from raysent.data.pairs import Pairs, number_texts, select_rows
+from raysent.data.pairs import Pairs, number_texts, select_fields, select_rows
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
@@ -168,20 +168,7 @@ def divide(batch: AnyBatch, num_parts: int) -> list[AnyBatch]:
     """Return a batch of one worker in parts of about equal size; at most one for each example."""
     num = min(num_parts, len(batch))
     rows = np.arange(len(batch))
-    return [_examples(batch, rows[block_of(len(batch), rank=part, world_size=num)]) for part in range(num)]
-
-
-def _examples(batch: AnyBatch, rows: np.ndarray) -> AnyBatch:
-    def of(value: Any) -> Any:
-        if isinstance(value, Sentences):
-            return select_rows(value, rows)
-        if isinstance(value, Mapping):
-            return {name: of(one) for name, one in value.items()}
-        if isinstance(value, tuple):
-            return tuple(map(of, value))
-        return value[rows] if isinstance(value, np.ndarray) else value
-
-    return replace(batch, **{one.name: of(getattr(batch, one.name)) for one in fields(batch)})
+    return [select_fields(batch, rows[block_of(len(batch), rank=part, world_size=num)]) for part in range(num)]
 
 
 def distinct_words(*parts: Sentences) -> np.ndarray:

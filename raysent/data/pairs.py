@@ -7,11 +7,11 @@ write them do not quote: a value is what stands between two tabs, or between ``|
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pydantic
@@ -36,10 +36,14 @@ from raysent.errors import DataError, did_you_mean
 from raysent.kernels.ragged import ragged_indices
 from raysent.storage import content_key
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 # Texts of which the language is found, and which part of all is held out to decide between words and sub-words.
 _LANGUAGE_TEXTS, _HELD_OUT = 500, 10
 _ANY_LENGTH = 1 << 20
 
+Examples = TypeVar("Examples", bound="DataclassInstance")
 Column = int | str
 """Index of a column, from 0, or its name."""
 
@@ -118,14 +122,7 @@ class Pairs:
 
     def select(self, indices: np.ndarray) -> Pairs:
         """Return the pairs with the given indices, int64 [selected], in that order."""
-        return Pairs(
-            select_rows(self.first, indices),
-            select_rows(self.second, indices),
-            None if self.labels is None else self.labels[indices],
-            None if self.scores is None else self.scores[indices],
-            positives=tuple(select_rows(column, indices) for column in self.positives),
-            negatives=tuple(select_rows(column, indices) for column in self.negatives),
-        )
+        return select_fields(self, indices)
 
 
 @dataclass(frozen=True)
@@ -167,15 +164,7 @@ class PairTexts:
 
     def select(self, indices: np.ndarray) -> PairTexts:
         """Return the pairs with the given indices, int64 [selected]."""
-        return PairTexts(
-            [self.first[index] for index in indices],
-            [self.second[index] for index in indices],
-            None if self.labels is None else self.labels[indices],
-            None if self.scores is None else self.scores[indices],
-            self.classes,
-            tuple([column[index] for index in indices] for column in self.positives),
-            tuple([column[index] for index in indices] for column in self.negatives),
-        )
+        return select_fields(self, indices)
 
     def encode(self, vocabulary: Vocabulary, *, max_length: int) -> Pairs:
         """Return the pairs as ids; sentences are truncated to `max_length` tokens."""
@@ -189,6 +178,23 @@ def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
     starts = np.cumsum(sentences.lengths) - sentences.lengths
     lengths = sentences.lengths[rows]
     return Sentences(sentences.ids[ragged_indices(starts[rows], lengths)], lengths)
+
+
+def select_fields(examples: Examples, rows: np.ndarray) -> Examples:
+    """Return the examples of a dataclass with the given indices, int64 [rows]; fields that are no rows stay."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, Sentences):
+            return select_rows(value, rows)
+        if isinstance(value, Mapping):
+            return {name: of(one) for name, one in value.items()}
+        if isinstance(value, tuple):
+            return tuple(map(of, value))
+        if isinstance(value, list):
+            return [value[row] for row in rows]
+        return value[rows] if isinstance(value, np.ndarray) else value
+
+    return replace(examples, **{one.name: of(getattr(examples, one.name)) for one in fields(examples)})
 
 
 def number_texts(*columns: Sentences) -> tuple[np.ndarray, ...]:

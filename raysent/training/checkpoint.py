@@ -110,7 +110,7 @@ def load_checkpoint(
         try:
             progress, sha256 = _read_record(path.with_suffix(".json"), key=key)
             if path.is_file() and file_sha256(path) != sha256:
-                raise _DamagedError(f"{path}: truncated or changed; remove {place} to train again from the start")
+                raise ArtifactError(f"{path}: truncated or changed; remove {place} to train again from the start")
             return load_tensors(path), progress
         except _ForeignError:
             raise
@@ -200,10 +200,6 @@ def drop_checkpoints(folder: Path) -> None:
     remove_folder(folder / CHECKPOINT_FOLDER)
 
 
-class _DamagedError(ArtifactError):
-    """A checkpoint is damaged; an older one may be complete."""
-
-
 class _ForeignError(ArtifactError):
     """The checkpoints are of another run."""
 
@@ -219,7 +215,7 @@ def _steps(place: Path) -> list[int]:
 def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
     record = read_json(path, sealed=True)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
+        raise ArtifactError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
     del record["format"]
     if record.pop("run", None) != key:
         raise _ForeignError(
@@ -229,4 +225,4 @@ def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
     try:
         return Progress(**{**record, "reports": tuple(record["reports"])}), sha256
     except (TypeError, KeyError):
-        raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again") from None
+        raise ArtifactError(f"{path}: not a checkpoint's record; remove {path.parent} to train again") from None

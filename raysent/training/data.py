@@ -146,10 +146,8 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
         counts = np.bincount(corpus.ids, minlength=len(corpus.vocabulary))
         sizes = np.diff(corpus.document_starts)[: corpus.train.num_documents]
         return TextSize(len(corpus.train), corpus.num_sentences, corpus.num_tokens, counts, sizes)
-    text = count_text(config.corpus, progress=progress)
-    return TextSize(
-        int(text.train_documents.sum()), text.num_sentences, int(text.words.sum()), text.words, text.train_documents
-    )
+    num_sentences, counts, sizes = count_text(config.corpus, progress=progress)
+    return TextSize(int(sizes.sum()), num_sentences, int(counts.sum()), counts, sizes)
 
 
 def chosen_vocabulary_type(config: RunConfig, *, progress: Progress | None = None) -> tuple[VocabularyType, str]:

@@ -17,7 +17,7 @@ import torch
 
 from raysent import errors
 from raysent.data.corpus import shared_address, shared_cache
-from raysent.errors import ArtifactError, RaysentError, TrainingError
+from raysent.errors import RaysentError, TrainingError
 from raysent.preemption import worker_notice
 from raysent.storage import (
     address_of,
@@ -25,12 +25,10 @@ from raysent.storage import (
     read_json,
     refresh,
     remove,
-    remove_folder,
     storage_errors,
     to_uri,
     write_json,
 )
-from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.data import open_training_data
 from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
@@ -62,7 +60,6 @@ def train(
     gpus_per_worker: float | None = None,
     address: str | None = None,
     on_report: Callable[[Report], object] | None = None,
-    resume: bool = True,
     interruptions_per_hour: float = 0.0,
 ) -> Outcome:
     """Train one run on Ray Train workers.
@@ -74,7 +71,6 @@ def train(
         gpus_per_worker: GPUs of each worker; None takes one if the cluster has enough, else trains on the CPU.
         address: A running cluster; None starts Ray on this machine and stops it afterwards.
         on_report: Called in this process with each report.
-        resume: Whether to resume from the folder's checkpoint; otherwise the run starts again.
         interruptions_per_hour: Expected interruptions, for checkpoints between reports.
 
     Returns:
@@ -85,8 +81,6 @@ def train(
         TrainingError: If the workers failed repeatedly.
     """
     folder = folder.absolute()
-    if not resume:
-        _clear(folder)
     if before := ended_outcome(folder, key=config.key):
         return before
     # The text is read here once for all workers, so that errors in it are reported before Ray starts.
@@ -104,15 +98,6 @@ def train(
         )
         _fit_and_follow(trainer, folder, on_report, key=config.key)
     return training_outcome(config, folder)
-
-
-def _clear(folder: Path) -> None:
-    remove_folder(folder / CHECKPOINT_FOLDER)
-    try:
-        for name in (OUTCOME_FILE, REPORTS_FILE):
-            remove(folder / name)
-    except OSError as error:
-        raise ArtifactError(f"{address_of(folder)}: cannot be cleared: {error.strerror}") from None
 
 
 def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | None, *, key: str) -> None:

@@ -180,22 +180,8 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
     return SentenceTexts(text, np.concatenate(ranges))
 
 
-class TextCounts(NamedTuple):
-    """What a text holds.
-
-    Attributes:
-        num_sentences: Sentences of the text.
-        words: How often each distinct word occurs, int64 [words].
-        train_documents: Sentences for training of each document, int64 [documents].
-    """
-
-    num_sentences: int
-    words: np.ndarray
-    train_documents: np.ndarray
-
-
-def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> TextCounts:
-    """Return how many sentences, words and documents a text has.
+def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return the number of sentences, the count of each word, int64 [words], and the sizes of training documents.
 
     The text is read if the cache does not have it; the corpus that `prepare` makes of it later does not read it again.
 
@@ -208,7 +194,7 @@ def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> Tex
         ArtifactError: If the cache cannot be written.
     """
     text = _Text(config, progress).words()
-    return TextCounts(len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes)
+    return len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes
 
 
 def corpus_notes(config: CorpusConfig) -> list[str]:
