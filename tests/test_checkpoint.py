@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import KilledError, check_weights, tiny_run
+from tiny_run import KilledError, check_weights, tiny_run, write_corpus
 
 from raysent.errors import ArtifactError
-from raysent.storage import load_tensors, mirror, read_json
+from raysent.storage import load_tensors, mirror, read_json, write_json
 from raysent.training.checkpoint import Heartbeat, Progress, load_checkpoint, save_checkpoint, steps_lost
 from raysent.training.interruptions import (
     _FIRST_BYTES_PER_S,
@@ -214,6 +214,18 @@ def test_checkpoints_keep_the_last_one_up_to_the_last_report(tmp_path: Path) -> 
     assert found[1].step == 2
 
 
+def test_run_is_not_resumed_on_another_text(tmp_path: Path) -> None:
+    """Its word vectors would go to other words; a checkpoint without a key of its text, as earlier ones, goes on."""
+    config = tiny_run(tmp_path)
+    fit(config, tmp_path / "run", report=lambda now: now.index < 2)
+    write_corpus(tmp_path, seed=1)
+    with pytest.raises(ArtifactError, match="its text has changed since; restore it, name another folder, or remove"):
+        fit(config, tmp_path / "run")
+    record = tmp_path / "run" / "checkpoint" / f"{_saved_steps(tmp_path / 'run')[-1]:09d}.json"
+    write_json(record, {**read_json(record), "text": None}, sealed=True)
+    assert fit(config, tmp_path / "run").status == "finished"
+
+
 def _die_at_check(number: int, *, notice_at: int) -> Callable[[], float | None]:
     """Return a notice from one check on, of a machine that dies at a later check."""
     looks = [0]
@@ -267,7 +279,7 @@ def test_fit_saves_between_reports_if_interruptions_are_likely(tmp_path: Path, m
     monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(
-        "raysent.training.loop.save_checkpoint", lambda folder, tensors, progress, *, key: saved.append(progress.step)
+        "raysent.training.loop.save_checkpoint", lambda folder, tensors, progress, **_: saved.append(progress.step)
     )
     config = tiny_run(tmp_path, training__num_reports=1)
     outcome = fit(config, tmp_path / "run", interruptions=Interruptions(per_hour=1e12))

@@ -12,11 +12,11 @@ import pandas
 import pytest
 
 from raysent.config import Override, parse_yaml
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.storage import Lease
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE
 from raysent.sweeps import SweepRecord, Trial, load_record, read_events, read_sweep, study_of
-from raysent.sweeps.driver import resume
+from raysent.sweeps.driver import _check_rows, resume
 from raysent.sweeps.journal import session_lengths
 from raysent.sweeps.record import save_record, write_trials_table
 from raysent.sweeps.space import parse_space
@@ -55,6 +55,16 @@ def test_resume_changes_the_record_only_where_it_goes_on(tmp_path, monkeypatch):
     resume(tmp_path, limits=more)
     resume(tmp_path)
     assert load_record(tmp_path).space.cost.budget == "500usd"
+
+
+def test_sweep_is_not_continued_on_another_text(tmp_path):
+    """Whatever ranks its trials; a record of an earlier version, without a key of the text, goes on."""
+    space = parse_space(parse_yaml(TEXT, source="toy.yaml"), name="toy")
+    record = SweepRecord(space, 3, ["raysent"], "auto", facts={"corpus": {"key": "a"}, "pool": {"hash": "p"}})
+    with pytest.raises(DataError, match="its text has changed since it began; restore it, or begin another sweep"):
+        _check_rows(record, {"corpus": {"key": "b"}}, tmp_path)
+    for facts in ({"corpus": {"path": "text.txt"}}, record.facts):
+        _check_rows(replace(record, facts=facts), record.facts, tmp_path)
 
 
 def test_read_sweep_has_every_trial_with_its_reports():

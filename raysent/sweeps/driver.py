@@ -141,7 +141,12 @@ def resume(
 
 
 def _check_rows(record: SweepRecord, facts: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to continue with trials that are ranked by other rows of tasks than those before them."""
+    """Refuse to continue with trials of another text, or ranked by other rows of tasks, than those before them."""
+    before, now = (one.get("corpus", {}).get("key") for one in (record.facts or {}, facts))
+    if None not in (before, now) and before != now:
+        raise DataError(
+            f"{address_of(folder)}: its text has changed since it began; restore it, or begin another sweep"
+        )
     before, now = (one.get("pool", {}).get("hash") for one in (record.facts or {}, facts))
     if record.space.metric == "downstream" and None not in (before, now) and before != now:
         raise DataError(

@@ -1,8 +1,8 @@
 """Checkpoints: everything that is needed to continue a run bit for bit.
 
     checkpoint/<step>.safetensors   parameters, buffers and the optimizers' tensors, by name
-    checkpoint/<step>.json          the run's key, its progress and reports, the SHA-256 of the tensors, a hash of
-                                    itself; written last
+    checkpoint/<step>.json          the keys of the run and its text, its progress and reports, the SHA-256 of the
+                                    tensors, a hash of itself; written last
     checkpoint/.pulse.json          heartbeat: the current step, from which the steps lost by a kill are counted, and
                                     what a live view shows
     checkpoint/pulse.json           the same in a bucket, once a minute, as the other is lost with its machine
@@ -71,8 +71,10 @@ class Progress:
     steps_lost: int = 0
 
 
-def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress, *, key: str) -> None:
-    """Write a checkpoint of the run that `key` identifies, and remove those that are no longer needed.
+def save_checkpoint(
+    folder: Path, tensors: dict[str, Tensor], progress: Progress, *, key: str, text: str | None = None
+) -> None:
+    """Write a checkpoint of the run that `key` identifies, on the text of key `text`, and remove those not needed.
 
     Raises:
         ArtifactError: If the disk is full or the folder cannot be written; earlier checkpoints are unchanged.
@@ -80,7 +82,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
     place = folder / CHECKPOINT_FOLDER
     path = _tensors_path(place, progress.step)
     save_tensors(path, tensors)
-    record = {"format": _FORMAT, "run": key, "tensor_sha256": file_sha256(path), **asdict(progress)}
+    record = {"format": _FORMAT, "run": key, "text": text, "tensor_sha256": file_sha256(path), **asdict(progress)}
     write_json(path.with_suffix(".json"), record, sealed=True)
     steps, last = _steps(place), progress.reports[-1]["step"] if progress.reports else 0
     up_to_report = [step for step in steps if step <= last][-1:]
@@ -91,24 +93,25 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
 
 
 def load_checkpoint(
-    folder: Path, *, key: str, max_step: int | None = None
+    folder: Path, *, key: str, text: str | None = None, max_step: int | None = None
 ) -> tuple[dict[str, Tensor], Progress] | None:
     """Return the last complete checkpoint of a run's folder, or None if there is none.
 
     Args:
         folder: The run's folder.
         key: Key of the run's configuration; a checkpoint of another run is refused.
+        text: Key of the run's text; a checkpoint of another text is refused, unless it has no key of its text.
         max_step: The last step that it may be of; None for any.
 
     Raises:
-        ArtifactError: If the checkpoint is of another run, or all checkpoints are damaged.
+        ArtifactError: If the checkpoint is of another run or text, or all checkpoints are damaged.
     """
     place = folder / CHECKPOINT_FOLDER
     damage: ArtifactError | None = None
     for step in reversed([step for step in _steps(place) if max_step is None or step <= max_step]):
         path = _tensors_path(place, step)
         try:
-            progress, sha256 = _read_record(path.with_suffix(".json"), key=key)
+            progress, sha256 = _read_record(path.with_suffix(".json"), key=key, text=text)
             if path.is_file() and file_sha256(path) != sha256:
                 raise ArtifactError(f"{path}: truncated or changed; remove {place} to train again from the start")
             return load_tensors(path), progress
@@ -212,7 +215,7 @@ def _steps(place: Path) -> list[int]:
     return sorted(int(path.stem) for path in place.glob("*.json") if path.stem.isdigit())
 
 
-def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
+def _read_record(path: Path, *, key: str, text: str | None) -> tuple[Progress, str]:
     record = read_json(path, sealed=True)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ArtifactError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
@@ -220,6 +223,10 @@ def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
     if record.pop("run", None) != key:
         raise _ForeignError(
             f"{path}: of a run with another configuration; name another folder, or remove {path.parent} to train again"
+        )
+    if record.pop("text", None) not in (None, text):
+        raise _ForeignError(
+            f"{path}: its text has changed since; restore it, name another folder, or remove {path.parent}"
         )
     sha256 = record.pop("tensor_sha256", "")
     try:

@@ -92,7 +92,7 @@ def fit(
     Raises:
         ConfigError: If the batch has less than one sentence for each worker.
         DataError: If the corpus cannot be read, or is smaller than one batch.
-        ArtifactError: If the folder cannot be written, or holds another run's files.
+        ArtifactError: If the folder cannot be written, or holds files of another run or text.
         TrainingError: If the workers' weights differ at a report.
     """
     limit_primitive_cache()
@@ -157,6 +157,7 @@ class _Training:
         self._config = config
         self._device = device
         self._workers = workers
+        self._text_key = training_data.facts().get("key")
         self._stream = open_stream(config, training_data, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._validator = open_validator(config, training_data)
@@ -417,7 +418,7 @@ class _Training:
         started = time.perf_counter()
         # 0 after a report; between two reports a part of the next report's mean loss.
         progress = replace(self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses)
-        save_checkpoint(folder, self._checkpoint_tensors(), progress, key=self._config.key)
+        save_checkpoint(folder, self._checkpoint_tensors(), progress, key=self._config.key, text=self._text_key)
         timer.record_save(took_s=time.perf_counter() - started)
 
     def _checkpoint_tensors(self) -> dict[str, Tensor]:
@@ -438,7 +439,7 @@ class _Training:
     # -- start and end ------------------------------------------------------------------------------------------
 
     def _resume(self, folder: Path, *, max_step: int | None) -> None:
-        saved = load_checkpoint(folder, key=self._config.key, max_step=max_step)
+        saved = load_checkpoint(folder, key=self._config.key, text=self._text_key, max_step=max_step)
         if saved is None:
             self._progress = Progress(steps_lost=steps_lost(folder, Progress()))
             return
