@@ -18,6 +18,7 @@ import pydantic
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.scalarbool import ScalarBoolean
 
 from raysent.errors import ConfigError, did_you_mean
 from raysent.reading import MAX_DEPTH, MAX_DIGITS, is_deeper, read_text
@@ -236,6 +237,8 @@ def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
         return [_plain(value, (*path, str(index)), lines) for index, value in enumerate(node)]
     if isinstance(node, bool) or node is None:
         return node
+    if isinstance(node, ScalarBoolean):
+        return bool(node)
     for kind in (int, float, str):
         if isinstance(node, kind):
             return _checked(kind(node))
@@ -267,7 +270,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         document = parse_yaml(f"value: {value}\n" if value else "value: ''\n")
     except ConfigError as error:
         # The value is one line: a line number would mislead.
-        reason = str(error).partition("not valid YAML: ")[2]
+        reason = str(error).partition("not valid YAML: ")[2] or str(error).partition(": ")[2]
         raise ConfigError(f"--set {text}: the value is not valid YAML: {reason}; quote it") from None
     return name, document.values["value"]
 

@@ -25,6 +25,7 @@ def test_parse_yaml_numbers_follow_yaml_1_2():
     values = parse_yaml("a: 5e-4\nb: no\nc: [1, 2.5, true]\n").values
     assert values == {"a": 5e-4, "b": "no", "c": [1, 2.5, True]}
     assert type(values["a"]) is float
+    assert parse_yaml("a: &x true\nb: *x\n").values["b"] is True
 
 
 def test_validate_wrong_type_says_what_was_given():
@@ -45,6 +46,8 @@ def test_parse_override_reads_the_value_as_yaml():
     assert parse_override("a.b=1e-3") == ("a.b", 1e-3)
     assert parse_override("a=[1, 2]") == ("a", [1, 2])
     assert parse_override("path=x=y") == ("path", "x=y")
+    with pytest.raises(ConfigError, match=r"is not valid YAML: must be text, .*; given datetime\.date.*; quote it$"):
+        parse_override("corpus.path=2024-01-01")
 
 
 def test_set_dotted_makes_mappings():

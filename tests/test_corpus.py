@@ -17,6 +17,7 @@ from object_store import BUCKET
 from pyarrow import parquet
 from tables import save_dataset, write_table
 
+from raysent.config import Document, validate
 from raysent.data.corpus import CorpusConfig, corpus_notes, docs_documents, embedded, prepare
 from raysent.data.corpus import documents as documents_module
 from raysent.data.corpus.documents import describe_reading, passages, read_passage
@@ -26,7 +27,7 @@ from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.sentences import PARAGRAPH_BREAK, split_sentences
 from raysent.data.texts import read_texts
 from raysent.data.vocabulary import VocabularyConfig
-from raysent.errors import DataError
+from raysent.errors import ConfigError, DataError
 from raysent.storage import cache_folder
 
 DOCUMENTS = [[f"Document {d} has sentence {s} ." for s in range(4 + d % 3)] for d in range(30)]
@@ -157,6 +158,14 @@ def test_choose_splits_of_large_documents(starts, bounds):
     assert choose_splits(np.array(starts), fraction=0.05, seed=0, name="x").validation.bounds.tolist() == bounds
 
 
+@pytest.mark.parametrize(("starts", "fraction"), [([0, 4], 0.05), ([0, 1000], 0.5), ([0, 40, 100], 0.5)])
+@pytest.mark.parametrize("seed", range(4))
+def test_choose_splits_leaves_sentences_for_training(starts, fraction, seed):
+    """Where twice the fraction is all of the text."""
+    splits = choose_splits(np.array(starts), fraction=fraction, seed=seed, name="x")
+    assert min(splits.train.num_sentences, splits.validation.num_sentences) >= 2
+
+
 def test_corpus_pickles_as_its_path(corpus):
     """Pickling a corpus for a worker pickles only its path."""
     corpus.train.sentences(0, 5)
@@ -235,6 +244,25 @@ def test_folder_is_read_recursively_and_sorted(tmp_path):
     assert found == ["a/c.jsonl", "a/z.txt", "b.txt"]
 
 
+def test_suffixes_are_read_in_capital_letters_too(tmp_path):
+    """In a folder, and as the file's form."""
+    (tmp_path / "in").mkdir()
+    for name in ("B.TXT", "X.JSONL", "a.txt", "DATA.CSV"):
+        (tmp_path / "in" / name).write_text('{"text": "One. Two. Three. Four."}\n')
+    assert [Path(one.path).name for one in find_sources(str(tmp_path / "in"))] == ["B.TXT", "X.JSONL", "a.txt"]
+    assert read_texts(str(tmp_path / "in" / "X.JSONL")).texts == ["One. Two. Three. Four."]
+    assert text_of(build(tmp_path / "in" / "X.JSONL", tmp_path).train) == ["One .", "Two ."]
+
+
+def test_json_lines_whose_first_object_is_empty_are_refused(tmp_path):
+    """They would give no text; a file without an object has none."""
+    (tmp_path / "a.jsonl").write_text('{}\n{"text": "a"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl: the first object must have the field 'text'; given \{\}$"):
+        read_texts(str(tmp_path / "a.jsonl"))
+    (tmp_path / "a.jsonl").write_text("\n\n")
+    assert read_texts(str(tmp_path / "a.jsonl")).texts == []
+
+
 def test_globs_and_lists_of_files(tmp_path):
     """The files of a glob are sorted, a list keeps its order, and a named file may have any suffix."""
     for name in "abc":
@@ -249,6 +277,7 @@ def test_remote_objects_are_read_like_files(tmp_path, bucket):
     bucket.put_object(Bucket=BUCKET, Key="in/a.txt.gz", Body=gzip.compress(text))
     bucket.put_object(Bucket=BUCKET, Key="in/index.tsv", Body=b"x")
     remote, local = build(f"s3://{BUCKET}/in", tmp_path), build(tmp_path / "a.txt", tmp_path)
+    assert find_sources(str(Path(f"s3://{BUCKET}/in"))) == find_sources(f"s3://{BUCKET}/in")
     assert text_of(remote.train) == text_of(local.train)
     for name in ("table.parquet", "table.csv.gz", "dataset"):
         write_table(tmp_path / name, ROWS)
@@ -645,6 +674,7 @@ def test_preparation_keeps_no_pages_of_its_files(tmp_path):
         ("a.parquet", b"PAR1 and no more", "a.parquet: not a Parquet file, or truncated"),
         ("a.parquet", {"text": [1, 2]}, "a.parquet: row 1: 'text' must be text; given int"),
         ("a.parquet", {"text": ["a", None]}, "a.parquet: row 2: 'text' must be text; given nothing"),
+        ("a.parquet", {"text": pa.array([1 << 60], pa.timestamp("us"))}, "a.parquet: dates must be in the years 1 to 9999; one is not; leave out its column"),
         ("a.parquet", {"text": [["a"], ["b"]]}, "a.parquet: row 1: 'text' must be text; given list"),
         ("a.parquet", {"id": [1]}, "must name the column of text; the columns are id; name one, as id"),
         ("a.md", b"# caf\xe9\n", "a.md:1: must be UTF-8; given byte 0xe9"),
@@ -688,6 +718,13 @@ def test_no_path_raises_one_clear_error(tmp_path):
     """There is nothing to name."""
     with pytest.raises(DataError, match="must name at least one file; given an empty list"):
         build([], tmp_path)
+
+
+@pytest.mark.parametrize("path", ["caf\udce9.txt", ["a.txt", "caf\udce9.txt"]])
+def test_name_that_is_not_utf_8_raises_one_clear_error(path):
+    """It can be in no record of a run."""
+    with pytest.raises(ConfigError, match="path: must be a name in UTF-8; rename the file"):
+        validate(CorpusConfig, Document({"path": path}))
 
 
 # The embedded corpus

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import raysent
 from raysent.config import parse_yaml
+from raysent.data import read_counts
 from raysent.data.tables import read_table
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -195,3 +196,10 @@ def test_parse_yaml_gives_one_line_for_each_limit(text, message):
     """With the line, where the text could be read at all."""
     with pytest.raises(ConfigError, match=f"^{message}"):
         parse_yaml(text, source="s.yaml")
+
+
+def test_counts_are_whole_numbers_in_ordinary_digits(tmp_path):
+    """A superscript is none, and the line is named."""
+    (tmp_path / "counts.txt").write_text("a b 3\nx ²\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"counts\.txt:2: must be a word and a whole number; given 'x ²'"):
+        read_counts(tmp_path / "counts.txt")

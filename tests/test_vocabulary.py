@@ -384,6 +384,18 @@ def test_large_file_of_vectors_is_parsed_once(tmp_path, monkeypatch, kind):
     monkeypatch.undo()
 
 
+def test_word_with_a_carriage_return_shifts_no_vector_of_a_large_file(tmp_path, monkeypatch):
+    """The words after it have their own vectors, as in a small file."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(b"a 1 2\nb\rc 3 4\nd 5 6\ne\r 7 8\n")
+    small = read_word_vectors(path)
+    monkeypatch.setattr(vectors_module, "_CACHED_BYTES", 0)
+    large = read_word_vectors(path)
+    assert large.words == small.words == ["a", "b\rc", "d", "e\r"]
+    np.testing.assert_array_equal(large.vectors, small.vectors)
+
+
 def test_damaged_cache_of_a_large_file_of_vectors_is_made_again(tmp_path, monkeypatch):
     """A changed number, a changed word, a file that is gone."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))

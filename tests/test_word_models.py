@@ -110,8 +110,8 @@ def test_linear_map_is_the_least_squares_solution(has_intercept):
 
 
 def test_new_words_exclude_phrases_and_unreachable_words():
-    """Words of the vocabulary, phrases, and capitalized words if the vocabulary is lower-cased."""
-    vectors = WordVectors(["cat", "Dog", "bird", "a_b"], np.ones((4, 2), dtype=np.float32))
+    """Words of the vocabulary, phrases, words with white space, and capitalized ones if words are lower-cased."""
+    vectors = WordVectors(["cat", "Dog", "bird", "a_b", "fish\r"], np.ones((5, 2), dtype=np.float32))
     words = ["<pad>", "<unk>", "cat", "fish"]
     assert new_words(Vocabulary(words), vectors).tolist() == [1, 2]
     assert new_words(Vocabulary(words, lowercase=True), vectors).tolist() == [2]

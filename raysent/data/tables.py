@@ -465,6 +465,8 @@ def _values(column: Any, name: str) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: text must be UTF-8; given byte 0x{error.object[error.start]:02x}") from None
+    except OverflowError:
+        raise DataError(f"{name}: dates must be in the years 1 to 9999; one is not; leave out its column") from None
 
 
 def _open_dataset(folder: str, name: str = "") -> TableBlocks:

@@ -175,7 +175,7 @@ def read_counts(file: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     for number, line in enumerate(read_lines(file), start=1):
         word, _, count = line.rpartition(" ")
-        if not word or not count.isdigit():
+        if not word or not count.isdecimal():
             raise DataError(f"{file}:{number}: must be a word and a whole number; given '{line[:40]}'")
         counts[word] = counts.get(word, 0) + int(count)
     return counts

@@ -20,7 +20,7 @@ from raysent.data.tables import (
     read_table,
 )
 from raysent.data.text_files import read_lines
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, DataError
 from raysent.storage import is_remote
 
 
@@ -93,6 +93,8 @@ def open_texts(
         return TextBlocks(source.blocks(keeps_lines=True))
     table = open_table(source.path, has_header=has_header)
     if not table.names:  # JSON lines without an object
+        if next(iter(table.blocks([])), None) is not None:
+            raise DataError(f"{source.path}: the first object must have the field '{wanted}'; given {{}}")
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1
     otherwise = " or, if the first line is a row, set header=false" if table.has_header else ""

@@ -439,9 +439,9 @@ def choose_splits(starts: np.ndarray, *, fraction: float, seed: int, name: str) 
 def _choose(sizes: np.ndarray, wanted: int, generator: np.random.Generator) -> np.ndarray:
     """Return the chosen documents, bool [documents], with `wanted` sentences or more, or none if that is impossible."""
     chosen = np.zeros(len(sizes), dtype=bool)
-    total = 0
+    total, limit = 0, min(2 * wanted, int(sizes.sum()) - _MIN_SENTENCES)
     for document in generator.permutation(len(sizes)):
-        if total + sizes[document] <= 2 * wanted:
+        if total + sizes[document] <= limit:
             chosen[document] = True
             total += int(sizes[document])
         if total >= wanted:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from raysent import storage
 from raysent.config import StrictModel
@@ -74,6 +74,15 @@ class CorpusConfig(StrictModel):
     seed: int = Field(default=0, ge=0)
     num_processes: int | None = Field(default=None, ge=1)
 
+    @field_validator("path")
+    @classmethod
+    def _is_utf_8(cls, path: str | list[str]) -> str | list[str]:
+        try:
+            "".join(path).encode()
+        except UnicodeEncodeError:
+            raise ValueError("must be a name in UTF-8; rename the file") from None
+        return path
+
     @property
     def name(self) -> str:
         """The paths, for messages."""
@@ -97,14 +106,14 @@ class Source:
     @property
     def kind(self) -> SourceKind:
         """How the file is read, by the end of its name."""
-        name = self.path.removesuffix(".gz")
+        name = self.path.removesuffix(".gz").lower()
         if name.endswith(".jsonl"):
             return "json"
-        if self.is_dataset or name.lower().endswith(_TABLES):
+        if self.is_dataset or name.endswith(_TABLES):
             return "table"
-        if name.lower().endswith(_MARKDOWN):
+        if name.endswith(_MARKDOWN):
             return "markdown"
-        return "html" if name.lower().endswith(_HTML) else "text"
+        return "html" if name.endswith(_HTML) else "text"
 
     @property
     def suffix(self) -> str:
@@ -199,8 +208,8 @@ def find_sources(path: str | list[str]) -> list[Source]:
 def _find(path: str) -> list[Source]:
     if not path.strip():
         raise DataError("corpus.path: must name a file, a folder or a glob; given an empty name")
-    if path.startswith(_S3):
-        return _find_remote(path)
+    if storage.is_remote(path):
+        return _find_remote(_S3 + path.removeprefix("s3:").lstrip("/"))
     local = Path(path).expanduser()
     if local.is_dir():
         return _find_datasets(local) if is_dataset_folder(local) else _find_in_folder(local)
@@ -249,7 +258,7 @@ def _group(path: Path) -> int | None:
     """Return which group of suffixes a file belongs to; None for another suffix and for a hidden file."""
     if any(part.startswith(".") for part in path.parts):
         return None
-    name = path.name.removesuffix(".gz")
+    name = path.name.removesuffix(".gz").lower()
     return next((number for number, group in enumerate(SUFFIXES) if name.endswith(group)), None)
 
 

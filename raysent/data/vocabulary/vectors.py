@@ -104,7 +104,7 @@ def _cached(path: Path) -> WordVectors | None:
         folder = build_once(cache_folder(), f"vectors/{key}", partial(_parse, path), is_shared=False)
     except DataError:  # reading the wanted words alone may still succeed, and names the line if not
         return None
-    words = (folder / _WORDS_FILE).read_text(encoding="utf-8").split("\n")
+    words = (folder / _WORDS_FILE).read_bytes().decode("utf-8").split("\n")
     return WordVectors(words, np.load(folder / _VALUES_FILE, mmap_mode="c", allow_pickle=False))
 
 
@@ -258,7 +258,7 @@ def new_words(vocabulary: Vocabulary, vectors: WordVectors) -> npt.NDArray[np.in
             for number, word in enumerate(vectors.words)
             if word not in vocabulary
             and "_" not in word
-            and len(word.split()) == 1
+            and word.split() == [word]
             and not (vocabulary.lowercase and word != word.lower())
         ],
         dtype=np.int64,
