@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tiny_run import tiny_run
 
 from raysent.config import parse_yaml, validate
+from raysent.data.corpus import CorpusConfig
 from raysent.storage import content_key
 from raysent.training.run import RunConfig, describe, load_run, save_run
 
@@ -21,6 +24,19 @@ def test_run_config_reads_a_base_of_yaml() -> None:
         1000,
         3,
     )
+
+
+@pytest.mark.parametrize("part", [{"pairs": {"path": "p.tsv"}}, {"labels": {"task": "MR"}}])
+def test_contrast_does_not_train_on_other_text_than_what_is_given(part: dict[str, Any]) -> None:
+    """Of pairs or labels alone it would read the documentation; beside a corpus, a space's other objectives read them."""
+    values = {"encoder": {"type": "bag"}, "objective": {"type": "contrast"}, **part}
+    (name,) = part
+    with pytest.raises(ValueError, match=rf"{name} must be left out .* or set objective\.positives: {name}"):
+        RunConfig.model_validate(values)
+    assert RunConfig.model_validate({**values, "corpus": {"path": "docs"}}).source == CorpusConfig()
+    values["objective"] = {"type": "contrast", "positives": name}
+    config = RunConfig.model_validate(values)
+    assert config.source is getattr(config, name)
 
 
 def test_save_run_round_trip_gives_the_same_configuration(tmp_path: Path) -> None:

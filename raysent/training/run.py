@@ -185,6 +185,12 @@ class RunConfig(StrictModel):
                 raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
         if isinstance(objective.batches, LabelBatches) and self.labels is None:
             raise ValueError(f"labels.task must name a task for objective {objective.type}, which reads its labels")
+        if objective.type == "contrast" and self.source is self.corpus and "corpus" not in self.model_fields_set:
+            for unread in (name for name in ("pairs", "labels") if getattr(self, name) is not None):
+                raise ValueError(
+                    f"{unread} must be left out with objective contrast on running text; or set "
+                    f"objective.positives: {unread}"
+                )
         if isinstance(objective.batches, TargetBatches) and objective.batches.teacher is None:
             raise ValueError(
                 f"objective.teacher must be set for objective {objective.type}: the folder of a model or an ensemble"
