@@ -58,12 +58,12 @@ def test_resume_changes_the_record_only_where_it_goes_on(tmp_path, monkeypatch):
 
 
 def test_sweep_is_not_continued_on_another_text(tmp_path):
-    """Whatever ranks its trials; a record of an earlier version, without a key of the text, goes on."""
+    """Whatever ranks its trials; a record of version 0.2.0, which had other keys, goes on."""
     space = parse_space(parse_yaml(TEXT, source="toy.yaml"), name="toy")
-    record = SweepRecord(space, 3, ["raysent"], "auto", facts={"corpus": {"key": "a"}, "pool": {"hash": "p"}})
+    record = SweepRecord(space, 3, ["raysent"], "auto", facts={"corpus": {"key": "a", "vocabulary": "words"}})
     with pytest.raises(DataError, match="its text has changed since it began; restore it, or begin another sweep"):
         _check_rows(record, {"corpus": {"key": "b"}}, tmp_path)
-    for facts in ({"corpus": {"path": "text.txt"}}, record.facts):
+    for facts in ({"corpus": {"key": "b"}}, {}, record.facts):
         _check_rows(replace(record, facts=facts), record.facts, tmp_path)
 
 

@@ -142,8 +142,9 @@ def resume(
 
 def _check_rows(record: SweepRecord, facts: Mapping[str, Any], folder: Path) -> None:
     """Refuse to continue with trials of another text, or ranked by other rows of tasks, than those before them."""
-    before, now = (one.get("corpus", {}).get("key") for one in (record.facts or {}, facts))
-    if None not in (before, now) and before != now:
+    known, text = (one.get("corpus", {}) for one in (record.facts or {}, facts))
+    # Version 0.2.0, which recorded no kind of vocabulary, made other keys of the same text.
+    if "vocabulary" in known and known["key"] != text["key"]:
         raise DataError(
             f"{address_of(folder)}: its text has changed since it began; restore it, or begin another sweep"
         )
