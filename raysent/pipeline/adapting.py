@@ -57,8 +57,8 @@ _HELD_OUT, _MOST_DOCUMENTS, _MOST_SENTENCES, _FEWEST_SENTENCES = 0.2, 100, 8000,
 # In points: an interval that is printed as from +0.0 is not called above zero.
 _LEAST_GAIN = 0.05
 _BY_DOCUMENTS = (
-    "judged by which held-out document a sentence is from, in percent of what there is to know of it: a gain below half "
-    "a point was none on tasks half of the time; name your tasks to be sure"
+    "judged by which held-out document a sentence is from, in percent of what there is to know of it: a gain below "
+    "half a point was none on tasks half of the time; name your tasks to be sure"
 )
 
 
