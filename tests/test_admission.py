@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -610,6 +611,14 @@ def test_sweep_renews_the_lease_and_never_shortens_it(tmp_path):
     assert path.read_text() == "14400"
     renew_lease(tmp_path, now=1000.0 + 14400 - 3599)
     assert path.read_text() == "3600"
+
+
+def test_sweeps_that_renew_the_lease_at_the_same_time_do_not_fail(tmp_path):
+    """Each writes a temporary file of its own, and the lease is whole at any moment."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: renew_lease(tmp_path, now=time.time() + 60), range(300)))
+    assert (tmp_path / "lease").read_text() == "3600"
+    assert [path.name for path in tmp_path.iterdir()] == ["lease"]
 
 
 def test_fleet_terminates_machines_that_do_not_join(tmp_path, monkeypatch):

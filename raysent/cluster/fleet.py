@@ -35,7 +35,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from raysent.cluster.account import Machine, aws_errors, list_machines
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile
 from raysent.cluster.gate import LAUNCHED, REFUSED, RELEASED, Record, tag_of
-from raysent.cluster.sharing import Sharing, replace_file
+from raysent.cluster.sharing import Sharing
 from raysent.cost import (
     MARKET_LABEL,
     Admission,
@@ -52,6 +52,7 @@ from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
 from raysent.errors import CloudError, ConfigError, RaysentError
 from raysent.preemption import DrainError, drain_node, open_nodes, renew_permit
 from raysent.reading import parse_json, read_json
+from raysent.storage import write_text
 from raysent.sweeps import Layout
 
 FLEET_VARIABLE = "RAYSENT_FLEET"
@@ -528,7 +529,7 @@ class Fleet:
     def _write(self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float) -> None:
         """Write the permit first: a machine is launched only if both files allow it."""
         permit = {"until": until, "launches": dict(launches), "targets": dict(targets)}
-        replace_file(self._record.permit_path, json.dumps(permit))
+        write_text(self._record.permit_path, json.dumps(permit))
         renew_lease(self._record.folder, now=self._clock())
         with self._sharing.turn():
             others = [Record(self._record.folder, name).permit().get("targets", {}) for name in self._sharing.others()]
@@ -547,7 +548,7 @@ def renew_lease(folder: Path, *, now: float) -> None:
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_mtime + float(path.read_text(encoding="utf-8")) > now + LEASE_S:
             return
-    replace_file(path, str(int(LEASE_S)))
+    write_text(path, str(int(LEASE_S)))
 
 
 @contextlib.contextmanager
@@ -571,12 +572,12 @@ def cluster_held(settings: FleetSettings, *, is_kept: bool, provider: Provider |
     try:
         yield
     finally:
-        replace_file(Record(folder, settings.sweep).permit_path, json.dumps({"until": 0.0, "launches": {}}))
+        write_text(Record(folder, settings.sweep).permit_path, json.dumps({"until": 0.0, "launches": {}}))
         with sharing.turn():
             sharing.release()
             is_last = not sharing.others()
             if is_last and not is_kept:
-                replace_file(folder / LEASE_FILE, str(int(GRACE_S)))
+                write_text(folder / LEASE_FILE, str(int(GRACE_S)))
         if settings.region and provider is None:
             provider = AwsMachines(settings.cluster, settings.region)
         if provider is not None:
@@ -606,7 +607,7 @@ def admit(path: Path, targets: Mapping[str, int]) -> None:
     for name, num in targets.items():
         values["available_node_types"][name] |= {"min_workers": 0, "max_workers": num}
     if json.dumps(values) != before:
-        replace_file(path, json.dumps(values))
+        write_text(path, json.dumps(values))
 
 
 def joined_instances() -> set[str]:

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from raysent.errors import ArtifactError
 from raysent.reading import read_json
+from raysent.storage import write_text
 
 HOLDERS_FOLDER, HEAD_FILE = "holders", "head.json"
 _TURN_FILE = "turn.lock"
@@ -91,7 +92,7 @@ class Sharing:
                     start = max(paid_until, since)
                     periods.append([self._sweep, start, start])
                 periods[-1][2] = max(float(periods[-1][2]), now)
-                replace_file(path, json.dumps({name: periods}))
+                write_text(path, json.dumps({name: periods}))
         own = [float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep]
         return sum(own), is_payer
 
@@ -106,11 +107,3 @@ class Sharing:
                 return False
         except Timeout:
             return True
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Replace a file in one step: its reader may read it at any moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
