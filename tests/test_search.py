@@ -192,6 +192,31 @@ def test_index_adds_new_files_and_is_the_same_as_one_made_at_once(passages, tmp_
         assert (Path("index") / file).read_bytes() == (Path("other") / file).read_bytes(), file
 
 
+def test_what_is_derived_is_of_the_vectors_that_are_there(passages, tmp_path) -> None:
+    """A folder that was emptied by `rm -rf index/*` keeps .search/: it is made again for another model or column."""
+    rows = "".join(f"{text},{text[::-1]}\n" for text in passages)
+    (tmp_path / "t.csv").write_text(f"text,title\n{rows}")
+    for model, column, query in (("hash:64", "title", "god"), ("hash:32", "text", "dog")):
+        raysent.index(model, "t.csv", "index", column=column, precision="int8", progress=False)
+        index = SearchIndex("index")
+        assert index.int8.shape == (150, int(model.removeprefix("hash:")))
+        (hits,) = index.search(query, by="words", k=150)
+        assert len(hits) == sum("dog" in text.split() for text in passages)
+        for path in Path("index").glob("[!.]*"):
+            path.unlink()
+
+
+def test_index_without_texts_is_searched_by_vectors(passages) -> None:
+    """It holds what int8 vectors need; a search by words is refused."""
+    index = indexed(precision="int8", keeps_text=False)
+    assert isinstance(index.int8.base, np.memmap)
+    (hits,) = index.search(passages[7], k=1)
+    assert (hits[0].text, passages[hits[0].row]) == (None, passages[7])
+    assert indexed(precision="int8", keeps_text=False).num_passages == len(passages)
+    with pytest.raises(ConfigError, match="index: holds no texts to search by words; index with keeps_text=true"):
+        index.search("cat", by="words")
+
+
 def test_fused_ranking_is_of_both(passages) -> None:
     """Reciprocal ranks, or a weighted sum, of which the ends are the rankings themselves."""
     index = indexed()

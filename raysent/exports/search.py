@@ -181,10 +181,10 @@ class SearchIndex:
     @cached_property
     def words(self) -> Bm25Index:
         """The index of words, read or made."""
-        if self._has_derived:
-            return Bm25Index.load(self._derived)
         if not self.format.has_text:
             raise ConfigError(f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true")
+        if self._has_derived:
+            return Bm25Index.load(self._derived)
         files = [file.name for file in self._files]
         return Bm25Index.of([text for batch in self.folder.batches(files=files) for text in batch.texts or ()])
 
@@ -200,7 +200,7 @@ class SearchIndex:
     def _about(self) -> dict[str, object]:
         files = [[file.name, file.num_rows, file.source] for file in self._files]
         versions = {"version": _FORMAT_VERSION, "words": WORDS_VERSION}
-        return {**versions, "key": content_key(files), "num_passages": self.num_passages}
+        return {**versions, "key": content_key(self.format.key, files), "num_passages": self.num_passages}
 
     def save_derived(self) -> None:
         """Write the index of words, and of int8 vectors what a search maps, of the files there; not into a bucket.
@@ -212,7 +212,9 @@ class SearchIndex:
             return
         remove(self._derived / _ABOUT)
         shutil.rmtree(self._derived, ignore_errors=True)
-        self.words.save(self._derived)
+        self._derived.mkdir()
+        if self.format.has_text:
+            self.words.save(self._derived)
         if self.format.precision == "int8":
             np.save(self._derived / _INT8_FILE, self.int8)
         write_json(self._derived / _ABOUT, self._about)
