@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -134,6 +135,12 @@ def test_attach_and_stop_reject_a_run_of_this_machine(raysent):
         assert (ran.code, ran.err) == (
             2, "error: runs: is on this machine only; name a run on a cluster, or its s3:// address\n"
         )  # fmt: skip
+
+
+def test_a_run_has_one_address_however_it_is_written():
+    """A `Path` of an address has lost a slash."""
+    for name in ("s3://b/p/run-1", "s3://b/p/run-1/", Path("s3://b/p/run-1/")):
+        assert following.remote_of(name) == "s3://b/p/run-1"
 
 
 def test_stop_is_a_request_that_the_head_reads(tmp_path, raysent, monkeypatch):

@@ -27,7 +27,7 @@ from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder, read_json, remove, write_json
 from raysent.storage.layout import JOB_FILE, JOURNAL_FILE, REMOTE_FILE, STOP_FILE
-from raysent.storage.object_store import get_content
+from raysent.storage.object_store import S3, get_content, split_address
 from raysent.sweeps import Listener
 from raysent.sweeps.journal import read_events
 from raysent.sweeps.space import SearchSpace, parse_space
@@ -225,11 +225,11 @@ def remote_of(name: str | Path) -> str:
     Raises:
         ConfigError: If the run is on this machine only.
     """
-    address = str(name) if is_remote(name) else address_of(Path(name))
+    address = S3 + "/".join(split_address(name)) if is_remote(name) else address_of(Path(name))
     if (Path(address) / REMOTE_FILE).is_file():
         return str(read_json(Path(address) / REMOTE_FILE)["remote"])
     if is_remote(address) or (Path(address) / JOB_FILE).is_file():
-        return address.rstrip("/")
+        return address
     raise ConfigError(f"{name}: is on this machine only; name a run on a cluster, or its s3:// address")
 
 

@@ -267,10 +267,10 @@ def cluster_up(
     Raises:
         RaysentError: With what mends it, if something keeps the cluster from being launched.
     """
-    launcher = Launcher(read_cluster(Path(file)))
+    launcher, seconds = Launcher(read_cluster(Path(file))), None if keep is None else parse_duration(keep)
     launcher.up(update=update, on_line=_say if progress else _silent)
-    if keep is not None:
-        until, expires = launcher.keep(parse_duration(keep))
+    if seconds is not None:
+        until, expires = launcher.keep(seconds)
         if progress:
             limit = f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}" if expires and expires < until else ""
             messages.print(f"the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True)
