@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from pathlib import Path
 
 import pytest
 from botocore.stub import ANY
@@ -14,13 +15,15 @@ from benchmarks.simulation import Simulator, check_cap
 from benchmarks.simulation.machines import make_zones
 from benchmarks.simulation.workload import Scenario
 from raysent.cluster import prices as cluster_prices
+from raysent.cluster import read_cluster
 from raysent.cluster.prices import list_price
 from raysent.config import parse_yaml
-from raysent.cost import Budget, CostConfig
+from raysent.cost import Budget, CostConfig, Price
 from raysent.errors import ConfigError
 from raysent.sweeps import RandomSampler
 from raysent.sweeps.space import parse_space
 
+SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -81,6 +84,18 @@ def test_list_price_without_aws_is_that_of_the_package(pricing):
     assert found.source.startswith("list price of 20")
     with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known.*; AWS: .*not allowed"):
         list_price("q9.huge", "us-east-1", pricing=pricing[0])
+
+
+def test_prices_that_the_space_sets_stay(monkeypatch, tmp_path):
+    """Of disks and addresses, and of the start of a machine; the region is that of the cluster."""
+    monkeypatch.setattr(cluster_prices, "list_price", lambda *_: Price(1.0, 1.0, "on-demand", "AWS"))
+    base = "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
+    costs = []
+    for given_ in ("{}", "{attached: 0.5, boot: 90s}"):
+        (tmp_path / "space.yaml").write_text(f"{base}cost: {given_}\n")
+        costs.append(cluster_prices.price_space(tmp_path / "space.yaml", [], read_cluster(SHIPPED))[0].cost)
+    assert 0 < costs[0].attached < 0.5
+    assert [(cost.attached, cost.boot, cost.region) for cost in costs[1:]] == [(0.5, "90s", "us-east-1")]
 
 
 def test_market_has_the_statistics_of_its_traces():

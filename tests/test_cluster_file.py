@@ -67,6 +67,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
     [
         ('cluster_name: "raysent-{{ user }}"', "cluster_nam: raysent", "not allowed ('cluster_nam' was unexpected)"),
         ("max_workers: 8\n\n", "max_workers: eight\n\n", "max_workers: 'eight' is not of type 'integer'"),
+        ('cluster_name: "raysent-{{ user }}"', "", "cluster_name: must be given"),
         ("type: aws", "type: gcp", "provider.type: must be aws; given 'gcp'"),
         ("  region: us-east-1\n", "", "provider: must name a region"),
         ('cluster_name: "raysent-{{ user }}"', "cluster_name: Ray Sent", "cluster_name: must be at most 40 letters a-z"),
@@ -83,6 +84,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("cache_stopped_nodes: false", "cache_stopped_nodes: true", "must have cache_stopped_nodes: false"),
         ("{{ wheel }}", "raysent.whl", "setup_commands: must install '{{ wheel }}'"),
         ("Value: \"{{ cluster }}\"}", "Value: \"{{ cluster }}\"}\n            - {Key: raysent-expires, Value: soon}", "must not tag the instance raysent-expires; raysent adds it at launch"),
+        ("{Key: raysent-cluster, Value", "{Value", "must tag the instance raysent-cluster: '{{ cluster }}'"),
         ("ResourceType: volume", "ResourceType: subnet", "must tag the volume raysent-cluster"),
         ("ShutdownBehavior: terminate", "ShutdownBehavior: stop", "must have InstanceInitiatedShutdownBehavior: terminate"),
         ("{{ self_destruct }}", "", "must have '{{ self_destruct }}' in UserData"),
@@ -251,6 +253,11 @@ def test_limited_cluster_has_fewer_workers_of_one_market():
     assert [name for name, kind in on_demand.worker_types.items() if kind["max_workers"]] == ["on-demand-g4dn"]
     assert cluster.max_workers == 8
     validate_config(prepare_config(copy.deepcopy(on_demand.render(VALUES))))
+
+
+def test_cluster_without_max_workers_has_as_many_as_ray_gives_it(tmp_path):
+    """Two, whatever its types may have."""
+    assert read_cluster(_changed(tmp_path, "max_workers: 8\n\n", "")).max_workers == 2
 
 
 def test_limited_cluster_rejects_a_market_without_workers(tmp_path):

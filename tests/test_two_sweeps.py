@@ -207,6 +207,14 @@ def test_a_wrong_task_is_found_before_a_launch(raysent, tasks, error):
 
 
 @pytest.mark.usefixtures("nothing_launched")
+def test_a_run_folder_that_is_a_file_is_refused(raysent):
+    """In one line, as a folder that is not empty."""
+    Path("mine").write_text("x")
+    ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "mine")
+    assert (ran.code, ran.err) == (2, "error: mine: must be empty; name another run folder\n")
+
+
+@pytest.mark.usefixtures("nothing_launched")
 @pytest.mark.parametrize("given", [["--corpus", "big.txt"], ["--tasks", "big.csv:text=body,label=stars"]])
 def test_files_that_are_too_large_are_found_before_a_launch(raysent, monkeypatch, given):
     """The size is that of the corpus and of the tables of tasks."""

@@ -185,7 +185,7 @@ class ClusterFile:
     @property
     def max_workers(self) -> int:
         """The most workers at once."""
-        most = int(self.document.values["max_workers"])
+        most = int(self.document.values.get("max_workers", 2))  # the default of Ray
         return min(most, sum(int(kind.get("max_workers", most)) for kind in self.worker_types.values()))
 
     @property
@@ -318,6 +318,8 @@ def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:
 
 def _is_aws(values: dict[str, Any]) -> Iterator[Fault]:
     provider = values["provider"]
+    if not isinstance(values.get("cluster_name"), str):
+        yield ("cluster_name",), "must be given"
     if provider.get("type") != "aws":
         yield ("provider", "type"), f"must be aws; given '{provider.get('type')}'"
     if not provider.get("region"):
@@ -422,7 +424,7 @@ def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
         given, path = kind["node_config"], ("available_node_types", name, "node_config")
         tagged = {entry.get("ResourceType"): entry.get("Tags", []) for entry in given.get("TagSpecifications", [])}
         for resource in ("instance", "volume"):
-            tags = {tag["Key"]: tag["Value"] for tag in tagged.get(resource, [])}
+            tags = {tag.get("Key", ""): tag.get("Value") for tag in tagged.get(resource, [])}
             for key, value in _TAGS.items():
                 if tags.get(key) != value:
                     yield (*path, "TagSpecifications"), f"must tag the {resource} {key}: '{value}'"

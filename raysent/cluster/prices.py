@@ -170,11 +170,11 @@ def price_space(path: Path, overrides: Sequence[Override], cluster: ClusterFile)
     found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
     others = {one.source for one in found.values() if "AWS" not in one.source}
     option = f"--cluster {cluster.path}"
+    usual = {"cost.attached": price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib), "cost.boot": BOOT}
     prices = [
         Override("cost.machines", {name: one.usd_per_hour for name, one in found.items()}, option),
-        Override("cost.attached", price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib), option),
         Override("cost.region", cluster.region, option),
-        *([] if "cost.boot" in names else [Override("cost.boot", BOOT, option)]),
+        *(Override(name, value, option) for name, value in usual.items() if name not in names),
     ]
     notes = [f"prices on demand: {source}; AWS was not available" for source in sorted(others)]
     return read_space(path, overrides=[*prices, *overrides]), notes

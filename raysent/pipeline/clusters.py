@@ -115,7 +115,7 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
     overrides = space_overrides(file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits)
     overrides += lesson_overrides(read_space(file, overrides=overrides))  # the machines have none of those folders
     priced, notes = price_space(file, overrides, machines)
-    if place.exists() and any(place.iterdir()):
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ConfigError(f"{place}: must be empty; name another run folder")
     checked, named = _with_checked_tasks(priced, tasks, data_dir)
     options = [] if seed is None else ["--seed", str(seed)]
