@@ -284,6 +284,14 @@ def test_encode_corpus_refuses_two_files_of_one_name(texts, tmp_path) -> None:
     assert encode_corpus("hash:8", [texts / "b.txt", f"{texts}/*.txt"], tmp_path / "out").num_files == 3
 
 
+def test_encode_corpus_refuses_hidden_files(texts, tmp_path) -> None:
+    """Their Parquet files would be hidden too, and no search would find them."""
+    (texts / "b.txt").rename(texts / ".notes.txt")
+    with pytest.raises(DataError, match=r"\.notes\.txt: must not begin with a dot, as no search finds it; rename it$"):
+        encode_corpus("hash:8", texts / ".notes.txt", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_encode_corpus_reads_columns_and_sentences(tmp_path) -> None:
     """Tables and JSON lines by a column; running text by its sentences."""
     (tmp_path / "rows.csv").write_text('id,body\n1,"one, two"\n2,three\n')

@@ -352,12 +352,15 @@ def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatc
     done = export(model, tmp_path / "out", license="apache-2.0")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "\nlicense: apache-2.0\n" in card
+    assert "It turns text into vectors of" in card
     assert str(done.check) in card
     assert f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence" in card
     with pytest.raises(ArtifactError, match=r"out: exists; name a new folder$"):
         export(model, tmp_path / "out")
     with pytest.raises(ConfigError, match=r"^to onx: unknown format; did you mean 'onnx'\?$"):
         export(model, tmp_path / "new", to="onx")
+    with pytest.raises(ConfigError, match=r"^output s3://b/x: must be a folder of this machine; export there"):
+        export(model, "s3://b/x")
     with pytest.raises(ConfigError, match=r"^HashEncoder: cannot be exported"):
         export(HashEncoder(4), tmp_path / "new")
     monkeypatch.setattr(checks, "MAX_DIFFERENCE", -1.0)

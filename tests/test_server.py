@@ -200,6 +200,16 @@ def test_predictions_need_a_task() -> None:
             assert "hash:8: predicts no task; 'raysent ensemble hash:8 --task FILE" in body
 
 
+def test_half_a_character_of_a_request_is_escaped_in_the_error() -> None:
+    """UTF-8 has no bytes for it."""
+    encoder = HashEncoder(8)
+    encoder.predictors = {"MR": None}
+    with running(encoder) as address:
+        status, body = send(address, "POST", "/v1/predict", '{"input": "a", "task": "\\ud800"}')
+    assert status == 404
+    assert json.loads(body)["error"]["message"].startswith(r"\ud800: HashEncoder was not made on this task")
+
+
 def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
     """Each query gets the passages that the library returns; without an index the address says what to serve."""
     (tmp_path / "a.txt").write_text("the cat sat\na dog ran\nrain fell\n")

@@ -64,6 +64,12 @@ def test_file_asks_slurm_for_the_signal_and_the_requeue():
         assert f"#SBATCH {line}\n" in head
 
 
+def test_name_of_a_job_with_blanks_is_one_word():
+    """A line of #SBATCH is split as by a shell."""
+    text = sbatch_text("quickstart", run="my run/a b", num_nodes=1, gpus=0, time="1:00:00")
+    assert "#SBATCH --job-name='a b'\n" in text
+
+
 @pytest.mark.parametrize("budget", ["40usd", "0gpuh", "gpuh", "-1gpuh"])
 def test_budget_is_in_gpu_hours(budget):
     """Dollars are no unit of a Slurm cluster; without GPUs there is nothing to count."""

@@ -52,7 +52,7 @@ from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S, permit_s
 from raysent.errors import CloudError, ConfigError, RaysentError
 from raysent.preemption import DrainError, drain_node, open_nodes, renew_permit
 from raysent.reading import parse_json, read_json
-from raysent.storage import write_text
+from raysent.storage import write_json, write_text
 from raysent.sweeps import Layout
 
 FLEET_VARIABLE = "RAYSENT_FLEET"
@@ -528,8 +528,7 @@ class Fleet:
 
     def _write(self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float) -> None:
         """Write the permit first: a machine is launched only if both files allow it."""
-        permit = {"until": until, "launches": dict(launches), "targets": dict(targets)}
-        write_text(self._record.permit_path, json.dumps(permit))
+        write_json(self._record.permit_path, {"until": until, "launches": dict(launches), "targets": dict(targets)})
         renew_lease(self._record.folder, now=self._clock())
         with self._sharing.turn():
             others = [Record(self._record.folder, name).permit().get("targets", {}) for name in self._sharing.others()]
@@ -572,7 +571,7 @@ def cluster_held(settings: FleetSettings, *, is_kept: bool, provider: Provider |
     try:
         yield
     finally:
-        write_text(Record(folder, settings.sweep).permit_path, json.dumps({"until": 0.0, "launches": {}}))
+        write_json(Record(folder, settings.sweep).permit_path, {"until": 0.0, "launches": {}})
         with sharing.turn():
             sharing.release()
             is_last = not sharing.others()

@@ -12,7 +12,6 @@ charged once, without a gap while a sweep is alive.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from raysent.errors import ArtifactError
 from raysent.reading import read_json
-from raysent.storage import write_text
+from raysent.storage import write_json
 
 HOLDERS_FOLDER, HEAD_FILE = "holders", "head.json"
 _TURN_FILE = "turn.lock"
@@ -92,7 +91,7 @@ class Sharing:
                     start = max(paid_until, since)
                     periods.append([self._sweep, start, start])
                 periods[-1][2] = max(float(periods[-1][2]), now)
-                write_text(path, json.dumps({name: periods}))
+                write_json(path, {name: periods})
         own = [float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep]
         return sum(own), is_payer
 

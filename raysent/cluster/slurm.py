@@ -136,7 +136,7 @@ def sbatch_text(
         words += ["--budget", f"{hours:g}usd", "--set", f"cost.usd_per_hour={gpus}"]
         unit = "The price of a GPU-hour is 1: where raysent prints usd for this sweep, read GPU-hours."
     return _FILE.format(
-        name=run.rstrip("/").rpartition("/")[2],
+        name=shlex.quote(run.rstrip("/").rpartition("/")[2]),
         num_nodes=num_nodes,
         gpus=gpus,
         time=time,

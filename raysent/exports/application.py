@@ -133,8 +133,8 @@ async def _file(name: str, _: Request) -> Response:
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    kind = _ERROR_TYPES.get(status, "invalid_request_error")
-    body = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    kind, text = _ERROR_TYPES.get(status, "invalid_request_error"), message.encode(errors="backslashreplace").decode()
+    body = {"error": {"message": text, "type": kind, "param": None, "code": status}}
     return JSONResponse(body, status, headers={**(headers or {}), **_ERROR_HEADERS.get(status, {})})
 
 

@@ -119,7 +119,7 @@ def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:
     if isinstance(encoder, Ensemble):
         return f"An ensemble of {len(models)} models; their vectors of unit length stand side by side, {dim:,} numbers."
     what = "bits, 0 or 1" if models[0].code is not None else "numbers"
-    return f"It turns English text into vectors of {dim:,} {what}; compare them by {encoder.similarity_measure}."
+    return f"It turns text into vectors of {dim:,} {what}; compare them by {encoder.similarity_measure}."
 
 
 def _training(encoder: SentenceEncoder, models: Sequence[SentenceModel], folder: Path | None) -> str:

@@ -401,6 +401,8 @@ def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None,
             raise DataError(str(error).replace("corpus.path", "input", 1)) from None
         for source in sources:
             name = _place(source.path, path)
+            if name.startswith(".") or "/." in name:
+                raise DataError(f"input {path}: {name}: must not begin with a dot, as no search finds it; rename it")
             if name in files and files[name].source.path != source.path:
                 raise DataError(
                     f"input {path}: {source.path} and {files[name].source.path} would both become {name}; "

@@ -25,7 +25,7 @@ from raysent.models import SentenceModel, load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.progress import messages
-from raysent.storage import open_folder, storage_errors, write_text
+from raysent.storage import is_remote, open_folder, storage_errors, write_text
 from raysent.storage.layout import CARD_FILE
 
 _MODULES = {"sentence-transformers": ("sentence_transformers",), "onnx": ("onnx", "onnxruntime", "onnxscript")}
@@ -125,6 +125,8 @@ def export(
     """
     target = FORMATS.find(to, where=f"to {to}")
     check_license(license)
+    if is_remote(output):
+        raise ConfigError(f"output {output}: must be a folder of this machine; export there, and copy it to s3://")
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
         raise ConfigError(f"to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
