@@ -373,11 +373,11 @@ def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkey
     assert "was not launched from this computer" in raysent("cluster", "up", file, "--keep", "4h", "--yes").err
 
 
-def test_up_launches_nothing_for_a_keep_that_is_no_duration(file, monkeypatch, capsys):
+def test_up_launches_nothing_for_a_keep_that_is_no_duration(raysent, file, monkeypatch):
     """It is read before the head is launched, not after."""
     launches = []
     monkeypatch.setattr(launcher_module.Launcher, "up", lambda self, **_: launches.append(self))
-    ran = CommandLine(monkeypatch, capsys)("cluster", "up", file, "--keep", "4hours", "--yes")
+    ran = raysent("cluster", "up", file, "--keep", "4hours", "--yes")
     assert (ran.code, launches) == (2, [])
     assert "a duration must look like 90s, 30m, 2h or 1h30m; given '4hours'" in ran.err
 

@@ -197,11 +197,8 @@ def _judged(records: Sequence[Sequence[Record]]) -> tuple[list[float], int, Boot
     means = [float(np.mean([record.validation for record in of_model])) for of_model in records]
     best = 1 + int(np.argmax(means[1:]))
     pairs = zip(records[best], records[0], strict=True)
-    return (
-        means,
-        best,
-        mean_estimate([score_model(one).tested.minus(score_model(other).tested) for one, other in pairs]),
-    )
+    differences = [score_model(one).tested.minus(score_model(other).tested) for one, other in pairs]
+    return means, best, mean_estimate(differences)
 
 
 def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str, *, helps: bool) -> str:

@@ -19,16 +19,7 @@ from raysent import errors
 from raysent.data.corpus import shared_address, shared_cache
 from raysent.errors import RaysentError, TrainingError
 from raysent.preemption import worker_notice
-from raysent.storage import (
-    address_of,
-    open_folder,
-    read_json,
-    refresh,
-    remove,
-    storage_errors,
-    to_uri,
-    write_json,
-)
+from raysent.storage import address_of, open_folder, read_json, refresh, remove, storage_errors, to_uri, write_json
 from raysent.training.data import open_training_data
 from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
