@@ -447,29 +447,27 @@ def test_complete_pairs_are_the_lines_of_two_columns(tmp_path: Path):
 
 
 def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """However they are tokenized, on either side; what is left out is part of the derived file's name."""
+    """However they are tokenized, on either side; also if the task's file came after a file had been derived."""
     import gzip
 
     monkeypatch.setitem(similarity.SET_SIZES, "SICK-R-similarity", {"test": 1})
     (tmp_path / "senteval/SICK").mkdir(parents=True)
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    (tmp_path / "senteval/SICK/SICK_test_annotated.txt").write_text(
-        header + "1\tA man 's dog runs\tTwo dogs sit\t3\tX\n"
-    )
+    rows = header + "1\tA man 's dog runs\tTwo dogs sit\t3\tX\n"
     with gzip.open(tmp_path / "pairs.gz", "wt") as stream:
         stream.write("a man's dog runs.\tx\nx\tTwo dogs sit!\nTwo dogs\tsit\n")
     values = read_paper(str(folder / "toy.yaml")).model_dump(exclude_none=True)
-    names = {}
-    for tasks in ([], ["SICK-R-similarity"], ["SICK-R-similarity", "STS15"]):
-        pairs = {"path": "pairs.gz", "derive": "lines", "without": tasks}
+    seen = set()
+    for derive, num_lines in (("lines", 3), ("lines", 1), ("complete_pairs", 1)):
+        pairs = {"path": "pairs.gz", "derive": derive, "without": ["SICK-R-similarity"]}
         values["scales"]["small"]["data"] |= {"pairs": pairs}
-        graph = Graph(validate(PaperFile, Document(values)), "small", tmp_path, tmp_path / f"out{len(tasks)}")
+        graph = Graph(validate(PaperFile, Document(values)), "small", tmp_path, tmp_path / "out")
         graph.derive()
-        (found,) = (tmp_path / f"out{len(tasks)}/derived").iterdir()
-        assert len(found.read_text().splitlines()) == (1 if tasks else 3)
-        names[found.name] = found.name == graph.paper.scales["small"].data["pairs"].derived("pairs")
-    assert len(names) == 3
-    assert all(names.values())
+        (found,) = {*(tmp_path / "out/derived").iterdir()} - seen
+        assert len(found.read_text().splitlines()) == num_lines
+        assert found.name == graph.paper.scales["small"].data["pairs"].derived("pairs", tmp_path)
+        seen.add(found)
+        (tmp_path / "senteval/SICK/SICK_test_annotated.txt").write_text(rows)
     assert letters("A man's dog!") == letters("a man 's dog")
     values["scales"]["small"]["data"]["pairs"] = {"path": "pairs.gz", "without": ["STS15"]}
     with pytest.raises(ConfigError, match="without: needs derive"):

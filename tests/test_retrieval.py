@@ -313,6 +313,9 @@ def test_fusion_whose_member_or_file_is_another_is_refused(folder, tmp_path) -> 
         load(tmp_path / "fused")
     with pytest.raises(ConfigError, match="must be at least one encoder to rank passages with words"):
         raysent.ensemble(["bm25"], tasks=[str(folder)], output=tmp_path / "other", progress=False)
+    for setting in ({"method": "pool"}, {"protocol": "senteval"}, {"baselines": False}):
+        with pytest.raises(ConfigError, match="must be alone, without other settings, as it ranks passages"):
+            raysent.ensemble(["hash:20"], tasks=[str(folder)], output=tmp_path / "other", progress=False, **setting)
 
 
 def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:

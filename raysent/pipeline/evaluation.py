@@ -225,8 +225,8 @@ def ensemble(  # noqa: PLR0913 - the options of the command
         print_remarks(chosen)
     ranks = [task for task in chosen if task.scoring == "retrieval"]
     if ranks:
-        if len(chosen) > 1 or method != "validation" or top is not None:
-            raise ConfigError(f"tasks {ranks[0].name}: must be alone, without method and top, as it ranks passages")
+        if len(chosen) > 1 or (method, top, baselines, protocol, config) != ("validation", None, None, "fast", None):
+            raise ConfigError(f"tasks {ranks[0].name}: must be alone, without other settings, as it ranks passages")
         with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
             evaluator = Evaluator(folder / EVALUATION_FOLDER, data_dir, progress=bar, map_jobs=map_jobs())
             save_fusion(models, ranks[0], evaluator, folder=folder)

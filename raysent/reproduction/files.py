@@ -17,6 +17,7 @@ import pydantic
 from raysent.config import StrictModel, leaves, map_leaves, read_yaml, shipped_path, validate
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.protocols import PROTOCOLS
+from raysent.evaluation.tasks import find_task
 from raysent.storage import content_key
 
 FOLDER = "papers"
@@ -53,9 +54,11 @@ class Dataset(StrictModel):
             raise ValueError("without: needs derive, such as lines, as the file itself is not changed")
         return self
 
-    def derived(self, name: str) -> str:
-        """Return the name of the derived file: another one where what is left out differs."""
-        return f"{name}-{content_key(self.derive, self.without)[:8]}.tsv"
+    def derived(self, name: str, data: Path) -> str:
+        """Return the name of the derived file: another one where what is left out differs, or a task is not there."""
+        tasks = [find_task(task, scorings=("similarity",), option="without ") for task in self.without]
+        held = [name for name, task in zip(self.without, tasks, strict=True) if task.is_present(data / "senteval")]
+        return f"{name}-{content_key(self.derive, held)[:8]}.tsv"
 
 
 class Machine(StrictModel):
@@ -317,7 +320,9 @@ class PaperFile(StrictModel):
         `DERIVED` stands for the folder of derived files.
         """
         places = {
-            f"{{{key}}}": str(data / dataset.path) if dataset.derive is None else f"{DERIVED}/{dataset.derived(key)}"
+            f"{{{key}}}": str(data / dataset.path)
+            if dataset.derive is None
+            else f"{DERIVED}/{dataset.derived(key, data)}"
             for key, dataset in self.scales[scale].data.items()
         }
         return dict(filled(self._unfilled(name, scale), places))

@@ -91,7 +91,7 @@ class Graph:
             DataError: If a dataset cannot be read.
         """
         for key, dataset in self.paper.scales[self.scale].data.items():
-            path, source = self.output / "derived" / dataset.derived(key), self.data / dataset.path
+            path, source = self.output / "derived" / dataset.derived(key, self.data), self.data / dataset.path
             if dataset.derive is not None and source.is_file() and not path.is_file():
                 held = task_sentences(dataset.without, self.data / "senteval")
                 lines = _LINES[dataset.derive](source)
