@@ -89,10 +89,14 @@ def simulate(
     now, next_poll = 0.0, 0.0
     num_machines = 0
 
+    def charge() -> None:
+        for name, node in ledger.nodes.items():
+            ledger.reprice(name, node.price, now_s=now)
+
     def poll() -> None:
         nonlocal num_machines
         trials, num_drawn = controller.trials.values(), len(controller.trials)
-        timer("charge", num_drawn, partial(ledger.tick, now_s=now))
+        timer("charge", num_drawn, charge)
         funds = ledger.funds(elapsed_s=now)
         left = partial(training_left_s, trials, num_to_draw=num_trials - num_drawn, num_slots=num_gpus)
         urgent = is_urgent(budget, funds, left_s=timer("left", num_drawn, left), boot_s=300.0)

@@ -220,6 +220,7 @@ def test_encode_corpus_uses_the_gpus_of_a_cluster(texts, model, tmp_path, monkey
     """A trained model gets a GPU for each task; a folder continues on the device that it was begun with."""
     used = []
     monkeypatch.setattr(SentenceModel, "use_device", lambda self, device: used.append(device.type))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)  # of the cluster's machines, where jobs run
     cluster = FakeCluster(monkeypatch, has_gpus=True)
     options = {"address": "head:6379", "workers": 1}
     encode_corpus(model, texts / "b.txt", tmp_path / "gpu", **options)
