@@ -56,8 +56,8 @@ class Dataset(StrictModel):
 
     def derived(self, name: str, data: Path) -> str:
         """Return the name of the derived file: another one where what is left out differs, or a task is not there."""
-        tasks = [find_task(task, scorings=("similarity",), option="without ") for task in self.without]
-        held = [name for name, task in zip(self.without, tasks, strict=True) if task.is_present(data / "senteval")]
+        tasks = {one: find_task(one, scorings={"similarity"}, option="without ") for one in self.without}
+        held = [one for one, task in tasks.items() if task.is_present(data / "senteval")]
         return f"{name}-{content_key(self.derive, held)[:8]}.tsv"
 
 
