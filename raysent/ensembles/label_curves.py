@@ -117,7 +117,7 @@ def parse_sizes(text: str) -> list[int | str]:
 def check_sizes(sizes: Sequence[int | str]) -> None:
     """Refuse a size that is no number of at least 8, and not `all`."""
     for size in sizes:
-        if size != ALL and not (isinstance(size, int) and size >= 8):
+        if size != ALL and not (isinstance(size, int | np.integer) and size >= 8):
             raise ConfigError(f"labels {size}: must be a number of at least 8, or all")
 
 
