@@ -10,7 +10,7 @@ import pytest
 from object_store import BUCKET, keys
 from reference import hamming
 
-from raysent import binarize, evaluate
+from raysent import binarize, encode_corpus, evaluate
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.models.codes import CODES
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code, read_vectors
@@ -183,7 +183,9 @@ def test_settings_beside_a_code_that_is_given_are_refused():
 
 def test_processes_are_at_least_one(tmp_path):
     """0 is not the default."""
-    with pytest.raises(ConfigError, match="^processes=0: must be at least 1$"):
+    with pytest.raises(ConfigError, match="^processes: must be a whole number of at least 1; given 0$"):
         encode_file("hash:10", None, output=tmp_path / "x.npy", processes=0)
-    with pytest.raises(ConfigError, match="^processes=0: must be at least 1$"):
+    with pytest.raises(ConfigError, match="^processes: must be a whole number of at least 1; given 0$"):
         evaluate(["hash:10"], processes=0)
+    with pytest.raises(ConfigError, match="^workers: must be a whole number of at least 1; given 0$"):
+        encode_corpus("hash:10", tmp_path, tmp_path / "out", workers=0)

@@ -34,7 +34,7 @@ from raysent.kernels.devices import chosen_device, default_device, set_matmul_pr
 from raysent.models import SentenceModel, load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes import is_scheme_name
-from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
 from raysent.storage import Lease, is_remote, open_folder
@@ -205,6 +205,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
+    check_size("workers", 1 if workers is None else workers)
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):

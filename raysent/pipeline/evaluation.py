@@ -34,7 +34,7 @@ from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, use_device
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
-from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.models.sentence_encoder import SentenceEncoder, check_size
 from raysent.parallel import map_in_processes, num_processes_for
 from raysent.pipeline.arguments import print_remarks, print_warning
 from raysent.pipeline.pair_curves import pair_curve
@@ -318,8 +318,7 @@ def map_jobs(processes: int | None = None, address: str | None = None) -> MapJob
     Raises:
         ConfigError: If both are given, or there are no processes.
     """
-    if processes is not None and processes < 1:
-        raise ConfigError(f"processes={processes}: must be at least 1")
+    check_size("processes", 1 if processes is None else processes)
     if processes is not None and address is not None:
         raise ConfigError("processes and address: must not both be given; a cluster has its own cores")
     return LocalMap(processes) if address is None else partial(_map_on_ray, address=address)

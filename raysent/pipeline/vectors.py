@@ -10,13 +10,13 @@ import numpy as np
 
 from raysent.data.text_files import batched
 from raysent.data.texts import read_texts
-from raysent.errors import ConfigError, DataError
+from raysent.errors import DataError
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding
 from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.exports.search import Hit, SearchIndex
 from raysent.models import load as load_model
 from raysent.models.schemes import encoder_name
-from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.progress import ProgressLines, messages
@@ -69,8 +69,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
     encoding.check(encoder, model)
     check_vector_file(output)
-    if processes is not None and processes < 1:
-        raise ConfigError(f"processes={processes}: must be at least 1")
+    check_size("processes", 1 if processes is None else processes)
     sentences, found = read_texts(None if file is None else str(file), column=column, has_header=header)
     if not sentences:
         raise DataError(f"{file}: must hold text; given no row of it")
