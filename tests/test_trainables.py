@@ -10,15 +10,25 @@ from raysent.sweeps.trainables import ReusedActor, nested_train
 
 
 @pytest.fixture
-def actor(monkeypatch):
-    """Return a process of trials that train nothing, between two trials."""
+def trained(monkeypatch):
+    """Return the names of trials that are trained, in turn, by nothing."""
+    names: list[str] = []
     ended = {"status": "finished", "done": True}
-    monkeypatch.setattr(
-        trainables, "train_trial", lambda config, on_report, notice: {**ended, "trial": config["trial"]}
-    )
+
+    def train_trial(config, on_report, notice):
+        names.append(config["trial"])
+        return {**ended, "trial": config["trial"]}
+
+    monkeypatch.setattr(trainables, "train_trial", train_trial)
     monkeypatch.setattr(trainables, "node_name", lambda: "here")
     monkeypatch.setattr(trainables, "node_notice", lambda: None)
     monkeypatch.setattr(trainables, "resident_bytes", lambda: 1000)
+    return names
+
+
+@pytest.fixture
+def actor(trained):
+    """Return a process between two trials."""
     actor = ReusedActor({"trial": "0000", "num_threads": 1, "working_folder": "."})
     actor.step()
     return actor
@@ -30,6 +40,17 @@ def test_process_within_its_memory_takes_the_next_trial(actor, limit):
     config = {"trial": "0001", "num_threads": 1, "working_folder": ".", "memory_bytes": limit}
     assert actor.reset_config(config)
     assert actor.step()["trial"] == "0001"
+
+
+def test_process_trains_no_trial_before_its_first_step(actor, trained):
+    """Tune may make one for a trial that it then gives to another process, as one that has just become free."""
+    given = {"trial": "0001", "num_threads": 1, "working_folder": "."}
+    made = ReusedActor(given)
+    made.stop()
+    actor.reset_config(given)
+    assert trained == ["0000"]
+    actor.step()
+    assert trained == ["0000", "0001"]
 
 
 def test_process_above_its_memory_fails_at_the_next_step(actor):

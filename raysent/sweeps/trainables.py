@@ -92,7 +92,10 @@ class ReusedActor(tune.Trainable):
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Start training the trial that `config` names; its folder may hold a checkpoint."""
+        """Take the trial that `config` names; its folder may hold a checkpoint. The first step begins its training.
+
+        Not this method: Tune may make an actor, and then give its trial to another one that has just become free.
+        """
         work_in(config["working_folder"])
         torch.set_num_threads(config["num_threads"])
         use_reserved_device()
@@ -102,15 +105,13 @@ class ReusedActor(tune.Trainable):
         # Queues of this trial alone: a thread that is left behind cannot send messages of the next trial.
         self._messages: queue.Queue[Message] = queue.Queue()
         self._decisions: queue.Queue[bool] = queue.Queue()
-        self._thread = threading.Thread(
-            target=_train_in_thread,
-            args=(config, self._messages, self._decisions),
-            daemon=True,
-        )
-        self._thread.start()
+        given = config, self._messages, self._decisions
+        self._thread = threading.Thread(target=_train_in_thread, args=given, daemon=True)
 
     def step(self) -> Message:
         """Continue training to its next report or its end."""
+        if self._thread.ident is None:
+            self._thread.start()
         if self._waits_for_decision:
             self._decisions.put(self._should_continue)
         if self._error is not None:
