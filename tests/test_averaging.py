@@ -7,10 +7,10 @@ import torch
 from tiny_run import check_resumed, tiny_run
 
 from raysent.models import SentenceModel
-from raysent.training.averaging import MovingAverage
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training, fit
 from raysent.training.memory import estimate_bytes
+from raysent.training.optimization import MovingAverage
 from raysent.training.run import RunConfig
 from raysent.training.workers import Workers
 

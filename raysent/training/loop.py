@@ -18,7 +18,6 @@ from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
-from raysent.training.averaging import MovingAverage
 from raysent.training.checkpoint import (
     Heartbeat,
     LiveProgress,
@@ -31,7 +30,7 @@ from raysent.training.checkpoint import (
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.interruptions import Interruptions, ModelsAtReports, SaveTimer
 from raysent.training.memory import limit_primitive_cache, resident_bytes
-from raysent.training.optimization import Optimizer, count_drops, strip_prefix
+from raysent.training.optimization import MovingAverage, Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import (
     OnReport,
     Outcome,
@@ -52,7 +51,7 @@ from raysent.training.plan import (
 )
 from raysent.training.run import RunConfig, save_run
 from raysent.training.source_vectors import open_source_vectors
-from raysent.training.validation.names import METRICS
+from raysent.training.validation.config import METRICS
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
 
 # Steps between two checks of the loss on a GPU, which has to wait for them.

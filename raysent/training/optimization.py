@@ -9,6 +9,8 @@ Source: Kingma and Ba, 2015 (Adam); Loshchilov and Hutter, 2019 (AdamW).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -267,3 +269,50 @@ def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal
     # Without reading the norm's value, which would make a GPU wait. NaN stays NaN and ends the run.
     factors = (limit / norms).clamp(max=1.0)
     torch._foreach_mul_(gradients, list(factors.unbind()))
+
+
+class MovingAverage:
+    """The moving average of parameters, which is validated and saved in their place; `in_use` puts it there.
+
+        a <- a + (1 - d) (w - a)  after each step t = 1, 2, …,   d = min(decay, (1 + t) / (10 + t))
+
+    The first steps count less, so that a short run does not keep its start.
+
+    Source: Tarvainen and Valpola, 2017 (mean teacher), section 2; the rising decay is TensorFlow's.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, decay: float) -> None:
+        """Start with the parameters' values."""
+        self._parameters, self._decay = list(parameters), decay
+        self._values = [parameter.detach().clone() for parameter in parameters]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Move towards the parameters' values after step `step`, from 1."""
+        decay = min(self._decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self._values, [one.detach() for one in self._parameters], 1 - decay)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Give the parameters the average's values inside the block."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for parameter, value in zip(self._parameters, self._values, strict=True):
+            own = parameter.detach().clone()
+            parameter.copy_(value)
+            value.copy_(own)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the values by name."""
+        return {str(number): value for number, value in enumerate(self._values)}
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Set what `tensors` returned."""
+        for name, value in self.tensors().items():
+            value.copy_(named[name])
