@@ -46,7 +46,9 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep of 3 trials that were not evaluated."""
-    return write_sweep(tmp_path_factory.mktemp("poor"), num_trials=3)
+    folder = tmp_path_factory.mktemp("poor") / "a sweep"
+    folder.mkdir()
+    return write_sweep(folder, num_trials=3)
 
 
 @pytest.fixture(scope="module")
@@ -221,8 +223,8 @@ def test_failures_give_the_reason(rich_page: str) -> None:
 def test_sections_without_files_name_the_command(poor_page: str, poor: Path) -> None:
     """What does not exist yet is named with the command that makes it."""
     text = prose(poor_page)
-    assert f"raysent evaluate {poor}" in text
-    assert f"raysent ensemble {poor}" in text
+    assert f"raysent evaluate '{poor}'" in text
+    assert f"raysent ensemble '{poor}'" in text
     assert 'id="calibration"' not in poor_page
 
 

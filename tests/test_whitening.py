@@ -124,6 +124,14 @@ def trained(tmp_path_factory) -> Path:
     return folder
 
 
+def test_sample_of_a_smaller_text_is_the_text(trained):
+    """Each sentence once."""
+    data = open_training_data(tiny_run(trained))
+    train, sampled = data.corpus.train, data.sample(1000)
+    assert len(sampled.lengths) == len(train)
+    np.testing.assert_array_equal(sampled.ids, train.sentences(0, len(train)).ids)
+
+
 def test_training_stores_the_whitening_of_its_own_text(trained, tmp_path):
     """The saved model's vectors are those of its unwhitened twin under the restatement."""
     config = tiny_run(trained, postprocessing={"whitening": 5, "num_sentences": 200})

@@ -221,7 +221,7 @@ def whiten(
         corpus: Text to compute it from; by default the model's training text.
         dimension: Dimensions to keep; ``full`` keeps all in which the vectors vary.
         set: Dotted name -> value of `corpus`, such as ``corpus.text_field``.
-        num_sentences: Sentences of the sample, spread evenly over the text.
+        num_sentences: Sentences of the sample, spread evenly over the text; at least 100 of running text.
         output: Folder of the new model; None does not save it.
         progress: Whether to show progress on standard error.
 

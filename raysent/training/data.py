@@ -69,6 +69,8 @@ class TrainingData:
         if self.labels is not None:
             return self.vocabulary.ids(self.labels.train[:num_sentences], max_length=self.max_length)
         train, block = self.text.train, max(1, num_sentences // _SAMPLE_BLOCKS)
+        if len(train) <= num_sentences:
+            return train.sentences(0, len(train))
         starts = np.unique(np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64))
         blocks = [train.sentences(start, min(start + block, len(train))) for start in starts.tolist()]
         return Sentences(np.concatenate([one.ids for one in blocks]), np.concatenate([one.lengths for one in blocks]))

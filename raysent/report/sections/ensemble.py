@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from raysent.evaluation.bootstrap import BootstrapEstimate
 from raysent.report.blocks import Cell, Column, Figure, Note, Section, Table, duration, fixed, label
 from raysent.report.figures import ACCENT, BEST, NAMES_AXIS, QUIET, figure, whiskers
 from raysent.report.run import Run
+from raysent.storage import address_of
 
 # Another method of the ensemble -> its name on the page.
 OTHER_METHODS = {"uniform": "equal weights", "best": "best by validation"}
@@ -28,7 +30,7 @@ def method_scores(run: Run) -> Section | None:
     """Return the ensemble's scores and weights, or the command that makes an ensemble."""
     key, title, ensemble = "ensemble", "Ensemble and its members", run.ensemble
     if ensemble is None:
-        note = Note("There is no ensemble yet. To make one:", f"raysent ensemble {run.folder}")
+        note = Note("There is no ensemble yet. To make one:", f"raysent ensemble {shlex.quote(address_of(run.folder))}")
         return Section(key, title, blocks=[note])
     lead = (
         f"{len(ensemble.members)} members, combined by the method '{ensemble.method}'. Test scores in percent, with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,13 +29,15 @@ from raysent.report.blocks import (
 )
 from raysent.report.figures import BEST, PALETTE, QUIET, figure, level_line, level_text
 from raysent.report.run import Run
+from raysent.storage import address_of
 
 
 def task_scores(run: Run) -> Section:
     """Return a table of models by tasks for each protocol, or the command that evaluates."""
     key, title = "tasks", "Scores on tasks"
     if not run.scores:
-        return Section(key, title, blocks=[Note("Not evaluated yet. To evaluate:", f"raysent evaluate {run.folder}")])
+        command = f"raysent evaluate {shlex.quote(address_of(run.folder))}"
+        return Section(key, title, blocks=[Note("Not evaluated yet. To evaluate:", command)])
     lead = (
         "Test scores of linear probes on frozen sentence vectors, in percent. The best model of each task is "
         "highlighted. Validation scores and intervals are in the tooltips."
