@@ -18,6 +18,7 @@ from raysent.sweeps.fitting import Situation, fit_space, fitted_settings, with_v
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import find_space, parse_space, read_space
 from raysent.sweeps.speed import RunSeconds
+from raysent.training.labels import LabelsConfig
 
 LONG = Situation(num_train=97_000, num_words=16_000)
 PAIRED = {"cse", "paragram_phrase", "infersent"}
@@ -86,6 +87,14 @@ def test_neither_a_space_nor_a_task_is_one_line():
         raysent.plan()
 
 
+@pytest.mark.parametrize(("space", "read"), [("labels", "a task's rows"), ("cse", "pairs")])
+def test_text_that_a_space_does_not_read_is_refused(space, read):
+    """It may not even exist; a space of several families has some that read it."""
+    with pytest.raises(ConfigError, match=f"corpus: must be left out with space {space}, which reads {read} alone"):
+        space_of(space, corpus="books")
+    assert space_of("everything", corpus="books").name == "everything"
+
+
 @pytest.mark.parametrize(
     ("situation", "seconds", "families"),
     [
@@ -149,6 +158,12 @@ def test_labels_of_the_task_are_taken_where_validation_names_none(table):
     tasks = tasks_of(space, [str(table)], None, progress=False)
     taken = with_labels_of(space, tasks, None, are_given=True)
     assert taken.document.values["base"]["labels"]["task"] == str(table)
+
+
+def test_text_of_labels_is_shown_as_the_table(table):
+    """Where settings are given with it, too."""
+    for task in (str(table), json.dumps({"path": str(table), "name": "reviews"})):
+        assert LabelsConfig(task=task).path == str(table)
 
 
 def test_seed_of_set_is_the_last_word(monkeypatch):

@@ -123,9 +123,10 @@ def test_command_reads_standard_input_and_writes_csv(saved, raysent) -> None:
 def test_pairs_scores_and_several_labels_are_predicted_as_what_they_are(saved, tmp_path, raysent) -> None:
     """Two columns, found or named; the mean of the levels; a list of labels."""
     left, right = texts(12, seed=3), texts(12, seed=4)
-    file = write_table(tmp_path / "new.csv", {"sentence1": left, "sentence2": right})
-    assert raysent("predict", str(saved / "same"), file, "-o", str(tmp_path / "a.csv")).code == 0
-    assert pd.read_csv(tmp_path / "a.csv")["predicted"].tolist() == load(saved / "same").predict(left, right)
+    for table in ({"sentence2": right, "sentence1": left}, {"x": left, "y": right}):
+        file = write_table(tmp_path / "new.csv", table)
+        assert raysent("predict", str(saved / "same"), file, "-o", str(tmp_path / "a.csv")).code == 0
+        assert pd.read_csv(tmp_path / "a.csv")["predicted"].tolist() == load(saved / "same").predict(left, right)
 
     named = write_table(tmp_path / "named.csv", {"n": range(12), "x": left, "y": right})
     columns = ["--column", "x", "--column", "y"]
@@ -233,7 +234,8 @@ def test_ensemble_of_an_earlier_version_is_calibrated_by_its_records(saved, tmp_
             ("own", "new.csv", "--column", "bodie"),
             r"new\.csv: column: must name a column; given 'bodie'; did you mean 'bodies'\?",
         ),
-        (("own", "new.csv"), r"new\.csv: text: must name the column of the text; it has id, bodies, predicted"),
+        (("own", "new.csv"), r"new\.csv: column: must name the column of the text; it has id, bodies, predicted"),
+        (("same", "ids.csv"), r"ids\.csv: column: must name the two columns of the texts of pairs; it has id, text"),
         (
             ("own", "new.csv", "--column", "bodies"),
             r"new\.csv: must have no column 'predicted', which the output adds; .*",
@@ -251,6 +253,7 @@ def test_wrong_input_is_one_line(saved, tmp_path, monkeypatch, raysent, argument
     """Exit code 2, and no file is left."""
     monkeypatch.chdir(tmp_path)
     Path("new.csv").write_text("id,bodies,predicted\n1,a,b\n")
+    Path("ids.csv").write_text("id,text\n1,a\n")
     Path("ids.jsonl").write_text('{"text": "a"}\n{"text": null}\n')
     output = [] if "-o" in arguments else ["-o", "out.csv"]
     ran = raysent("predict", saved / arguments[0], *arguments[1:], *output)

@@ -49,11 +49,17 @@ def space_of(space: Space, *, set: Mapping[str, Any] | None = None, **arguments:
     """Return a checked space with what the caller sets; arguments as for `space_overrides`."""
     if isinstance(space, (str, Path)):
         path = find_space(str(space))
-        return read_space(path, overrides=space_overrides(path, set=set, **arguments))
-    if not isinstance(space, SearchSpace):
-        space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
-    overrides = space_overrides(space, set=set, **arguments)
-    return with_overrides(space, overrides) if overrides else space
+        checked = read_space(path, overrides=space_overrides(path, set=set, **arguments))
+    else:
+        if not isinstance(space, SearchSpace):
+            space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
+        overrides = space_overrides(space, set=set, **arguments)
+        checked = with_overrides(space, overrides) if overrides else space
+    configs = [] if arguments.get("corpus") is None else [checked.config(params) for params in checked.edges()]
+    if configs and all(config.source is not config.corpus for config in configs):
+        read = "pairs" if configs[0].source is configs[0].pairs else "a task's rows"
+        raise ConfigError(f"corpus: must be left out with space {checked.name}, which reads {read} alone")
+    return checked
 
 
 def space_overrides(

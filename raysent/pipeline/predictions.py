@@ -157,7 +157,7 @@ def predict(  # noqa: PLR0913 - the options of the command
             raise DataError(f"{name or 'standard input'}: must hold text; given no row of it")
     if opened.found and progress:  # last, since a mistake is one line
         shown = " and ".join(f"'{one}'" for one in opened.found)
-        messages.print(f"{name}: text = {shown} (found by name)", style="dim", soft_wrap=True)
+        messages.print(f"{name}: text = {shown} (no column was named)", style="dim", soft_wrap=True)
     return Predicted(answerer.task, num_rows, dict(counts.most_common()), num_answered, promise)
 
 

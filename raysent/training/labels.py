@@ -6,6 +6,7 @@ so a task whose validation rows are drawn again among the training rows is refus
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ class LabelsConfig(StrictModel):
     @property
     def path(self) -> str:
         """What the rows are read from."""
-        return self.task or ""
+        task = self.task or ""
+        return str(json.loads(task).get("path", task)) if task.startswith("{") else task
 
 
 class LabelledRows:

@@ -86,7 +86,7 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
 
 
 def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
-    """Return the columns of the texts of rows to predict: those of a conventional name, or the only one.
+    """Return the columns of the texts of rows to predict: those of a conventional name, or all that there are.
 
     Args:
         table: Some of the rows; labels are not needed.
@@ -96,7 +96,9 @@ def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
         DataError: If there are none.
     """
     guess = _Guess(table)
-    found = tuple(table.columns) if num_columns == len(table.columns) else guess.texts(takes_pairs=num_columns == 2)
+    # Two columns are a pair where no name says what one of them is.
+    is_all = num_columns == len(table.columns) and (num_columns == 1 or not _CONVENTIONAL & set(guess.by_plain))
+    found = tuple(table.columns) if is_all else guess.texts(takes_pairs=num_columns == 2, key="column")
     if len(found) != num_columns:
         names = ", ".join(table.columns)
         raise DataError(f"{table.source}: column: must name the two columns of the texts of pairs; it has {names}")
@@ -140,26 +142,26 @@ class _Guess:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.notes: list[str] = []
-        self._by_plain = {name.lower().strip(): name for name in table.columns}
+        self.by_plain = {name.lower().strip(): name for name in table.columns}
 
     def find(self, key: str, names: Sequence[str], used: Sequence[str | None] = ()) -> str | None:
         """Return the first column of these names that is not used for something else, or None."""
-        found = next((one for name in names if (one := self._by_plain.get(name)) not in (None, *used)), None)
+        found = next((one for name in names if (one := self.by_plain.get(name)) not in (None, *used)), None)
         if found is not None:
             self.notes.append(f"{key} = '{found}' (found by name)")
         return found
 
-    def texts(self, *, takes_pairs: bool = True) -> tuple[str, ...]:
-        """Return the column of the text, or the two of pairs."""
+    def texts(self, *, takes_pairs: bool = True, key: str = "text") -> tuple[str, ...]:
+        """Return the column of the text, or the two of pairs; an error says that the setting `key` must name it."""
         for first, second in PAIRS if takes_pairs else ():
-            if first in self._by_plain and second in self._by_plain:
-                found = self._by_plain[first], self._by_plain[second]
+            if first in self.by_plain and second in self.by_plain:
+                found = self.by_plain[first], self.by_plain[second]
                 self.notes.append(f"text = '{found[0]}' and '{found[1]}' (found by name)")
                 return found
         name = self.find("text", TEXT_COLUMNS) or self._longest()
         if name is None:
             raise DataError(
-                f"{self.table.source}: text: must name the column of the text; "
+                f"{self.table.source}: {key}: must name the column of the text; "
                 f"it has {', '.join(self.table.columns) or 'no columns'}"
             )
         return (name,)
