@@ -125,3 +125,19 @@ def test_resume_rejects_a_local_run(jobs, raysent):
         "error: mine: is on this machine only; name a run on a cluster, or its s3:// address\n",
     )
     assert Launcher.files == []
+
+
+def test_resume_rejects_a_run_that_another_cluster_works_on(jobs, raysent, monkeypatch):
+    """The record of its job stays, by which it is followed and stopped; without a head there the run is resumed."""
+    assert raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home").code == 0
+    remote, is_running = json.loads(Path("home/remote.json").read_text())["remote"], [True, False]
+    write_record(remote, replace(read_record(remote), code=None, cluster="theirs"))
+    monkeypatch.setattr("raysent.cluster.launcher.Head.is_running", lambda _: is_running.pop(0))
+    ran = raysent("resume", "home", "--cluster", "cluster.yaml")
+    assert (ran.code, ran.err) == (
+        2,
+        f"error: {remote}: the cluster 'theirs' works on it; 'raysent attach {remote}' shows it, 'raysent stop {remote}' "
+        "stops it\n",
+    )
+    assert (len(Launcher.files), read_record(remote).cluster) == (1, "theirs")
+    assert raysent("resume", "home", "--cluster", "cluster.yaml").code == 0

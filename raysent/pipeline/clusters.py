@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import json
@@ -30,13 +31,14 @@ from raysent.cluster import (
     workers_for,
 )
 from raysent.cluster.fleet import FleetSettings
-from raysent.cluster.following import remote_of
+from raysent.cluster.following import how_to_continue, read_record, remote_of
 from raysent.cluster.jobs import check_shipped_size
+from raysent.cluster.launcher import Head
 from raysent.cluster.prices import held_usd_per_hour
 from raysent.config import get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED, parse_duration, price_list
 from raysent.ensembles import check_sizes
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
 from raysent.live import SweepView
@@ -153,10 +155,15 @@ def resume_on_cluster(
         as_json: As for `sweep_on_cluster`.
 
     Raises:
-        RaysentError: As for `sweep_on_cluster`.
+        RaysentError: As for `sweep_on_cluster`, or if another cluster works on the run.
     """
     limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
     machines, remote = read_cluster(Path(cluster)), remote_of(Path(run))
+    with contextlib.suppress(ArtifactError):  # no sweep was submitted there
+        job = read_record(remote)
+        is_elsewhere = (job.cluster, job.region) != (machines.name, machines.region)
+        if job.code is None and is_elsewhere and Head(job.cluster, job.region or "us-east-1").is_running():
+            raise CloudError(f"{remote}: the cluster '{job.cluster}' works on it; {how_to_continue(remote)}")
     record = load_record(open_folder(remote))
     options = [text for limit in limits for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))]
     place = Path(run) if (Path(run) / REMOTE_FILE).is_file() else default_run_folder(Path(run).name)
