@@ -280,3 +280,16 @@ def test_input_policy_reads_what_a_space_names_and_nothing_else():
     granted = [one["Resource"] for one in statements.values()]
     assert ["arn:aws:s3:::text/books", "arn:aws:s3:::text/books/*"] in granted
     assert "arn:aws:s3:::other/*" in granted
+
+
+def test_inputs_are_the_tables_of_tasks_too():
+    """With settings as text or as JSON, with a name, and a table for each split."""
+    splits = json.dumps({"path": {"train": "s3://t/train.csv", "test": "s3://t/test.csv"}})
+    tasks = [
+        "s3://t/a.csv:text=body,label=stars",
+        json.dumps({"path": "s3://t/b.csv", "text": "body"}),
+        "r=s3://t/c.csv",
+    ]
+    assert s3_addresses([{"evaluation": {"tasks": [*tasks, "docs-library"]}}, [splits, "s3://t/d.csv"]]) == [
+        f"s3://t/{name}.csv" for name in ("a", "b", "c", "d", "test", "train")
+    ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from raysent.cluster.cluster_file import CLUSTER_TAG, ClusterFile
 from raysent.config import leaves
+from raysent.sweeps.space.local_paths import table_of
 
 Policy = dict[str, Any]
 
@@ -76,8 +77,9 @@ def split_address(address: str) -> tuple[str, str]:
 
 
 def s3_addresses(values: Any) -> list[str]:
-    """Return every ``s3://`` address in plain values, such as those of a search space, each once."""
-    return sorted({value for value in leaves(values) if isinstance(value, str) and value.startswith("s3://")})
+    """Return every ``s3://`` address in plain values, such as those of a space and tables of tasks, each once."""
+    named = [table_of(value)[0] or value for value in leaves(values)]
+    return sorted({value for value in leaves(named) if isinstance(value, str) and value.startswith("s3://")})
 
 
 def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
