@@ -9,13 +9,16 @@ import json
 import re
 import subprocess
 import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
@@ -116,6 +119,20 @@ def test_up_leaves_a_running_head_as_it_is(aws, file):
     assert [machine.name for machine in Account("us-east-1").machines("raysent")] == [head]
 
 
+def test_two_ups_at_once_launch_one_head(aws, file):
+    """The second one waits for the first, and finds its head."""
+
+    def ray(command, on_line) -> int:
+        time.sleep(0.3)
+        _start_head(aws)
+        return 0
+
+    launchers = [Launcher(read_cluster(file), run=ray) for _ in range(2)]
+    launchers[0].account.prepare(launchers[0].cluster)
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(lambda one: one.up(sweep="mine"), launchers)) == [False, True]
+
+
 def test_up_rejects_a_name_whose_head_somebody_else_launched(aws, file):
     """The error names the head."""
     head = _start_head(aws)
@@ -182,6 +199,30 @@ def test_up_allows_the_operator_only(aws, file):
     ]
 
 
+def test_up_leaves_the_rules_of_a_running_cluster_if_aws_refuses(aws, file, monkeypatch):
+    """The new address is allowed before the old one is taken away; what is allowed already is not asked for."""
+    Launcher(read_cluster(file), run=FakeRay()).up()
+    file.write_text(file.read_text().replace("203.0.113.7/32", "203.0.113.8/32"))
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    group = {"GroupNames": ["raysent-raysent"]}
+    before = aws.describe_security_groups(**group)["SecurityGroups"][0]["IpPermissions"]
+    asked = []
+
+    def refuse(**given) -> None:
+        asked.extend(given["IpPermissions"])
+        raise ClientError({"Error": {"Code": "RulesPerSecurityGroupLimitExceeded"}}, "AuthorizeSecurityGroupIngress")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(launcher.account.ec2, "authorize_security_group_ingress", refuse)
+        with pytest.raises(CloudError, match="RulesPerSecurityGroupLimitExceeded"):
+            launcher.up()
+    assert aws.describe_security_groups(**group)["SecurityGroups"][0]["IpPermissions"] == before
+    assert [one.get("IpRanges") for one in asked] == [[{"CidrIp": "203.0.113.8/32"}]]
+    launcher.up()
+    rules = aws.describe_security_groups(**group)["SecurityGroups"][0]["IpPermissions"]
+    assert [entry["CidrIp"] for rule in rules for entry in rule["IpRanges"]] == ["203.0.113.8/32"]
+
+
 def test_up_creates_two_roles_of_least_privilege(aws, file):
     """One profile for each role, with an inline policy; a second `up` changes nothing."""
     launcher = Launcher(read_cluster(file), run=FakeRay())
@@ -204,7 +245,7 @@ def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
     assert (read_token(launcher.token_file), len(token)) == (token, 64)
     modes = [oct(path.stat().st_mode & 0o777) for path in (launcher.folder, launcher.token_file, launcher.file)]
     assert modes == ["0o700", "0o600", "0o600"]
-    written = [path.read_bytes() for path in launcher.folder.rglob("*") if path.is_file()]
+    written = [path.read_bytes() for path in launcher.folder.rglob("*") if path.is_file() and path.name != "up.lock"]
     assert len(written) == 4  # token, rendered file, wheel, constraints
     assert not any(CANARY.encode() in data for data in written)
     assert token not in launcher.file.read_text()

@@ -98,6 +98,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("--dashboard-host=127.0.0.1", "--dashboard-host=0.0.0.0", "must have --dashboard-host=127.0.0.1"),
         ("use_internal_ips: false", "aws_credentials: {}", "provider.aws_credentials: must not be in a file"),
         ("operator: auto", "operator: 0.0.0.0/0", "metadata.raysent.operator: must be at most 256 addresses"),
+        ("operator: auto", "operator: '2001:db8::7/128'", "must be auto or an address such as 203.0.113.7/32; given '2001:db8::7/128'"),
         ("operator: auto", "operator: me", "must be auto or an address such as 203.0.113.7/32; given 'me'"),
         ("storage: s3://my-bucket/raysent", "storage: /home", "must look like s3://bucket/prefix; given '/home'"),
         ("time_to_live: 24h", "time_to_life: 24h", "metadata.raysent.time_to_life: unknown name; did you mean 'time_to_live'?"),

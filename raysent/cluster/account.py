@@ -249,17 +249,24 @@ class Account:
         with aws_errors(f"security group {_group_name(cluster)}"):
             group = next(iter(self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]), None)
             if group is None:
-                group = {"IpPermissions": [], **self.ec2.create_security_group(**self._new_group(cluster))}
+                group = self.ec2.create_security_group(**self._new_group(cluster))
             name = str(group["GroupId"])
-            if group["IpPermissions"]:
-                self.ec2.revoke_security_group_ingress(GroupId=name, IpPermissions=group["IpPermissions"])
-            self.ec2.authorize_security_group_ingress(
-                GroupId=name,
-                IpPermissions=[
-                    {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": operator}]},
-                    {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": name}]},
-                ],
-            )
+            ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+            wanted = {
+                ("tcp", 22, 22, operator): {**ssh, "IpRanges": [{"CidrIp": operator}]},
+                ("-1", -1, -1, name): {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": name}]},
+            }
+            rules = self.ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [name]}])
+            known = {
+                one["SecurityGroupRuleId"]: _ingress(one) for one in rules["SecurityGroupRules"] if not one["IsEgress"]
+            }
+            # What is missing first: a running cluster keeps its access if AWS refuses a request.
+            missing = [permission for rule, permission in wanted.items() if rule not in known.values()]
+            if missing:
+                self.ec2.authorize_security_group_ingress(GroupId=name, IpPermissions=missing)
+            stale = [one for one, rule in known.items() if rule not in wanted]
+            if stale:
+                self.ec2.revoke_security_group_ingress(GroupId=name, SecurityGroupRuleIds=stale)
         return name
 
     def _new_group(self, cluster: ClusterFile) -> dict[str, Any]:
@@ -387,6 +394,11 @@ def _check_quotas(cluster: ClusterFile, account: Account) -> None:
 
 def _inputs_of(sweep: str) -> str:
     return f"{_INPUTS}-{re.sub(r'[^A-Za-z0-9_+=,.@-]', '-', sweep)}"[:128]
+
+
+def _ingress(rule: Mapping[str, Any]) -> tuple[Any, ...]:
+    source = rule.get("CidrIpv4") or rule.get("ReferencedGroupInfo", {}).get("GroupId")
+    return rule["IpProtocol"], rule["FromPort"], rule["ToPort"], source
 
 
 def _group_name(cluster: ClusterFile) -> str:

@@ -97,7 +97,7 @@ def _checked_operator(text: str) -> str:
     if text == "auto":
         return text
     try:
-        network = ipaddress.ip_network(text)
+        network = ipaddress.IPv4Network(text)
     except ValueError:
         raise ValueError(f"must be auto or an address such as 203.0.113.7/32; given '{text}'") from None
     if network.num_addresses > _MAX_OPERATORS:

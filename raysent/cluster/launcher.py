@@ -24,6 +24,7 @@ from importlib.metadata import distribution, distributions, version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -76,11 +77,6 @@ class Head:
         """The file with the cluster's token, mode 0600."""
         return self.folder / "auth_token"
 
-    @property
-    def is_reachable(self) -> bool:
-        """Whether this computer has what a tunnel needs; only the computer that launched the cluster has."""
-        return self.file.exists() and self.token_file.exists()
-
     def is_running(self) -> bool | None:
         """Return whether the cluster has a head; None if it has no name, or AWS does not answer."""
         if not self.name:
@@ -105,7 +101,7 @@ class Head:
         head = next((one for one in self.account.machines(self.name) if one.is_head), None)
         if head is None:
             raise CloudError(f"{self.name}: no head is running; 'raysent cluster up' launches one")
-        if not self.is_reachable:
+        if not (self.file.exists() and self.token_file.exists()):
             raise CloudError(f"{self.name}: its head was not launched from this computer, which has no key for SSH")
         lease = f"{FLEET_FOLDER}/{LEASE_FILE}"
         command = f"mkdir -p {FLEET_FOLDER} && echo {int(seconds)} > {lease}.new && mv {lease}.new {lease}"
@@ -235,39 +231,40 @@ class Launcher(Head):
             RaysentError: If the cluster cannot be launched as the file has it, AWS or Ray's launcher fails, or the head
                 was launched by somebody else.
         """
-        head = next((one for one in self.account.machines(self.cluster.name) if one.is_head), None)
-        if head is not None and not self.file.exists():
-            raise CloudError(
-                f"{self.cluster.path}: cluster_name: '{self.cluster.name}' is taken: its head {head.name} is running "
-                f"since {head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
-            )
-        check_inputs(self.account, inputs)
-        if head is None:
-            check_ready(self.cluster, self.account)
-        owner = head.sweep if head is not None else "" if is_kept else sweep
-        self.stays = not owner
-        values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
-        self.account.allow_inputs(self.name, sweep, inputs)
-        rendered = self.cluster.render(values)
-        if head is not None and not update:
-            if _lasting(read_json(self.file)) != _lasting(rendered):
-                on_line(
-                    f"{self.cluster.name}: the file or raysent has changed since the head was launched; it stays as it "
-                    f"is; 'raysent cluster up {self.cluster.path} --update' applies the changes and restarts Ray"
-                )
-            return False
         private(self.folder)
-        make_token(self.token_file)
-        read_token(self.token_file)
-        wheels = self.folder / "wheel"
-        wheels.mkdir(exist_ok=True)
-        write_wheel(wheels)
-        write_constraints(wheels)
-        write_json(self.file, rendered)
-        self.file.chmod(0o600)
-        self.has_launched = head is None
-        self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
-        return self.has_launched
+        with FileLock(self.folder / "up.lock"):  # another call finds the head that this one launches
+            head = next((one for one in self.account.machines(self.cluster.name) if one.is_head), None)
+            if head is not None and not self.file.exists():
+                raise CloudError(
+                    f"{self.cluster.path}: cluster_name: '{self.name}' is taken: its head {head.name} is running since "
+                    f"{head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
+                )
+            check_inputs(self.account, inputs)
+            if head is None:
+                check_ready(self.cluster, self.account)
+            owner = head.sweep if head is not None else "" if is_kept else sweep
+            self.stays = not owner
+            values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
+            self.account.allow_inputs(self.name, sweep, inputs)
+            rendered = self.cluster.render(values)
+            if head is not None and not update:
+                if _lasting(read_json(self.file)) != _lasting(rendered):
+                    on_line(
+                        f"{self.name}: the file or raysent has changed since the head was launched; it stays as it is; "
+                        f"'raysent cluster up {self.cluster.path} --update' applies the changes and restarts Ray"
+                    )
+                return False
+            make_token(self.token_file)
+            read_token(self.token_file)
+            wheels = self.folder / "wheel"
+            wheels.mkdir(exist_ok=True)
+            write_wheel(wheels)
+            write_constraints(wheels)
+            write_json(self.file, rendered)
+            self.file.chmod(0o600)
+            self.has_launched = head is None
+            self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
+            return self.has_launched
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
         return {
