@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from object_store import BUCKET, CREDENTIALS, keys
+from urllib3.response import HTTPResponse
 
 from raysent import storage
 from raysent.errors import ArtifactError, ConfigError
@@ -34,7 +37,8 @@ RUN = f"s3://{BUCKET}/a/run"
 def store(monkeypatch, tmp_path, bucket):
     """A client of an empty bucket; the local cache is empty too."""
     _use_machine(monkeypatch, tmp_path / "here")
-    return bucket
+    yield bucket
+    storage.object_store._client.cache_clear()  # with what a test has registered there
 
 
 def _use_machine(monkeypatch, cache: Path) -> None:
@@ -144,6 +148,55 @@ def test_open_folder_reports_a_missing_line(store):
         ArtifactError, match=f"^{RUN}/journal.jsonl/000000001.json: no such object, but later lines exist"
     ):
         open_folder(RUN)
+
+
+def test_unchanged_files_are_not_downloaded_from_an_encrypted_bucket(store, monkeypatch):
+    """ETags of objects that KMS encrypts are no MD5: their SHA-256 is compared, of a journal that of its last line."""
+    folder, asked = open_folder(RUN), []
+    write_json(folder / "a.json", 1)
+    lines = Lines(folder / "journal.jsonl")
+    for number in range(5):
+        lines.append({"number": number})
+    listed = storage.mirror.list_s3
+    encrypted = [f"{number:032x}" for number in range(9)]
+    monkeypatch.setattr(
+        storage.mirror,
+        "list_s3",
+        lambda *given, **more: [
+            item._replace(etag=etag) for item, etag in zip(listed(*given, **more), encrypted, strict=False)
+        ],
+    )
+    for kind in ("GetObject", "HeadObject"):
+        storage.object_store.s3_client().meta.events.register(
+            f"before-call.s3.{kind}", lambda kind=kind, **_: asked.append(kind)
+        )
+    open_folder(RUN)
+    assert sorted(asked) == ["HeadObject", "HeadObject"]
+    store.put_object(Bucket=BUCKET, Key="a/run/a.json", Body=b"2\n")
+    assert read_json(open_folder(RUN) / "a.json") == 2
+    changed = (folder / "journal.jsonl").read_bytes()
+    (folder / "journal.jsonl").write_bytes(changed.replace(b'"number": 4', b'"number": 5'))
+    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [{"number": number} for number in range(5)]
+
+
+def test_a_request_that_another_one_is_in_the_way_of_is_repeated(store):
+    """S3 answers 409 then, which does not mean that the object exists."""
+    folder = open_folder(RUN)
+    folder.mkdir(parents=True)
+    error = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
+    answers = [AWSResponse(RUN, 409, {}, HTTPResponse(io.BytesIO(error), preload_content=False)) for _ in range(2)]
+    events = storage.object_store.s3_client().meta.events
+    events.register("before-send.s3.PutObject", lambda **_: answers.pop() if answers else None)
+    Lines(folder / "journal.jsonl").append({"number": 0})
+    assert (answers, keys(store)) == ([], ["a/run/journal.jsonl/000000000.json"])
+
+
+def test_open_folder_skips_the_marker_of_a_folder(store):
+    """The console of S3 makes an empty object whose name ends with a slash."""
+    for key in ("a/run/", "a/run/below/", "a/run/below/a.json"):
+        store.put_object(Bucket=BUCKET, Key=key, Body=b"")
+    folder = open_folder(RUN)
+    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*.json")] == ["below/a.json"]
 
 
 def test_lease_has_one_holder_among_all_machines(store, monkeypatch, tmp_path):

@@ -34,6 +34,7 @@ from raysent.storage.object_store import (
     get_content,
     get_file,
     has_content,
+    has_hash,
     is_remote,
     list_s3,
     put_file,
@@ -139,10 +140,11 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
         return
     found: dict[Path, list[RemoteObject]] = {}
     for item in list_s3(address, kind=ArtifactError):
+        if item.address.endswith("/"):  # the console of S3 makes such an object for a folder
+            continue
         path = folder / _inside(item, address)
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        is_wanted = not is_hidden and not item.address.endswith("/")
-        if is_wanted and (with_checkpoints or not _is_in_checkpoint(path, folder)):
+        if not is_hidden and (with_checkpoints or not _is_in_checkpoint(path, folder)):
             found.setdefault(path.parent, []).append(item)
     folders = {path for path in _local_folders(folder) if with_checkpoints or not _is_in_checkpoint(path / "x", folder)}
     line_files = {path for path in found if path.suffix == LINES_SUFFIX}
@@ -169,7 +171,7 @@ def line_address(path: Path, number: int) -> str | None:
 
 def _inside(item: RemoteObject, address: str) -> str:
     """Return an object's path relative to an address; refuse one that would leave the folder."""
-    inside = item.address.removeprefix(address).removeprefix("/").removesuffix("/")
+    inside = item.address.removeprefix(address).removeprefix("/")
     if item.address == address or any(part in ("", ".", "..") for part in inside.split("/")):
         raise ArtifactError(
             f"{item.address}: an object exists where a folder is needed, or its name leaves its folder; remove it"
@@ -214,11 +216,11 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
         # List under the lock, so that a line that this machine appends in the meantime is not lost.
         items = _line_objects(path)
         existing = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        is_same = (
-            hashlib.md5(line, usedforsecurity=False).hexdigest() == item.etag
-            for line, item in zip(existing, items, strict=False)
-        )
+        pairs = list(zip(existing, items, strict=False))
+        is_same = [hashlib.md5(line, usedforsecurity=False).hexdigest() == item.etag for line, item in pairs]
         num_same = sum(itertools.takewhile(bool, is_same))
+        if pairs and not is_same[-1] and has_hash(pairs[-1][1].address, hashlib.sha256(pairs[-1][0]).hexdigest()):
+            num_same = len(pairs)  # encrypted by KMS; the hash in a line is that of all lines up to it
         if num_same == len(items) == len(existing):
             return
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ S3 = "s3://"
 # About ten seconds in total, with exponential backoff.
 MAX_ATTEMPTS = 6
 
-# Larger files are uploaded in parts of this size. It must stay fixed: the ETag of such an object depends on it.
+# Larger files are uploaded in parts of this size.
 _PART_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 _HASH, _WRITER = "sha256", "writer"
@@ -206,13 +206,21 @@ def delete(address: str) -> None:
 
 
 def has_content(item: RemoteObject, file: Path) -> bool:
-    """Return whether a local file has the size and the ETag of an object."""
+    """Return whether a local file has the size and the ETag of an object, or its SHA-256."""
     if not file.is_file() or file.stat().st_size != item.num_bytes:
         return False
     with file.open("rb") as stream:
-        parts = [_md5(part) for part in iter(lambda: stream.read(_PART_BYTES), b"")] or [_md5(b"")]
-    is_single = item.num_bytes < _PART_BYTES
-    return item.etag == (parts[0].hex() if is_single else f"{_md5(b''.join(parts)).hex()}-{len(parts)}")
+        if item.etag == hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest():
+            return True
+        stream.seek(0)
+        return has_hash(item.address, hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def has_hash(address: str, sha256: str) -> bool:
+    """Return whether an object carries this SHA-256; encrypted by KMS or uploaded in parts, its ETag is no MD5."""
+    with s3_errors(address):
+        found = _unless_absent(s3_client().head_object, address)
+    return found is not None and found["Metadata"].get(_HASH) == sha256
 
 
 def endpoint() -> str:
@@ -234,7 +242,15 @@ def _client(endpoint_url: str, process: int) -> Any:
     config = botocore.config.Config(
         retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS}, connect_timeout=10, max_pool_connections=32
     )
-    return boto3.session.Session().client("s3", config=config)
+    client = boto3.session.Session().client("s3", config=config)
+    client.meta.events.register("needs-retry.s3.PutObject", _until_repeated)
+    return client
+
+
+def _until_repeated(response: Any, attempts: int, **_: Any) -> float | None:
+    """Return the seconds until a request is repeated that met another one about the same object, as S3 asks for."""
+    is_conflict = response is not None and response[0].status_code == 409
+    return 0.1 * 2**attempts if is_conflict and attempts < MAX_ATTEMPTS else None
 
 
 def _unless_absent(request: Callable[..., Any], address: str) -> Any:
@@ -252,10 +268,6 @@ def _unless_absent(request: Callable[..., Any], address: str) -> Any:
 def _check_whole(address: str, found: Any, sha256: str) -> None:
     if found["Metadata"].get(_HASH, sha256) != sha256:
         raise ArtifactError(f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it")
-
-
-def _md5(data: bytes) -> bytes:
-    return hashlib.md5(data, usedforsecurity=False).digest()
 
 
 @contextlib.contextmanager
