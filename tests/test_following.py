@@ -16,6 +16,7 @@ from submissions import FakeJobs, FakeLauncher, run_on, store_run
 
 from raysent.cluster import (
     Jobs,
+    SubmittedSweep,
     find_run,
     follow_run,
     following,
@@ -191,6 +192,17 @@ def test_head_interrupts_the_command_on_request(tmp_path, monkeypatch):
     store_run(tmp_path)
     assert head_process.main(["--run", str(tmp_path / "remote"), "--", "sweep", "toy"]) == 130
     assert read_record(str(tmp_path / "remote")).code == 130
+
+
+def test_head_stores_all_lines_of_a_sweep_as_json(tmp_path, monkeypatch):
+    """A long object has its beginning; of other output the last lines are stored."""
+    values = {"trials": list(range(head_process.NUM_LINES))}
+    monkeypatch.setattr("runpy.run_module", lambda *_, **__: print(json.dumps(values, indent=2)))
+    for options, is_whole in ((["--json"], True), ([], False)):
+        store_run(tmp_path)
+        assert head_process.main(["--run", str(tmp_path / "remote"), "--", "sweep", "toy", *options]) == 0
+        ended = SubmittedSweep(0, tuple(read_record(str(tmp_path / "remote")).lines))
+        assert ended.values == (values if is_whole else None)
 
 
 @pytest.mark.usefixtures("bucket", "no_waits")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import boto3
 import pytest
 from command import SPACE
 from moto import mock_aws
+from ray._private.runtime_env.packaging import create_package
 from submissions import CANARY, FakeJobs, FakeLauncher, new_submission, run_on, store_run, submit_once, toy_space
 
 from raysent.cluster import Jobs, SubmittedSweep, download, ship, submission
@@ -20,6 +22,7 @@ from raysent.cluster.jobs import check_shipped_size
 from raysent.cluster.submission import run_submission
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
+from raysent.storage import write_json
 from raysent.sweeps.space import parse_space, read_space, with_absolute_paths
 
 
@@ -85,10 +88,12 @@ def test_run_submission_terminates_the_cluster_despite_one_more_ctrl_c(tmp_path,
 
 
 def test_run_submission_terminates_a_cluster_that_failed_to_start(tmp_path):
-    """The head may be running although `ray up` failed."""
+    """The head may be running although `ray up` failed; the run folder is empty, so that it may be named again."""
     launcher = FakeLauncher(tmp_path, fails=True)
+    write_json(tmp_path / "run" / "remote.json", {"remote": "s3://b/run"})
     with pytest.raises(CloudError, match="no capacity"):
         run_on(launcher, tmp_path)
+    assert list((tmp_path / "run").iterdir()) == []
     assert (launcher.calls[0], launcher.calls[-1]) == ("up remote", "down")
 
 
@@ -214,6 +219,13 @@ def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
     assert heard == [event]
 
 
+def test_values_are_the_object_alone():
+    """Lines of standard error stand before and after it."""
+    lines = ("warning: {", *json.dumps({"a": {"b": 1}}, indent=2).splitlines(), "nothing was trained: no budget", "}")
+    assert SubmittedSweep(4, lines).values == {"a": {"b": 1}}
+    assert SubmittedSweep(4, ("error: {", "}")).values is None
+
+
 def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
     """The space and its corpus, but neither the token nor keys of AWS."""
     monkeypatch.chdir(tmp_path)
@@ -245,6 +257,20 @@ def test_ship_keeps_values_that_are_no_local_files(tmp_path, monkeypatch):
     for named in ({"path": "big.txt"}, [str(tmp_path)], "big.txt:text=a"):
         with pytest.raises(ConfigError, match="cluster: local files must be at most 0 MiB together"):
             check_shipped_size(named)
+
+
+def test_ship_sends_files_that_a_gitignore_names(tmp_path):
+    """Ray's package of the folder holds all of them."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    (data / "deep").mkdir(parents=True)
+    for name, text in {"my.csv": "a", "deep/other.csv": "b", ".gitignore": "*", "deep/.rayignore": "*.csv"}.items():
+        (data / name).write_text(text)
+    assert ship(str(data), out) == "shipped/0/data"
+    create_package(str(out), tmp_path / "a.zip", include_gitignore=True, include_parent_dir=False, excludes=[])
+    names = zipfile.ZipFile(tmp_path / "a.zip").namelist()
+    assert {name for name in names if name.endswith(".csv")} == {
+        "shipped/0/data/my.csv", "shipped/0/data/deep/other.csv"
+    }  # fmt: skip
 
 
 def test_ship_sends_the_files_of_a_glob(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from raysent.progress import messages
 
 # Seconds between two looks for a request to stop.
 STOP_POLL_S = 10.0
-# Printed lines that are stored with the run.
+# Printed lines that are stored with the run; of a sweep with --json all are.
 NUM_LINES = 2000
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="do not terminate the cluster afterwards")
     parser.add_argument("command", nargs="+", help="arguments of raysent")
     given = parser.parse_args(arguments)
-    lines: deque[str] = deque(maxlen=NUM_LINES)
+    lines: deque[str] = deque(maxlen=None if "--json" in given.command else NUM_LINES)
     settings = FleetSettings.from_environment()
     held = contextlib.nullcontext() if settings is None else cluster_held(settings, is_kept=given.keep)
     with held:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import logging
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,8 +62,8 @@ class SubmittedSweep:
     @property
     def values(self) -> dict[str, Any] | None:
         """The JSON object that it printed, if it printed one."""
-        start = next((number for number, line in enumerate(self.lines) if line == "{"), None)
-        return None if start is None else parse_json("\n".join(self.lines[start:]))
+        found = re.search(r"^\{$.*?^\}$", "\n".join(self.lines), re.MULTILINE | re.DOTALL)
+        return None if found is None else parse_json(found[0])
 
 
 class ConnectionLostError(CloudError):
@@ -211,7 +212,10 @@ def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
         shipped = folder / SHIPPED_FOLDER
         target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
         target.parent.mkdir(parents=True)
-        (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
+        if source.is_dir():  # Ray leaves out what these files name
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(".gitignore", ".rayignore"))
+        else:
+            shutil.copy2(source, target)
         copies.append(str(target.relative_to(folder)))
     return copies if glob.has_magic(text) else copies[0]
 

@@ -35,7 +35,8 @@ from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.errors import ArtifactError, CloudError
 from raysent.platforms import signals_handled
-from raysent.storage import atomic_write, open_folder, write_json
+from raysent.storage import atomic_write, open_folder, remove, write_json
+from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers
 from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace
@@ -126,6 +127,8 @@ def run_submission(
 def _end(launcher: Launcher, job: SweepJob, *, say: Say) -> None:
     """Terminate a cluster that was launched for a sweep that does not run, unless it is kept or in use."""
     launcher.forget_inputs(job.submission.sweep)
+    if not job.was_submitted and not job.submission.is_resumed:
+        remove(job.submission.run / REMOTE_FILE)  # the folder may be named again
     if not launcher.has_launched:
         return
     if job.is_kept:
