@@ -54,21 +54,35 @@ def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
 
 
 @pytest.mark.parametrize(
-    ("options", "num"),
+    ("options", "num", "gpus"),
     [
-        ([], 8),
-        (["--set", "cost.max_hourly=3.3usd"], 3),
-        (["--set", "cost.max_hourly=3usd", "--set", "cost.usd_per_hour=0.5"], 5),
-        (["--set", "cost.market=on-demand"], 2),
+        ([], 8, ("T4", "A10G", "L4")),
+        (["--set", "cost.max_hourly=3.3usd"], 3, ("T4", "A10G", "L4")),
+        (["--set", "cost.max_hourly=3usd", "--set", "cost.usd_per_hour=0.5"], 5, ("T4", "A10G", "L4")),
+        (["--set", "cost.market=on-demand"], 2, ("T4",)),
     ],
 )
-def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num):
+def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num, gpus):
     """The most machines that the sweep's process adds; the head counts too, and the cluster file stays as it is."""
     assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", *options).code == 0
     [(file, submission)] = submitted
-    assert submission.workers == Workers(num, 4, 1.0, ("T4", "A10G", "L4"))
+    assert submission.workers == Workers(num, 4, 1.0, gpus)
     assert submission.fleet.max_workers == num
     assert file.max_workers == 8
+
+
+def test_workers_of_a_sweep_are_those_of_its_market(raysent, submitted):
+    """A machine on demand changes neither what a worker on a spot machine has nor how many there are."""
+    kind = "  on-demand-g4dn:"
+    before, _, after = SHIPPED.read_text().partition(kind)
+    for old, new in (("{CPU: 4, GPU: 1}", "{CPU: 2}"), ("g4dn.xlarge", "g4dn.8xlarge")):
+        after = after.replace(old, new)
+    Path("cluster.yaml").write_text(before + kind + after)
+    options = ["--set", "cost.market=spot", "--set", "cost.max_hourly=3.3usd", "--run", "a"]
+    ran = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", *options)
+    assert ran.code == 0, ran.err
+    [(_, submission)] = submitted
+    assert submission.workers == Workers(3, 4, 1.0, ("T4", "A10G", "L4"))
 
 
 @pytest.mark.parametrize(

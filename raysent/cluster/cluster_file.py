@@ -216,7 +216,9 @@ class ClusterFile:
         values["max_workers"] = num_workers
         for name in self.worker_types:
             kind = values["available_node_types"][name]
-            kind["max_workers"] = min(num_workers, kind.get("max_workers", num_workers)) if name in of_market else 0
+            kind["max_workers"] = min(num_workers, kind.get("max_workers", num_workers))
+            if name not in of_market:
+                del values["available_node_types"][name]
         return replace(self, document=replace(self.document, values=values))
 
     def render(self, values: Mapping[str, str]) -> dict[str, Any]:

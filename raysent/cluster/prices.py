@@ -201,12 +201,12 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
         space,
         most=of_market.max_workers,
         head_usd=prices.of(cluster.head["labels"]).worst_usd_per_hour,
-        each_usd=max(prices.of(kind["labels"]).worst_usd_per_hour for kind in cluster.worker_types.values()),
+        each_usd=max(prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values()),
     )
-    types = sorted({kind["node_config"]["InstanceType"] for kind in cluster.worker_types.values()})
+    types = sorted({kind["node_config"]["InstanceType"] for kind in of_market.worker_types.values()})
     gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in types]
     accelerators = tuple(dict.fromkeys(gpus)) if all(gpus) else ()
-    return Workers(num, int(cluster.minimum("CPU")), cluster.minimum("GPU"), accelerators)
+    return Workers(num, int(of_market.minimum("CPU")), of_market.minimum("GPU"), accelerators)
 
 
 def _hourly(product: dict[str, Any]) -> Iterator[float]:
