@@ -25,6 +25,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from submissions import CANARY, SHIPPED, own_cluster_file
 
 import raysent
+import raysent.cluster.account as account_module
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, Launcher, read_cluster, read_token
 from raysent.cluster.account import check_inputs, check_ready
@@ -41,6 +42,7 @@ def aws(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY + "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(account_module, "PROFILE_S", 0.0)
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket="my-bucket")
         yield boto3.client("ec2", region_name="us-east-1")
@@ -141,14 +143,17 @@ def test_up_rejects_a_name_whose_head_somebody_else_launched(aws, file):
 
 
 def test_up_lets_the_machines_read_what_each_sweep_names(aws, file, monkeypatch):
-    """Both roles, one policy for each sweep; `up` for another sweep or for none leaves it, and its end removes it."""
+    """Both roles, one policy for each sweep; while the head runs `up` leaves it, and the sweep's end removes it."""
     launcher, iam, s3 = Launcher(read_cluster(file), run=FakeRay()), boto3.client("iam"), boto3.client("s3")
     s3.create_bucket(Bucket="texts")
     for key in ("books/one.txt", "songs/two.txt"):
         s3.put_object(Bucket="texts", Key=key, Body=b"x")
     roles = ("raysent-raysent-head", "raysent-raysent-worker")
+    launcher.up(sweep="none", inputs=["s3://texts/songs/"])  # its head has ended, and nothing followed it to its end
     launcher.up(sweep="first", inputs=["s3://texts/books/"])
+    _start_head(aws)
     for role in roles:
+        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-first"]
         policy = iam.get_role_policy(RoleName=role, PolicyName="raysent-inputs-first")["PolicyDocument"]
         assert policy["Statement"][0]["Resource"] == ["arn:aws:s3:::texts/books", "arn:aws:s3:::texts/books/*"]
     launcher.up(sweep="second", inputs=["s3://texts/songs"])
@@ -223,11 +228,15 @@ def test_up_leaves_the_rules_of_a_running_cluster_if_aws_refuses(aws, file, monk
     assert [entry["CidrIp"] for rule in rules for entry in rule["IpRanges"]] == ["203.0.113.8/32"]
 
 
-def test_up_creates_two_roles_of_least_privilege(aws, file):
-    """One profile for each role, with an inline policy; a second `up` changes nothing."""
+def test_up_creates_two_roles_of_least_privilege(aws, file, monkeypatch):
+    """One profile for each role, with an inline policy; EC2 needs time to know new ones; a second `up` changes nothing."""
+    waits = []
+    monkeypatch.setattr(account_module, "PROFILE_S", 15.5)
+    monkeypatch.setattr(time, "sleep", waits.append)
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     launcher.up()
+    assert waits.count(15.5) == 1
     iam = boto3.client("iam")
     for name, num_statements in (("raysent-raysent-head", 11), ("raysent-raysent-worker", 2)):
         (role,) = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]

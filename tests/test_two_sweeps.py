@@ -62,6 +62,7 @@ def _running() -> set[str]:
 def launched_here(raysent, monkeypatch) -> None:
     """The head was launched from this computer: its token and file are here."""
     monkeypatch.setattr(launcher_module, "run_process", lambda command, on_line: 0)
+    monkeypatch.setattr("raysent.cluster.account.PROFILE_S", 0.0)
     assert raysent("cluster", "up", "cluster.yaml", "--yes").code == 0
 
 

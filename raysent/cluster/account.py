@@ -39,6 +39,8 @@ from raysent.errors import CloudError, ConfigError
 _CHECK_IP = "https://checkip.amazonaws.com"
 # Start of the name of a role's policy for what a sweep reads, one for each sweep, beside the one named `raysent`.
 _INPUTS = "raysent-inputs"
+# Seconds until EC2 knows a new instance profile.
+PROFILE_S = 15.0
 _ALIVE = ("pending", "running", "stopping", "stopped")
 # Start of an instance type -> AWS's quotas of vCPUs for it: on demand, spot. The last one is for all other types.
 _QUOTAS = {
@@ -200,14 +202,10 @@ class Account:
         operator = cluster.settings.operator
         group = self._security_group(cluster, public_address() if operator == "auto" else operator)
         head, worker = head_role(cluster.name), worker_role(cluster.name)
-        self._role(worker, worker_policy(cluster), cluster)
-        self._role(head, head_policy(cluster, account=account), cluster)
-        return {
-            "image": self.image(cluster),
-            "security_group": group,
-            "head_profile": head,
-            "worker_profile": worker,
-        }
+        is_new = self._role(worker, worker_policy(cluster), cluster)
+        if self._role(head, head_policy(cluster, account=account), cluster) or is_new:
+            time.sleep(PROFILE_S)
+        return {"image": self.image(cluster), "security_group": group, "head_profile": head, "worker_profile": worker}
 
     def machines(self, cluster: str | None = None) -> list[Machine]:
         """Return the machines with raysent's tag that have not terminated, oldest first.
@@ -251,17 +249,15 @@ class Account:
             if group is None:
                 group = self.ec2.create_security_group(**self._new_group(cluster))
             name = str(group["GroupId"])
-            ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
-            wanted = {
-                ("tcp", 22, 22, operator): {**ssh, "IpRanges": [{"CidrIp": operator}]},
-                ("-1", -1, -1, name): {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": name}]},
+            wanted: dict[tuple[Any, ...], dict[str, Any]] = {
+                ("tcp", 22, 22, operator): {"FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": operator}]},
+                ("-1", -1, -1, name): {"UserIdGroupPairs": [{"GroupId": name}]},
             }
-            rules = self.ec2.describe_security_group_rules(Filters=[{"Name": "group-id", "Values": [name]}])
-            known = {
-                one["SecurityGroupRuleId"]: _ingress(one) for one in rules["SecurityGroupRules"] if not one["IsEgress"]
-            }
+            of_group = [{"Name": "group-id", "Values": [name]}]
+            rules = self.ec2.describe_security_group_rules(Filters=of_group)["SecurityGroupRules"]
+            known = {one["SecurityGroupRuleId"]: _ingress(one) for one in rules if not one["IsEgress"]}
             # What is missing first: a running cluster keeps its access if AWS refuses a request.
-            missing = [permission for rule, permission in wanted.items() if rule not in known.values()]
+            missing = [{"IpProtocol": rule[0], **of} for rule, of in wanted.items() if rule not in known.values()]
             if missing:
                 self.ec2.authorize_security_group_ingress(GroupId=name, IpPermissions=missing)
             stale = [one for one, rule in known.items() if rule not in wanted]
@@ -283,8 +279,8 @@ class Account:
             ],
         }
 
-    def _role(self, name: str, policy: Mapping[str, Any], cluster: ClusterFile) -> None:
-        """Create a role and an instance profile of one name, or update the policy of an existing role."""
+    def _role(self, name: str, policy: Mapping[str, Any], cluster: ClusterFile) -> bool:
+        """Create a role and its instance profile, or update the policy of an existing one; return whether it is new."""
         with aws_errors(f"role {name}"):
             tags = [{"Key": CLUSTER_TAG, "Value": cluster.name}]
             with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
@@ -296,6 +292,7 @@ class Account:
             held = self.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]
             if not held:
                 self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+        return not held
 
     def allow_inputs(self, cluster: str, sweep: str, inputs: Sequence[str]) -> None:
         """Let both roles of a cluster read what a sweep reads besides the runs.

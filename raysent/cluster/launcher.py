@@ -242,6 +242,7 @@ class Launcher(Head):
             check_inputs(self.account, inputs)
             if head is None:
                 check_ready(self.cluster, self.account)
+                self.forget_inputs()  # of sweeps that nothing followed to their end
             owner = head.sweep if head is not None else "" if is_kept else sweep
             self.stays = not owner
             values = {**self._placeholders(owner), **self.account.prepare(self.cluster)}
