@@ -122,13 +122,13 @@ def run_submission(
         else:
             with _uninterrupted(say):
                 _end(launcher, job, say=say)
+                if not job.was_submitted and not submission.is_resumed:  # the folder may be named again
+                    remove(submission.run / REMOTE_FILE)
 
 
 def _end(launcher: Launcher, job: SweepJob, *, say: Say) -> None:
     """Terminate a cluster that was launched for a sweep that does not run, unless it is kept or in use."""
     launcher.forget_inputs(job.submission.sweep)
-    if not job.was_submitted and not job.submission.is_resumed:
-        remove(job.submission.run / REMOTE_FILE)  # the folder may be named again
     if not launcher.has_launched:
         return
     if job.is_kept:
