@@ -335,10 +335,7 @@ def _is_aws(values: dict[str, Any]) -> Iterator[Fault]:
 def _has_no_credentials(values: dict[str, Any]) -> Iterator[Fault]:
     """The file holds no credentials: boto3 finds them."""
     if "aws_credentials" in values["provider"]:
-        yield (
-            ("provider", "aws_credentials"),
-            "must not be in a file; use AWS_PROFILE or another source of boto3",
-        )
+        yield ("provider", "aws_credentials"), "must not be in a file; use AWS_PROFILE or another source of boto3"
 
 
 def _node_config_is_valid(values: dict[str, Any]) -> Iterator[Fault]:

@@ -214,12 +214,7 @@ class MachineList:
     """
 
     def __init__(
-        self,
-        settings: FleetSettings,
-        provider: Provider,
-        *,
-        since: float = 0.0,
-        clock: Callable[[], float] = time.time,
+        self, settings: FleetSettings, provider: Provider, *, since: float = 0.0, clock: Callable[[], float] = time.time
     ) -> None:
         """Prepare; no request is sent yet.
 

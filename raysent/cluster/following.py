@@ -180,11 +180,7 @@ def follow_stored(
 
 
 def stop_run(
-    run: StoredRun,
-    *,
-    say: Say,
-    cluster: Head | None = None,
-    wait: Callable[[float], object] = time.sleep,
+    run: StoredRun, *, say: Say, cluster: Head | None = None, wait: Callable[[float], object] = time.sleep
 ) -> int | None:
     """Ask a submitted sweep to stop, wait until it has stopped, and take away what it may read.
 

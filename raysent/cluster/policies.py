@@ -138,10 +138,7 @@ def _storage(cluster: ClusterFile) -> list[Policy]:
     below = f"{prefix}/*" if prefix else "*"
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     listed = {"StringLike": {"s3:prefix": [prefix, below] if prefix else ["*"]}}
-    return [
-        _allow("ReadWriteRuns", actions, f"{bucket}/{below}"),
-        _allow("ListRuns", "s3:ListBucket", bucket, listed),
-    ]
+    return [_allow("ReadWriteRuns", actions, f"{bucket}/{below}"), _allow("ListRuns", "s3:ListBucket", bucket, listed)]
 
 
 def _policy(*statements: Policy) -> Policy:
