@@ -59,12 +59,14 @@ class FakeRay:
 
     def __init__(self, *, line: str = "fine", code: int = 0) -> None:
         self.commands: list[list[str]] = []
-        self._line, self._code = line, code
+        self._line, self._code, self.on_up = line, code, lambda: None
 
     def __call__(self, command, on_line) -> int:
-        """Record a command."""
+        """Record a command; of `up`, do what it does."""
         self.commands.append(list(command[3:]))
         on_line(self._line)
+        if command[3] == "up":
+            self.on_up()
         return self._code
 
 
@@ -140,6 +142,19 @@ def test_up_rejects_a_name_whose_head_somebody_else_launched(aws, file):
     head = _start_head(aws)
     with pytest.raises(CloudError, match=f"cluster_name: 'raysent' is taken: its head {head} is running since"):
         Launcher(read_cluster(file), run=FakeRay()).up()
+
+
+def test_up_knows_its_own_head_from_a_later_one_of_the_name(aws, file):
+    """The rendered file of an earlier cluster stays on this computer; the rules of the other cluster stay too."""
+    ray = FakeRay()
+    ray.on_up = lambda: _start_head(aws)
+    launcher = Launcher(read_cluster(file), run=ray)
+    assert launcher.up()
+    assert not launcher.up()
+    launcher.down()
+    head = _start_head(aws)
+    with pytest.raises(CloudError, match=f"its head {head} is running since .* was not launched from here"):
+        launcher.up()
 
 
 def test_up_lets_the_machines_read_what_each_sweep_names(aws, file, monkeypatch):

@@ -234,7 +234,8 @@ class Launcher(Head):
         private(self.folder)
         with FileLock(self.folder / "up.lock"):  # another call finds the head that this one launches
             head = next((one for one in self.account.machines(self.cluster.name) if one.is_head), None)
-            if head is not None and not self.file.exists():
+            own = self.folder / "head"  # the id of the head that was launched from here; missing if it is unknown
+            if head is not None and not (self.file.exists() and (not own.exists() or own.read_text() == head.name)):
                 raise CloudError(
                     f"{self.cluster.path}: cluster_name: '{self.name}' is taken: its head {head.name} is running since "
                     f"{head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
@@ -264,7 +265,12 @@ class Launcher(Head):
             write_json(self.file, rendered)
             self.file.chmod(0o600)
             self.has_launched = head is None
+            own.unlink(missing_ok=True)
             self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
+            with contextlib.suppress(CloudError):
+                for one in self.account.machines(self.name):
+                    if one.is_head:
+                        own.write_text(one.name)
             return self.has_launched
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
