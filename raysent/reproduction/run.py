@@ -244,8 +244,8 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
         dataset: What it reads; None or one without a size leaves only `max_steps` to say how many steps there are.
     """
     words = config.vocabulary.size
-    few, more = (_count(config, rows) for rows in (2, 3))
-    parameters, in_tables, penalized = (few + (more - few) * (words - 2))[:3]
+    few, more = (_count(config, rows) for rows in (3, 4))  # one word, and two, beside padding and unknown ones
+    parameters, in_tables, penalized, fixed = few + (more - few) * (np.array([words, words, words, 0]) - 3)
     computed = parameters - in_tables
     batch = config.training.batch_size
     sentences = dataset.sentences if dataset is not None else None
@@ -262,7 +262,7 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
     recurrent = sum(tower.type in {"gru", "lstm"} for tower in config.model.towers)
     launches = _LAUNCHES + _LAUNCHES_PER_WORD * recurrent * length
     passes = max(1.0, steps * batch / (sentences or steps * batch or 1))
-    flops = float(_FLOPS_PER_PARAMETER * computed + _FLOPS_PER_FIXED * few[3] / passes) * tokens
+    flops = float(_FLOPS_PER_PARAMETER * computed + _FLOPS_PER_FIXED * fixed / passes) * tokens
     return TrainingCost(int(parameters), steps, flops, float(moved), launches)
 
 
