@@ -23,7 +23,7 @@ from raysent.sweeps import SweepRecord, load_record
 from raysent.sweeps.fitting import Situation, fit_space, fit_to_machine, fitted_settings, part_trained
 from raysent.sweeps.machines import Machines, machines_at, this_machine
 from raysent.sweeps.record import save_record
-from raysent.sweeps.space import find_space, parse_space, read_space
+from raysent.sweeps.space import apply_overrides, find_space, parse_space, read_space
 from raysent.sweeps.speed import RunSeconds, recent_run_s
 from raysent.training.data import open_training_data
 from raysent.training.run import RunConfig
@@ -96,6 +96,13 @@ def test_fit_space_leaves_most_of_the_time_to_training():
     assert (space.config({}).training.num_reports, space.config({}).training.epochs) == (5, 1.3)
 
 
+def test_fit_space_counts_the_steps_that_a_run_may_take():
+    """`max_steps` ends a run before its passes do, for the choice of the rate and for its reason."""
+    few = fitted("quick_thoughts", BOOKS, set=("training.max_steps=400",))
+    assert few.fitted["training.learning_rate"].startswith("about 400 steps")
+    assert "training.learning_rate" not in fitted("quick_thoughts", BOOKS, set=("training.max_steps=60000",)).fitted
+
+
 def test_fit_space_limits_passes_and_says_so():
     """A text is not read without end, and the plan says what uses the time."""
     space = fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=1e6))
@@ -154,6 +161,66 @@ def test_a_given_value_is_not_fitted(text, name):
     assert space.domains.get(name) == written.domains.get(name)
     base, base_written = (one.document.values["base"] for one in (space, written))
     assert get_dotted(base, name) == get_dotted(base_written, name)
+
+
+def test_a_given_value_of_encoders_is_set_where_it_is_fitted():
+    """In both encoders, in members and in searched encoders, which stay searched; a member's own value is kept."""
+    sizes = ("encoder.embedding.dim=24", "encoder.hidden_size=32")
+    space = read_space(find_space("skip_thoughts"), overrides=list(sizes))
+    for label in ("uni", "bi", "combine"):
+        encoder = space.config({"encoder": label}).encoder
+        for one in encoder.members.values() if label == "combine" else [encoder]:
+            assert (one.hidden_size, one.embedding.dim, one.embedding.vectors) == (32, 24, "ppmi")
+    assert space.evaluation.stratify_by == "encoder"
+    for name in ("multiview_discriminative", "multiview_generative"):
+        config = read_space(find_space(name), overrides=list(sizes)).config({})
+        assert [one.embedding.dim for one in (config.encoder, config.second_encoder)] == [24, 24]
+        assert [one.hidden_size for one in (config.encoder, config.second_encoder)] == [32, 32]
+    own = "encoder.members.fixed.hidden_size=48"
+    for given in ((own, *sizes), (*sizes, own)):
+        space = read_space(find_space("multichannel"), overrides=list(given))
+        assert [one.hidden_size for one in space.config({}).encoder.members.values()] == [48, 32]
+        assert not [name for name in (*space.domains, *space.fit) if name.startswith("encoder")]
+    space = read_space(find_space("everything"), overrides=list(sizes))
+    views = space.config({"family": "view_agreement"})
+    assert (views.encoder.hidden_size, views.second_encoder.hidden_size) == (32, 32)
+    assert space.config({"family": "cse"}).encoder.embedding.dim == 24
+
+
+@pytest.mark.parametrize("name", ["skip_thoughts", "multichannel", "everything"])
+def test_a_wrong_value_of_encoders_names_the_option(name):
+    """Wherever it is set, the error is of the option, not of a line of the file."""
+    with pytest.raises(ConfigError, match=r"^--set encoder.hidden_size=-3: must be greater"):
+        read_space(find_space(name), overrides=["encoder.hidden_size=-3"])
+    with pytest.raises(ConfigError, match=r"^--set encoder.hidden_sizes=3: "):
+        read_space(find_space(name), overrides=["encoder.hidden_sizes=3"])
+
+
+def test_a_given_value_is_set_in_searched_encoders_that_leave_it_out():
+    """A default is replaced too, in a member of a member, where the encoder takes the name; and conditions go."""
+    member = "{type: gru, bidirectional: true}"
+    space = parse_yaml(f"""
+base:
+  encoder: {{type: gru}}
+  objective: {{type: context_prediction}}
+search:
+  encoder:
+    choice:
+      gru: {{type: gru}}
+      bag: {{type: bag}}
+      deep: {{type: concat, members: {{inner: {{type: concat, members: {{a: {member}}}}}, b: {member}}}}}
+  encoder.hidden_size: {{choice: [300, 600]}}
+when:
+  encoder.hidden_size: {{encoder: gru}}
+fit: [encoder.hidden_size]
+""")
+    space = parse_space(apply_overrides(space, ["encoder.hidden_size=32"]), name="own")
+    assert list(space.domains) == ["encoder"]
+    assert space.config({"encoder": "gru"}).encoder.hidden_size == 32
+    members = space.config({"encoder": "deep"}).encoder.members
+    assert (members["inner"].members["a"].hidden_size, members["b"].hidden_size) == (32, 32)
+    with pytest.raises(ConfigError, match="'base' must be a mapping"):
+        apply_overrides(parse_yaml("base: docs\nfit: [encoder.hidden_size]"), ["encoder.hidden_size=32"])
 
 
 DOCUMENTS = replace(NOVELS, num_documents=12)

@@ -318,11 +318,7 @@ class _Fitting:
 
     def put(self, name: str, value: Any, why: str) -> None:
         """Set a name in `base`, whether or not it has a value there, and wherever it is searched."""
-        *path, key = name.split(".")
-        place = self._values.setdefault("base", {})
-        for part in path:
-            place = place.setdefault(part, {})
-        place[key] = value
+        set_dotted(self._values, f"base.{name}", value)
         self.change(name, lambda *_: value, why)
 
     def leave_out(self, name: str, labels: Collection[str], why: str) -> None:
@@ -383,20 +379,15 @@ def _places(values: Mapping[str, Any], name: str) -> Iterator[tuple[dict[str, An
     *path, key = name.split(".")
     sections = ("encoder", "second_encoder") if path[0] == "encoder" else (path[0],)
     base, search = values.get("base", {}), values.get("search", {})
-    for section in sections:
-        yield from _inside(base.get(section), key)
+    for run in (base, *get_dotted(search, f"{FAMILY}.choice", {}).values()):
+        for section in sections:
+            yield from _inside(run.get(section), key)
     for searched, domain in search.items():
         parts = searched.split(".")
-        if searched == FAMILY:
-            for option in domain.get("choice", {}).values():
-                for section in sections:
-                    yield from _inside(option.get(section), key)
-        if parts[0] not in sections:
-            continue
-        if parts[-1] == key:
+        if parts[0] in sections and parts[-1] == key:
             yield search, searched
-        elif isinstance(options := domain.get("choice"), dict):
-            yield from _inside(options, key)
+        elif parts[0] in sections:
+            yield from _inside(domain.get("choice"), key)
 
 
 def _inside(node: Any, key: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -561,8 +552,8 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
 
 def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
     """Few steps want a higher rate than the space's own, which is for many."""
-    config = fitting.first()
-    steps = config.training.epochs * fitting.now.num_train / config.training.batch_size
+    training = fitting.first().training
+    steps = min(training.max_steps or math.inf, training.epochs * fitting.now.num_train / training.batch_size)
     if steps >= _FEW_STEPS:
         return
     fitting.put_rates(name, f"about {max(1, round(steps)):,} steps, with a falling rate")

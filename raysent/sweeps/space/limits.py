@@ -196,7 +196,7 @@ class SpaceFile(StrictModel):
         trackers: Who follows the sweep while it runs: names, or mappings of `type` and settings.
         fit: Names whose values are chosen for the text, the machine and the time before the sweep starts. A name is
             that of a setting wherever it is written, also of both encoders and their members, and in `search`. `--set`
-            of the setting takes it out of the list; `--set fit=[]` uses all values as they are written.
+            sets it there and takes it out of the list; `--set fit=[]` uses all values as they are written.
         fitted: Names whose values were chosen so, and why; raysent writes it into `sweep.json`.
         first: Settings of the first trials, searched name -> value; raysent writes them where `limits.learn_from` names
             sweeps. What the space does not search is left out, numbers are moved into its intervals.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from raysent.config import Document, KeyPath, Override, get_dotted, parse_override, set_dotted
+from raysent.config import Document, KeyPath, Override, dotted_values, get_dotted, parse_override, set_dotted
 from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.space.space import FAMILY, lay_over
 from raysent.training.run import RunConfig
@@ -22,16 +22,17 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     """Return the document with the command line's values in it.
 
     A name of a run is set in `base` and in each family that takes it, which ends the search over it. If a whole part is
-    searched, such as `encoder`, a value inside it ends the search over that part: the part is that of `base`.
+    searched, such as `encoder`, a value inside it ends the search over that part: the part is that of `base`. A name of
+    encoders that the file has under `fit` is set where it is fitted: in both, in members and in searched ones.
     ``search.NAME={choice: [a, b]}`` searches a name instead, or leaves out the other labels of a choice there.
 
     Raises:
         ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
     """
-    before = document.options
+    before, fit, of_encoders = document.options, document.values.get("fit"), dict[KeyPath, str]()
     document = replace(document, options={}).with_overrides([])  # what follows changes the copy
-    for given in overrides:
-        override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
+    all_given = [Override(*parse_override(one), f"--set {one}") if isinstance(one, str) else one for one in overrides]
+    for override in all_given:
         if override.name.startswith("search."):
             values, searched = document.values, override.name.removeprefix("search.")
             if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
@@ -41,13 +42,19 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
             continue
         is_section = override.name.split(".")[0] in _SECTIONS
         name = override.name if is_section else f"base.{override.name}"
-        document = document.with_overrides([override._replace(name=name)])
-        if name.startswith("base."):
-            _end_searches(document.values, name.removeprefix("base."))
-            _set_in_families(document.values, name.removeprefix("base."), override.value)
-        _end_fitting(document.values, name.removeprefix("base."))
+        of_run = name.removeprefix("base.")
+        is_fitted = of_run.startswith("encoder.") and isinstance(fit, list) and of_run in fit
+        names = (f"{one.name.removeprefix('search.').removeprefix('base.')}." for one in all_given)
+        apart = tuple(one for one in names if not f"{of_run}.".startswith(one))
+        found = _set_parts(document.values, of_run, override.value, apart, is_fitted=is_fitted)
+        if not found:
+            document = document.with_overrides([override._replace(name=name)])
+        of_encoders |= {("base", *one.split(".")): override.option for one in found}
+        for one in found or {of_run}:
+            _end_searches(document.values, one, with_parts=not found)
+        _end_fitting(document.values, of_run)
     _check_not_lost(document.values.get("search"), document.options)
-    return replace(document, options={**before, **document.options})
+    return replace(document, options={**before, **document.options, **of_encoders})
 
 
 def _restricted(values: dict[str, Any], name: str, override: Override) -> Any:
@@ -101,30 +108,47 @@ def _end_fitting(values: dict[str, Any], name: str) -> None:
         values["fit"] = [one for one in values["fit"] if not (isinstance(one, str) and is_given(one))]
 
 
-def _set_in_families(values: dict[str, Any], name: str, value: Any) -> None:
-    """Set a given value in each family with a part of its own that takes it; encoders and members share their names."""
-    part, _, inside = name.partition(".")
-    options = get_dotted(values, f"search.{FAMILY}.choice")
-    for label, option in options.items() if isinstance(options, dict) else ():
-        members = get_dotted(option, f"{part}.members")
-        places = [part, *(f"{part}.members.{one}" for one in (members if isinstance(members, dict) else ()))]
-        for place in [*places, *(["second_encoder"] if part == "encoder" else [])] if inside else [part]:
-            found = get_dotted(option, place, ...)
-            if found is ... or (inside and not isinstance(found, dict)):
-                continue
-            changed, run = copy.deepcopy(options[label]), dict(values["base"])
-            set_dotted(changed, f"{place}.{inside}" if inside else place, value)
-            lay_over(run, changed)
-            try:
-                RunConfig.model_validate(run)
-            except pydantic.ValidationError as error:
-                found = error.errors(include_url=False)
-                if any(one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".") for one in found):
+def _set_parts(values: dict[str, Any], name: str, value: Any, apart: tuple[str, ...], *, is_fitted: bool) -> set[str]:
+    """Set a given value in each family with a part of its own that takes it; encoders and members share their names.
+
+    One that `fit` has named is set in the encoders of `base` and in searched ones too, and all its names are returned.
+    Values inside the names `apart` are given apart.
+    """
+    (part, _, inside), found = name.partition("."), set[str]()
+    of_base = values["base"] if isinstance(values.get("base"), dict) else {}
+    base, search = ({"base": of_base} if is_fitted and of_base else {}), values.get("search")
+    of_members = (f"run.{part}.members.", f"run.second_{part}.members.")
+    holders = [("run", base), ("run", get_dotted(values, f"search.{FAMILY}.choice"))]
+    for searched, domain in search.items() if is_fitted and isinstance(search, dict) else ():
+        if searched.removeprefix("second_").split(".")[0] == part:
+            holders.append((f"run.{searched}", get_dotted(domain, "choice")))
+    for at, options in holders:
+        for label, option in options.items() if isinstance(options, dict) else ():
+            whole: dict[str, Any] = {}
+            set_dotted(whole, at, option)
+            typed = [one for one, _ in dotted_values(whole) if one.startswith(of_members) and one.endswith(".type")]
+            members = [one.removeprefix("run.").removesuffix(".type") for one in typed]
+            for place in [part, f"second_{part}", *members] if inside else [part]:
+                to, before = f"{place}.{inside}" if inside else place, get_dotted(whole["run"], place, ...)
+                if before is ... or (inside and not isinstance(before, dict)) or f"{to}.".startswith(apart):
                     continue
-            options[label] = changed
+                changed, run = copy.deepcopy(whole), dict(of_base)
+                set_dotted(changed["run"], to, value)
+                lay_over(run, changed["run"])
+                try:
+                    RunConfig.model_validate(run)
+                except pydantic.ValidationError as error:
+                    errors = error.errors(include_url=False)
+                    if any(one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".") for one in errors):
+                        continue
+                whole = changed
+                found.add(to)
+            options[label] = get_dotted(whole, at)
+    values.update(base)
+    return found if is_fitted else set()
 
 
-def _end_searches(values: dict[str, Any], name: str) -> None:
+def _end_searches(values: dict[str, Any], name: str, *, with_parts: bool = True) -> None:
     """Take a name that has been given a value, and the parts that it is in, out of whatever speaks of searching them.
 
     Names that are searched only under other values of it are not searched either.
@@ -141,4 +165,4 @@ def _end_searches(values: dict[str, Any], name: str) -> None:
                         when.pop(other)
             if get_dotted(values, "evaluation.stratify_by") == name:
                 set_dotted(values, "evaluation.stratify_by", None)
-        name = name.rpartition(".")[0]
+        name = name.rpartition(".")[0] if with_parts else ""

@@ -276,7 +276,8 @@ def lay_over(values: dict[str, Any], parts: Any) -> None:
 
 def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
     """Return where in the file the value at `path` of a run was written."""
-    for end in range(len(path), 0, -1):
+    is_given = ("base", *path) in space.document.options and ".".join(path) not in params  # for all that is searched
+    for end in range(0 if is_given else len(path), 0, -1):
         name = ".".join(path[:end])
         if name in params:
             inside = path[end:]
@@ -284,7 +285,6 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
             is_mapping = isinstance(domain, Choice) and isinstance(domain.options[params[name]], Mapping)
             label = (str(params[name]),) if is_mapping else ()
             return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
-    is_given = ("base", *path) in space.document.options  # for every family
     family = None if is_given else space.domains.get(FAMILY)
     if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
         return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
