@@ -360,8 +360,7 @@ class _Fitting:
         values = copy.deepcopy(self._values)
         for place, key in list(_places(values, name)) if name else []:
             place[key] = _changed(place[key], lambda value: min(value, most))
-        space = self._parsed(values)
-        return self.speed(drawn_configs(space))
+        return self.speed(drawn_configs(self._parsed(values)))
 
     def first(self) -> RunConfig:
         """Return the first run of the space as it is now."""
@@ -370,8 +369,7 @@ class _Fitting:
 
     def largest(self, name: str) -> Any:
         """Return the largest number that a name has anywhere; 0 where it has none."""
-        found = [value for place, key in _places(self._values, name) for value in _numbers(place[key])]
-        return max(found, default=0)
+        return max((value for place, key in _places(self._values, name) for value in _numbers(place[key])), default=0)
 
 
 def _places(values: Mapping[str, Any], name: str) -> Iterator[tuple[dict[str, Any], str]]:
