@@ -102,9 +102,11 @@ class OptunaSampler:
 
     Attributes:
         Config: The settings.
+        keeps_place: Whether a draw depends on how many there were before it.
     """
 
     Config: ClassVar[type[StrictModel]] = NoSettings
+    keeps_place: ClassVar[bool] = False
 
     def __init__(self, space: SearchSpace, config: Any, *, seed: int) -> None:
         self._space, self._config, self._seed = space, config, seed
@@ -185,6 +187,8 @@ class OptunaSampler:
             is_random = attempt > MAX_SAMPLED
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed) if is_random else self.optuna_sampler(seed)
             trial = self._study.ask()
+            if self.keeps_place:
+                trial.relative_params  # noqa: B018 - Optuna 5 draws late, and not at all where all values are given
             params: Params = {}
             for name, domain in self._space.domains.items():
                 if self._space.is_active(name, params):
@@ -244,6 +248,8 @@ class Random(OptunaSampler):
 
 class QuasiRandom(OptunaSampler):
     """Quasi-random draws: a scrambled Sobol sequence, whose position the study keeps."""
+
+    keeps_place = True
 
     def optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         """Return the sampler of one draw, which continues the sweep's one sequence."""
