@@ -7,15 +7,17 @@ import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 from tiny_run import check_weights, tiny_run
 
 from raysent.errors import ArtifactError, DataError, TrainingError
+from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_reports
-from raysent.training.ray_train import train, training_outcome
+from raysent.training.ray_train import train, train_worker, training_outcome
 
 
 def test_train_reports_an_error_in_the_corpus_before_ray_starts(
@@ -42,6 +44,26 @@ def test_training_outcome_raises_the_user_error_of_a_worker(tmp_path: Path) -> N
         training_outcome(tiny_run(tmp_path), tmp_path)
     with pytest.raises(TrainingError, match="the workers ended before the run did; resume it"):
         training_outcome(tiny_run(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_worker_says_what_the_disk_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool) -> None:
+    """In a file where there is room for one, so that Ray does not start it again; else to Ray."""
+    ray_train = "raysent.training.ray_train"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ArtifactError("x: the disk is full")
+
+    monkeypatch.setattr(f"{ray_train}.fit", refuse)
+    monkeypatch.setattr(f"{ray_train}.worker_notice", lambda: None)
+    monkeypatch.setattr("ray.train.torch.get_device", lambda: None)
+    if not has_room:
+        monkeypatch.setattr(f"{ray_train}.write_json", refuse)
+    job: dict[str, Any] = {"config": tiny_run(tmp_path).model_dump_json(), "folder": str(tmp_path), "num_threads": 1}
+    job |= {"working_folder": ".", "interruptions": Interruptions(), "should_continue": None}
+    with contextlib.nullcontext() if has_room else pytest.raises(ArtifactError, match="the disk is full"):
+        train_worker(job)
+    assert (tmp_path / "mistake.json").exists() == has_room
 
 
 @pytest.mark.parametrize("has_ended", [True, False])

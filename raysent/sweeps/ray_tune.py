@@ -54,11 +54,11 @@ class Session:
         controller: Decides everything.
         cost_tracker: Knows what has been spent.
         describe: Trial -> what its process needs: the run, its folder.
-        is_over: Whether time is over: no trial is started, running ones stop at their next report.
+        is_over: Whether time is over: no new trial is started, running ones stop at their next report.
         decisions: Where workers of trials read decisions; None if trials train inside Tune's actors.
         failures: Trial -> its failure of disk or object store since the last report, which is none of the trial's.
         deaths: Trial -> why its last process died.
-        ending: The failure that ends the session: it came again when the trial was retried; the trial can be resumed.
+        ending: What ends the session: a trial's failure that came again, or one of the driver's own; it can be resumed.
         is_interrupted: Whether the user asked to stop.
     """
 
@@ -69,7 +69,7 @@ class Session:
     decisions: Any = None
     failures: dict[str, str] = field(default_factory=dict)
     deaths: dict[str, str] = field(default_factory=dict)
-    ending: str = ""
+    ending: Exception | None = None
     is_interrupted: bool = False
 
 
@@ -78,6 +78,20 @@ class _Adapter:
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep what a call of Tune's raises, which Tune would take for the trial's, and ignore all calls after it."""
+
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self._session.ending is None:
+            try:
+                return method(self, *arguments, **options)
+            except Exception as error:  # raised again once Tune has stopped
+                self._session.ending = error
+        return str(TrialScheduler.CONTINUE)
+
+    return call
 
 
 class _Search(_Adapter, Searcher):
@@ -91,17 +105,20 @@ class _Search(_Adapter, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         session = self._session
-        trial = None if session.is_over() else session.controller.suggest(session.cost_tracker.funds())
+        # What an earlier session left goes on also then: it stops at its next report, and saves its model.
+        is_over = session.is_over() and all(one.status != "waiting" for one in session.controller.trials.values())
+        trial = None if is_over else session.controller.suggest(session.cost_tracker.funds())
         if trial is None:
             return Searcher.FINISHED
         self._names[trial_id] = trial.name
         return session.describe(trial)
 
+    @_kept
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: ARG002
         # The scheduler receives every normal end; only this method is called for a trial that Tune gives up.
         name = self._names[trial_id]
         if error and name in self._session.failures:
-            self._session.ending = self._session.failures[name]
+            self._session.ending = ArtifactError(self._session.failures[name])
         elif error:
             why = self._session.deaths.get(name, "")
             self._session.controller.end(name, status="failed", error=f"its process died {MAX_RESTARTS + 1} times{why}")
@@ -115,6 +132,7 @@ class _Scheduler(_Adapter, FIFOScheduler):
         super().__init__()  # type: ignore[no-untyped-call]
         self._session = session
 
+    @_kept
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         session, name = self._session, trial.config["trial"]
         if "storage_failure" in result:
@@ -151,6 +169,7 @@ class _Scheduler(_Adapter, FIFOScheduler):
             # Its end is recorded once it says that its model is saved.
             trial.temporary_state.ray_actor.stop_trial.remote()
 
+    @_kept
     def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
         if "status" in result:
             self._record_end(trial.config["trial"], result)
@@ -176,7 +195,7 @@ class _Interrupt(_Adapter, Stopper):
 
     def stop_all(self) -> bool:
         session = self._session
-        is_ended = session.is_interrupted or bool(session.ending)
+        is_ended = session.is_interrupted or session.ending is not None
         return is_ended or session.controller.is_halted(session.cost_tracker.funds())
 
 
@@ -194,14 +213,14 @@ def run_trials(
         controller: Decides everything.
         plan: How trials share the cluster.
         describe: Trial -> what its process needs: the run, its folder.
-        is_over: Whether time is over: no trial is started, running ones stop at their next report.
+        is_over: Whether time is over: no new trial is started, running ones stop at their next report.
         cost_tracker: Knows what has been spent.
 
     Returns:
         Whether the user interrupted.
 
     Raises:
-        ArtifactError: If the disk or the object store refuses, again and again.
+        ArtifactError: If the disk or the object store refuses, a trial again and again.
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -216,13 +235,7 @@ def run_trials(
     else:
         trainable = tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
     here = {"num_threads": plan.cpus_per_worker, "working_folder": str(Path.cwd())}
-    session = Session(
-        controller,
-        cost_tracker,
-        lambda trial: {**describe(trial), **here},
-        is_over,
-        decisions,
-    )
+    session = Session(controller, cost_tracker, lambda trial: {**describe(trial), **here}, is_over, decisions)
     with (
         storage_errors(tempfile.gettempdir()),
         tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch,
@@ -247,8 +260,8 @@ def run_trials(
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-    if session.ending:
-        raise ArtifactError(session.ending)
+    if session.ending is not None:
+        raise session.ending
     return session.is_interrupted
 
 

@@ -210,10 +210,13 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
                 on_report=tune.report,
                 should_continue=lambda index: bool(ray.get(decisions.wait_for.remote(config["trial"], index))),
             )
+        failed: Exception | None = None
         try:
-            with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
+            try:
                 trainer.fit()
-            message = ending(training_outcome(run, folder))
+            except Exception as error:  # the outcome below has the workers' errors in full
+                failed = error
+            message = ending(training_outcome(run, folder, failed))
         except STORAGE_ERRORS as error:
             tune.report(storage_failure(error))
             raise

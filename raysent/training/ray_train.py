@@ -17,7 +17,7 @@ import torch
 
 from raysent import errors
 from raysent.data.corpus import shared_address, shared_cache
-from raysent.errors import RaysentError, TrainingError
+from raysent.errors import ArtifactError, RaysentError, TrainingError
 from raysent.preemption import worker_notice
 from raysent.storage import address_of, open_folder, read_json, refresh, remove, storage_errors, to_uri, write_json
 from raysent.training.data import open_training_data
@@ -253,15 +253,17 @@ def train_worker(job: dict[str, Any]) -> None:
     except RaysentError as error:
         with contextlib.suppress(RaysentError, OSError):
             write_json(folder / USER_ERROR_FILE, {"kind": type(error).__name__, "text": str(error)})
-        if workers.world_size > 1:
-            raise  # other workers may be waiting for this one
+            if workers.world_size == 1:
+                return
+        raise  # other workers may be waiting for this one, or the disk has no room for the error either
 
 
-def training_outcome(config: RunConfig, folder: Path) -> Outcome:
-    """Return how a run ended, after its trainer has ended.
+def training_outcome(config: RunConfig, folder: Path, failed: Exception | None = None) -> Outcome:
+    """Return how a run ended, after its trainer has ended; `failed` is what that raised.
 
     Raises:
         RaysentError: The user error of a worker.
+        OSError: That of a worker whose disk or object store failed.
         TrainingError: If the workers ended without an outcome.
     """
     folder = folder.absolute()
@@ -274,6 +276,9 @@ def training_outcome(config: RunConfig, folder: Path) -> Outcome:
         raise getattr(errors, error["kind"], RaysentError)(error["text"])
     outcome = load_outcome(folder, key=config.key)
     if outcome is None:
+        for error in getattr(failed, "worker_failures", {}).values():
+            if isinstance(error, (ArtifactError, OSError)):
+                raise error
         raise TrainingError(
             f"{address_of(folder)}: the workers ended before the run did; resume it from its last checkpoint"
         )

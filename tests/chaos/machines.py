@@ -27,7 +27,6 @@ from chaos.moments import Sight
 from raysent.cluster import fleet as cluster_fleet
 from raysent.cluster import prices as cluster_prices
 from raysent.cost import prices
-from raysent.errors import ArtifactError
 from raysent.pipeline import evaluation, sweeps
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweeps import driver, ray_tune, trainables
@@ -135,8 +134,8 @@ class Cluster:
                 break
             self._train(config, number, search, scheduler, interrupt)
             number += 1
-        if session.ending:
-            raise ArtifactError(session.ending)
+        if session.ending is not None:
+            raise session.ending
         return False
 
     def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any, interrupt: Any) -> None:
