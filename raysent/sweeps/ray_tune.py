@@ -76,6 +76,10 @@ class Session:
 class _Adapter:
     """A part of Tune that passes everything on, and of which Tune saves nothing: the journal has it."""
 
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
@@ -96,8 +100,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Search(_Adapter, Searcher):
     def __init__(self, session: Session) -> None:
-        super().__init__()
-        self._session = session
+        super().__init__(session)
         self._names: dict[str, str] = {}
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
@@ -128,10 +131,6 @@ class _Search(_Adapter, Searcher):
 
 
 class _Scheduler(_Adapter, FIFOScheduler):
-    def __init__(self, session: Session) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._session = session
-
     @_kept
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         session, name = self._session, trial.config["trial"]
@@ -186,9 +185,6 @@ class _Scheduler(_Adapter, FIFOScheduler):
 
 class _Interrupt(_Adapter, Stopper):
     """Ends the experiment, trials included, when the user asks, or when there is no money, time or storage for any."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def __call__(self, *_: Any) -> bool:
         return False

@@ -161,9 +161,7 @@ def make_trainer(
     remove(folder / USER_ERROR_FILE)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    resources: dict[str, float] = {"CPU": cpus_per_worker}
-    if gpus_per_worker:
-        resources["GPU"] = gpus_per_worker
+    resources = {"CPU": cpus_per_worker, **({"GPU": gpus_per_worker} if gpus_per_worker else {})}
     job = {
         "config": config.model_dump_json(),
         "folder": to_uri(folder),

@@ -229,11 +229,7 @@ class _FixedSpaceTPE(optuna.samplers.TPESampler):
         super().__init__(seed=seed, n_startup_trials=num_startup, multivariate=True, constant_liar=True)
         self._together = together
 
-    def infer_relative_search_space(
-        self,
-        study: optuna.Study,  # noqa: ARG002
-        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
-    ) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(self, *_: Any, **__: Any) -> dict[str, BaseDistribution]:
         """Return the names that every trial has."""
         return dict(self._together)
 
@@ -334,18 +330,14 @@ def _frozen_trial(space: SearchSpace, trial: Trial) -> FrozenTrial:
         state = TrialState.FAIL
     scores = ((report.index, report.metrics.get(space.metric)) for report in trial.reports)
     attributes = {name: getattr(trial, name) for name in ("status", "seed", "seconds", "usd")}
+    attributes |= {"metrics": dict(trial.metrics), **({"error": trial.error} if trial.error else {})}
     return optuna.trial.create_trial(
         state=state,
         value=value if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         params=dict(trial.params),
         distributions={name: distribution_of(space.domains[name], has_labels=True) for name in trial.params},
         intermediate_values={index: score for index, score in scores if score is not None},
-        user_attrs={
-            "trial": trial.name,
-            **attributes,
-            "metrics": dict(trial.metrics),
-            **({"error": trial.error} if trial.error else {}),
-        },
+        user_attrs={"trial": trial.name, **attributes},
     )
 
 
