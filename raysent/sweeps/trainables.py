@@ -20,6 +20,7 @@ from typing import Any
 import ray
 import torch
 from ray import tune
+from ray.exceptions import RayActorError
 
 from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, RaysentError
@@ -131,13 +132,14 @@ class ReusedActor(tune.Trainable):
         """Start another trial in this process, after one that has ended.
 
         If the process holds more memory than it may, its next step fails. Tune then starts the new trial in another
-        process, as it does after any process that is lost; a process that ended here would cost the trial instead.
+        process, as after an announced end, and counts no failure; a process that ended here would cost the trial.
         """
         limit, held = new_config.get("memory_bytes"), resident_bytes()
         if limit is None or held <= limit:
             self.setup(new_config)
         else:
-            self._error = MemoryError(f"the process holds {held} bytes; limits.memory is {limit}")
+            text = f"the process holds {held} bytes; limits.memory is {limit}"
+            self._error = RayActorError(error_msg=text, preempted=True)
         return True
 
 
