@@ -285,6 +285,27 @@ def test_encode_corpus_refuses_two_files_of_one_name(texts, tmp_path) -> None:
     assert encode_corpus("hash:8", [texts / "b.txt", f"{texts}/*.txt"], tmp_path / "out").num_files == 3
 
 
+def test_encode_corpus_replaces_no_file_of_another_folder(tmp_path) -> None:
+    """Also of the same size and time; a text folder that was moved, or whose link names another one, goes on."""
+    out, folder = tmp_path / "out", tmp_path / "january"
+    for place, text in ((folder, "rain\n"), (tmp_path / "february", "snow\n")):
+        place.mkdir()
+        (place / "notes.txt").write_text(text)
+        os.utime(place / "notes.txt", (1, 1))
+    assert encode_corpus("hash:8", folder, out).num_files == 1
+    refused = r"february/notes.txt: would replace /.*january/notes.txt, which is there too; .*remove /.*.parquet$"
+    with pytest.raises(DataError, match=refused):
+        encode_corpus("hash:8", tmp_path / "february", out)
+    assert pq.read_table(out / "notes.txt.parquet")["text"].to_pylist() == ["rain"]
+    folder.rename(tmp_path / "moved")
+    assert encode_corpus("hash:8", tmp_path / "moved", out).num_skipped == 1
+    for place in ("moved", "february"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path / place)
+        (tmp_path / place / "notes.txt").write_text(place)
+        assert encode_corpus("hash:8", tmp_path / "link", tmp_path / "linked").num_files == 1
+
+
 def test_encode_corpus_refuses_hidden_files(texts, tmp_path) -> None:
     """Their Parquet files would be hidden too, and no search would find them."""
     (texts / "b.txt").rename(texts / ".notes.txt")

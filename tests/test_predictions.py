@@ -155,6 +155,9 @@ def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
     trained.save(folder / "model")
     with pytest.raises(ConfigError, match=r"0003: predicts no task; 'raysent evaluate .*0003 --task FILE' fits what"):
         load(folder).predict("a text")
+    trained.save(tmp_path / "my run")
+    with pytest.raises(ConfigError, match=r"predicts no task; 'raysent evaluate '/.*/my run' --task FILE' fits what"):
+        load(tmp_path / "my run").predict("a text")
     rows = texts(60)
     task = OwnTask(pd.DataFrame({"text": rows, "label": ["red" in row for row in rows]}), name="own")
     evaluator = Evaluator(tmp_path / "run/evaluation", divides=True)

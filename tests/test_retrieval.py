@@ -261,6 +261,13 @@ def test_command_prints_scores_and_what_the_best_is_ahead_by(folder, tmp_path, m
     assert len(values["results"][0]["by_query"]) == 20
 
 
+def test_command_of_a_fusion_says_what_can_be_typed(folder, tmp_path, monkeypatch, capsys) -> None:
+    """A folder with a blank is quoted."""
+    monkeypatch.chdir(tmp_path)
+    ran = CommandLine(monkeypatch, capsys)("ensemble", "hash:20", "--tasks", folder, "-o", "my fusion")
+    assert "my fusion: 'raysent index 'my fusion' TEXT -o INDEX' makes an index" in ran.out
+
+
 def test_queries_of_dev_are_a_metric_of_trials(folder) -> None:
     """A fixed sample, with every relevant passage; the test queries are not read."""
     data = loaded(folder)
@@ -394,6 +401,19 @@ def test_margin_of_hard_negatives_is_of_cosines_where_words_are_fused(folder, tm
     vectors = [normalize_rows(encoder.encode(one)) for one in texts]
     assert len(texts) > 10
     assert all(one @ negative <= one @ passage - 0.1 + 1e-6 for one, passage, negative in vectors)
+
+
+def test_mined_pairs_have_no_empty_passage(folder, tmp_path) -> None:
+    """A passage without text is neither a relevant one nor a negative."""
+    (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
+    lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    relevant = (folder / "qrels" / "train.tsv").read_text().splitlines()[1].split("\t")[1]
+    blank = [{**one, "title": "", "text": ""} if one["_id"] == relevant else one for one in lines]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in blank))
+    raysent.mine_negatives("hash:40", str(folder), tmp_path / "mined.jsonl", margin=None)
+    rows = [json.loads(line) for line in (tmp_path / "mined.jsonl").read_text().splitlines()]
+    assert rows
+    assert all(row["passage"] and row["negative_1"] for row in rows)
 
 
 def test_mining_without_queries_to_train_on_is_refused(folder, tmp_path) -> None:

@@ -15,12 +15,13 @@ from command import CommandLine
 from tables import WORDS
 
 import raysent
+from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.retrieval import fit_weight, measure
 from raysent.evaluation.task import RetrievalData
-from raysent.exports.search import SearchIndex
-from raysent.models import load, vector_folder
+from raysent.exports.search import SearchIndex, read_queries
+from raysent.models import ModelConfig, SentenceModel, load, vector_folder
 from raysent.models.sentence_encoder import normalize_rows
 from raysent.models.vector_folder import VectorFolder, VectorFormat
 
@@ -138,9 +139,6 @@ def test_reading_vectors_holds_a_batch_of_them(tmp_path, monkeypatch) -> None:
 
 def test_bits_of_a_model_with_a_code_are_compared_by_hamming_distance(passages, tmp_path) -> None:
     """Whether they are stored as numbers or packed."""
-    from raysent.data.vocabulary import Vocabulary
-    from raysent.models import ModelConfig, SentenceModel
-
     config = {
         "encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}},
         "objective": {"type": "context_prediction"},
@@ -234,6 +232,8 @@ def test_fuse_is_as_the_formulas_say() -> None:
     found = fuse(vectors, words, weight=0.25, depth=4)
     assert found.rows.tolist() == [[3, 1, 2, 7]]
     assert found.scores[0] == pytest.approx([0.75, 0.375, 0.25, 0.0625])
+    assert fuse(vectors, words, weight=1, depth=4).rows.tolist() == [[2, 7, -1, -1]]
+    assert fuse(vectors, words, weight=0, depth=4).rows.tolist() == [[3, 1, 2, -1]]
     found = fuse(vectors, words, depth=3)
     assert found.rows.tolist() == [[2, 3, 1]]
     assert found.scores[0] == pytest.approx([1 / 63 + 1 / 61, 1 / 61, 1 / 62])
@@ -264,6 +264,9 @@ def test_weight_is_fitted_on_dev_and_its_score_on_other_queries() -> None:
         ({"by": "letters"}, "by: must be vectors, words, fused; given 'letters'"),
         ({"k": 0}, "k: must be a whole number of at least 1; given 0"),
         ({"by": "fused", "weight": 2}, "weight: must be from 0 to 1; given 2"),
+        ({"by": "fused", "weight": "0.4"}, "weight: must be from 0 to 1; given '0.4'"),
+        ({"by": "fused", "weight": True}, "weight: must be from 0 to 1; given True"),
+        ({"weight": 0.4}, "weight: must be given with by=fused; given by=vectors"),
     ],
 )
 def test_arguments_that_are_wrong_are_refused(passages, options, error) -> None:
@@ -296,6 +299,56 @@ def test_folder_of_another_model_is_refused(passages) -> None:
         raysent.search("index", "cat", model="hash:16")
     with pytest.raises(ArtifactError, match=r"must be a folder of vectors; no vectors.json is there"):
         raysent.search(os.curdir, "cat")
+
+
+def test_index_is_searched_from_any_folder_and_misses_a_model_in_a_line(passages, monkeypatch) -> None:
+    """The model's path is stored whole; a model that was moved can be named."""
+    del passages
+    for seed, place in ((1, "one"), (2, "two")):
+        config = {"encoder": {"type": "bag", "embedding": {"dim": 5}}, "objective": {"type": "context_prediction"}}
+        vocabulary = Vocabulary(["<pad>", "<unk>", *WORDS])
+        model = SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=seed, max_length=20)
+        model.eval().save(Path("models") / place)
+    raysent.index("models/one", "texts", "index", progress=False)
+    Path("away").mkdir()
+    monkeypatch.chdir("away")
+    (hits,) = raysent.search("../index", "cat dog", k=3)
+    Path("../models/one").rename("one")
+    missing = r"^\.\./index: its model cannot be read \(.*/models/one/.*: no such file\); give model=PATH$"
+    with pytest.raises(ArtifactError, match=missing):
+        raysent.search("../index", "cat dog")
+    assert raysent.search("../index", "cat dog", k=3, model="one") == [hits]
+    Path("../models/two").rename("../models/one")
+    changed = r"^\.\./index: is of /.*/models/one, before it changed; index into another folder$"
+    with pytest.raises(ArtifactError, match=changed):
+        raysent.search("../index", "cat dog")
+    with pytest.raises(ArtifactError, match=r"holds vectors of the model /.*/one, before it changed; name another"):
+        raysent.index("../models/one", "../texts", "../index", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "cat\n \ndog\n"),
+        ("a.csv", "query,passage\ncat,x\n,y\ndog,z\ncat,w\n"),
+        ("a.jsonl", '{"_id": "1", "text": "cat"}\n{"_id": "2", "text": "dog"}\n'),
+        ("a.jsonl", '{"query": "cat"}\n{"query": null}\n{"query": "dog"}\n'),
+    ],
+)
+def test_queries_of_a_file_are_those_that_evaluate_reads(tmp_path, name, text) -> None:
+    """Rows without a query are left out, and each query of a table is asked once."""
+    (tmp_path / name).write_text(text)
+    assert read_queries(str(tmp_path / name)) == ["cat", "dog"]
+
+
+def test_queries_may_be_numbers_and_no_lists(tmp_path) -> None:
+    """As in a task."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"query": 0}\n{"query": 1.5}\n')
+    assert read_queries(str(file)) == ["0", "1.5"]
+    file.write_text('{"query": ["cat"]}\n')
+    with pytest.raises(DataError, match="row 1: query 'query' must be text or a number; given list"):
+        read_queries(str(file))
 
 
 def test_command_indexes_and_searches(passages, monkeypatch, capsys, tmp_path) -> None:

@@ -21,7 +21,7 @@ import pytest
 from typed import RAYSENT
 
 import raysent
-from raysent.errors import ConfigError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.exports.application import Batcher, Connection, QueueFullError
 from raysent.exports.server import ServerConfig, make_application, make_server, serve
 from raysent.models.schemes.hash import HashEncoder
@@ -215,7 +215,10 @@ def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("the cat sat\na dog ran\nrain fell\n")
     raysent.index("hash:8", tmp_path / "a.txt", tmp_path / "index", progress=False)
     expected = raysent.search(tmp_path / "index", ["a cat", "dog"], k=2, by="words")
+    weighed = raysent.search(tmp_path / "index", "a cat", k=3, by="fused", weight=0.4)
     with running(str(tmp_path / "index")) as address:
+        body = json.dumps({"input": "a cat", "k": 3, "by": "fused", "weight": 0.4})
+        assert json.loads(send(address, "POST", "/v1/search", body)[1])["results"][0] == [*map(asdict, weighed[0])]
         body = json.dumps({"input": ["a cat", "dog"], "k": 2, "by": "words"})
         assert json.loads(send(address, "POST", "/v1/search", body)[1])["results"] == [
             [asdict(hit) for hit in hits] for hits in expected
@@ -226,9 +229,14 @@ def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
             ('{"input": ["cat", " "]}', "none of which is empty"),
             ('{"input": "cat", "k": 0}', "k: must be a whole number from 1 to 1,000; given 0"),
             ('{"input": "cat", "by": "x"}', "by: must be vectors, words, fused"),
+            ('{"input": "cat", "by": "fused", "weight": true}', "weight: must be from 0 to 1; given True"),
+            ('{"input": "cat", "by": "fused", "weight": 2}', "weight: must be from 0 to 1; given 2"),
+            ('{"input": "cat", "weight": 0.4}', "weight: must be given with by=fused; given by=vectors"),
         ):
             status, text = send(address, "POST", "/v1/search", body)
             assert (status, error in text) == (400, True)
+    with pytest.raises(ArtifactError, match="is of hash:8, not of hash:4; name that"):
+        make_application(str(tmp_path / "index"), ServerConfig(model="hash:4"))
     with running() as address:
         assert "serve a folder that 'raysent index' wrote" in send(address, "POST", "/v1/search", '{"input": "a"}')[1]
 
@@ -259,6 +267,7 @@ def test_metrics_hold_no_text_of_clients_and_a_fixed_number_of_series(token) -> 
     paths = [
         "/x%22%7D%201%0Afake_total%7Ba=%22b",
         "/v1/predict/a%22%7D%205%0Afake_total%7Bz=%22y",
+        "/v1/predict",
         "/v1/models/%0Afake 1",
     ]
     with running(token=token) as address:
@@ -274,7 +283,7 @@ def test_metrics_hold_no_text_of_clients_and_a_fixed_number_of_series(token) -> 
     series = [{line.rpartition(" ")[0] for line in page.splitlines() if 'path="' in line} for page in pages]
     labels = {line.split('"')[1] for line in series[1]}
     assert labels == {"/metrics"} | (
-        {"other", "/v1/predict/{task:path}", "/v1/models/{id:path}"} if token is None else set()
+        {"other", "/v1/predict", "/v1/predict/{task:path}", "/v1/models/{id:path}"} if token is None else set()
     )
     assert series[0] == {line for line in series[1] if "/metrics" not in line}
 

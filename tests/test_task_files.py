@@ -432,6 +432,14 @@ def test_data_frames_of_one_name_are_two_tasks(tmp_path, monkeypatch):
         OwnTask(twice, name="own")
 
 
+@pytest.mark.parametrize("given", [pd.DataFrame({"text": ["a"]}), {"name": "own"}, None])
+def test_what_is_no_name_and_no_task_is_refused(given):
+    """In one line that says what makes a task of a data frame."""
+    error = r"^tasks must be a name, a file or raysent\.Task\(TABLE, \.\.\.\); given (DataFrame|dict|NoneType)$"
+    with pytest.raises(ConfigError, match=error):
+        resolve_tasks([given])
+
+
 @pytest.mark.parametrize("name", ["group", "set"])
 def test_column_of_the_label_is_no_group_or_split(tmp_path, name):
     """Whether it is named or is the only other column."""

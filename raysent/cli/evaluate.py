@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -369,7 +370,8 @@ def _print_fusion(made: FusedModel) -> None:
     ]
     what = f"{made.result.answer.task}, {made.result.answer.test_text}"
     print_table([what, "nDCG@10 of dev", "nDCG@10", "the first is above by"], rows)
-    results.print(f"{made.folder}: 'raysent index {made.folder} TEXT -o INDEX' makes an index", soft_wrap=True)
+    typed = shlex.quote(str(made.folder))
+    results.print(f"{made.folder}: 'raysent index {typed} TEXT -o INDEX' makes an index", soft_wrap=True)
 
 
 def _print_similarities(scores: Sequence[SimilarityScore]) -> None:

@@ -226,7 +226,7 @@ def search(
     query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", help="Queries.")] = None,
     queries: Annotated[
         str | None,
-        typer.Option("--queries", metavar="FILE", help="More queries: one a line, or a table with a column 'query'."),
+        typer.Option("--queries", metavar="FILE", help="More queries: lines, or a table's column 'query' or 'text'."),
     ] = None,
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Passages of each query.")] = 10,
     by: Annotated[
@@ -248,7 +248,7 @@ def search(
 
     asked = [*(query or []), *([] if queries is None else read_queries(queries))]
     if not asked:
-        raise ConfigError("query: must be given at least once, or a file of queries; given neither")
+        raise ConfigError("query: must be given at least once, or a file of queries; given none")
     given = arguments_of(raysent.search, overrides)
     opened = raysent.SearchIndex(index, model=given.pop("model", None))
     found, by = opened.search(asked, k=k, by=by, **given), by or opened.by

@@ -6,6 +6,7 @@ holds the probe, which is an ensemble of one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -176,9 +177,9 @@ def find_predictor(encoder: SentenceEncoder, task: str | None = None) -> Predict
     """
     known, name = encoder.predictors, encoder.source or type(encoder).__name__
     if not known:
-        way = f"'raysent evaluate {name} --task FILE' fits what does"
+        way = f"'raysent evaluate {shlex.quote(name)} --task FILE' fits what does"
         if is_scheme_name(name):
-            way = f"'raysent ensemble {name} --task FILE -o FOLDER' makes a model that does"
+            way = f"'raysent ensemble {shlex.quote(name)} --task FILE -o FOLDER' makes a model that does"
         raise ConfigError(f"{name}: predicts no task; {way}")
     if task is None:
         if len(known) > 1:

@@ -41,17 +41,19 @@ def fuse(vectors: Ranking, words: Ranking, *, weight: float | None = None, depth
     Args:
         vectors: By vectors.
         words: By words.
-        weight: Of words, from 0 to 1; None for reciprocal ranks.
+        weight: Of words, from 0 to 1, of which the ends leave the other ranking out; None for reciprocal ranks.
         depth: Passages to keep of each query.
     """
     rows = np.full((len(vectors.queries), depth), -1, np.int32)
     scores = np.zeros((len(vectors.queries), depth), np.float32)
+    shares = (1.0, 1.0) if weight is None else (1 - weight, weight)
+    sides = [(one, share) for one, share in zip((vectors, words), shares, strict=True) if share]
     for number in range(len(rows)):
-        lists = [(one.rows[number], one.scores[number]) for one in (vectors, words)]
+        lists = [(one.rows[number], one.scores[number]) for one, _ in sides]
         parts = [(some[some >= 0], _scaled(points, some >= 0, is_rank=weight is None)) for some, points in lists]
         found = np.unique(np.concatenate([some for some, _ in parts]))
         total = np.zeros(len(found))
-        for (some, points), share in zip(parts, (1.0, 1.0) if weight is None else (1 - weight, weight), strict=True):
+        for (some, points), (_, share) in zip(parts, sides, strict=True):
             total[np.searchsorted(found, some)] += share * points
         order = np.lexsort((found, -total))[:depth]
         rows[number, : len(order)], scores[number, : len(order)] = found[order], total[order]

@@ -97,10 +97,11 @@ def model_key(path: str) -> str:
     if found is not None:
         scheme, rest = found
         return scheme.key(rest)
-    folder = model_folder(Path(path))
+    place = open_folder(path)
+    folder = model_folder(place)
     if folder is None:
-        keys = [model_key(member) for member in part_paths(Path(path))]
-        fusion = Path(path) / FUSION_FILE
+        keys = [model_key(member) for member in part_paths(place)]
+        fusion = place / FUSION_FILE
         return content_key(keys, read_json(fusion).get("word_weight")) if fusion.is_file() else content_key(keys)
     files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
     return content_key(*map(_digest, files))

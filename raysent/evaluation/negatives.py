@@ -78,8 +78,8 @@ def _rows(encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float
     ranking = rank(encoder, data, data.train, depth=_DEPTH)
     rows = []
     for query, found, scores in zip(data.train.tolist(), ranking.rows, ranking.scores, strict=True):
-        relevant = [row for row, grade in data.relevant[query].items() if grade > 0]
-        others = [row for row in found.tolist() if row >= 0 and row not in relevant]
+        relevant = [row for row, grade in data.relevant[query].items() if grade > 0 and data.passages[row].strip()]
+        others = [row for row in found.tolist() if row >= 0 and row not in relevant and data.passages[row].strip()]
         known = dict(zip(found.tolist(), scores.tolist(), strict=True))
         if margin is not None and getattr(encoder, "fuses_words", False):  # its scores are no cosines
             known = dict(zip(others, _similarities(encoder, data, query, others).tolist(), strict=True))

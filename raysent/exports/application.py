@@ -2,7 +2,7 @@
 
 POST /v1/embeddings       {"input": text or texts, "dimensions": N, "encoding_format": "float" or "base64"}
 POST /v1/predict[/TASK]   {"input": texts, or pairs of texts, "task": of several, "coverage" or "precision": 0.8}
-POST /v1/search           {"input": text or texts, "k": 10, "by": "vectors", "words" or "fused"}, of an index
+POST /v1/search           {"input": text or texts, "k": 10, "by": "vectors", "words" or "fused", "weight": 0.4}
 GET  /v1/models[/ID]      the model's name, and the tasks that it predicts
 GET  /health /metrics     the state; metrics of Prometheus
 GET  / /docs /openapi.json    a page to try it, and the interface, for people and as OpenAPI
@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 import h11
@@ -55,7 +55,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from raysent import __version__
 from raysent.ensembles.predictor import Predictor, find_predictor
 from raysent.errors import ConfigError, RaysentError
-from raysent.exports.search import By, SearchIndex
+from raysent.exports.search import SearchIndex
 from raysent.exports.server import ServerConfig
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.reading import parse_json
@@ -89,6 +89,7 @@ class _Search:
 
     k: int
     by: str | None
+    weight: float | None
 
 
 def application(
@@ -112,7 +113,7 @@ def application(
         Route("/v1/embeddings", service.embeddings, methods=["POST"]),
         Route("/v1/search", service.search, methods=["POST"]),
         Route("/v1/predict", service.predict, methods=["POST"]),
-        Route("/v1/predict/{task:path}", service.predict, methods=["POST"]),
+        Route("/v1/predict/{task:path}", partial(service.predict), methods=["POST"]),  # counted by itself
     ]
     made = Starlette(
         routes=routes,
@@ -313,14 +314,14 @@ class _Service:
         if self._index is None:
             raise HTTPException(404, "search: needs an index; serve a folder that 'raysent index' wrote")
         values = await self._values(request)
-        rows, k, by = self._rows(values), values.get("k", 10), values.get("by")
+        rows, k, by, weight = self._rows(values), values.get("k", 10), values.get("by"), values.get("weight")
         if any(len(row) > 1 or not row[0].strip() for row in rows):
             raise HTTPException(400, "input: must be a string or a list of strings, none of which is empty")
         if type(k) is not int or not 1 <= k <= _MOST_HITS:
             raise HTTPException(400, f"k: must be a whole number from 1 to {_MOST_HITS:,}; given {k!r:.60}")
-        if by is not None and by not in get_args(By):
-            raise HTTPException(400, f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
-        found = await self._run(_Search(k, by), rows)
+        if type(weight) not in (type(None), int, float):
+            raise HTTPException(400, f"weight: must be from 0 to 1; given {weight!r:.60}")
+        found = await self._run(_Search(k, by, weight), rows)
         return JSONResponse({"results": [[asdict(hit) for hit in hits] for hits in found]})
 
     async def predict(self, request: Request) -> Response:
@@ -349,7 +350,7 @@ class _Service:
             return self._encoder.encode(columns[0], normalize_embeddings=self._normalizes)
         if isinstance(kind, _Search) and self._index is not None:
             found = np.empty(len(rows), dtype=object)
-            for place, hits in enumerate(self._index.search(columns[0], k=kind.k, by=kind.by)):
+            for place, hits in enumerate(self._index.search(columns[0], **asdict(kind))):
                 found[place] = hits
             return found
         assert isinstance(kind, tuple)

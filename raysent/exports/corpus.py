@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
+import os
 import shutil
 import time
 from collections import deque
@@ -135,6 +136,7 @@ class _File:
     source: Source
     name: str
     version: str
+    origin: str
     column: str | None
     splits_sentences: bool
 
@@ -161,11 +163,17 @@ class _Target:
 
     def writing(self, file: _File) -> contextlib.AbstractContextManager[VectorWriter]:
         """Return a block that writes a file."""
-        return VectorFolder(self.folder).writing(file.name, self.format, version=file.version)
+        return VectorFolder(self.folder).writing(file.name, self.format, version=file.version, origin=file.origin)
 
     def has(self, file: _File) -> bool:
-        """Return whether a file has been encoded, is not damaged, and its text has not changed since."""
+        """Return whether a file has been encoded, is whole and has not changed since; refuse another of its name."""
         found = VectorFolder(self.folder).find_file(file.name)
+        other = None if found is None or found.origin == file.origin else found.origin
+        if other and (is_remote(other) or Path(other).exists()):
+            raise DataError(
+                f"input {file.source.path}: would replace {other}, which is there too; "
+                f"encode it into another folder, or remove {self.folder}/{file.name}.parquet"
+            )
         return found is not None and (found.source, found.format) == (file.version, self.format.key)
 
     def run(self, file: _File) -> int:
@@ -211,8 +219,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
         chosen = replace(chosen, device=_choose_device(encoder, folder, address))
         options = {"column": column or "", "sentences": splits_sentences}
-        format = _format_of(str(name), encoder, chosen, has_text=keeps_text, options=options)
-        target = _Target(shared_name(name), folder.name, format, chosen)
+        format = _format_of(shared_name(name), encoder, chosen, has_text=keeps_text, options=options)
+        target = _Target(format.model, folder.name, format, chosen)
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
         there = set(folder.names() if todo else [])
@@ -253,12 +261,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
 def _format_of(
     name: str, encoder: SentenceEncoder, encoding: Encoding, *, has_text: bool, options: dict[str, Any]
 ) -> VectorFormat:
-    known: dict[str, Any] = {
-        "normalize": encoding.normalize,
-        "bfloat16": encoding.bfloat16,
-        "batch_size": encoding.batch_size,
-    }
-    known |= {"prompt_name": encoding.prompt_name} if encoding.prompt_name else {}
+    names = ("normalize", "bfloat16", "batch_size", *(["prompt_name"] if encoding.prompt_name else []))
+    known = {name: getattr(encoding, name) for name in names}
     return VectorFormat(
         model=name,
         model_key=model_key(name),
@@ -409,7 +413,9 @@ def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None,
                     f"input {path}: {source.path} and {files[name].source.path} would both become {name}; "
                     "encode them into different folders"
                 )
-            files[name] = _File(source, name, source.version(), column, splits_sentences)
+            # A link may come to name another version of the file, so it is not followed.
+            origin = source.path if is_remote(source.path) else os.path.abspath(source.path)  # noqa: PTH100
+            files[name] = _File(source, name, source.version(), origin, column, splits_sentences)
     if not files:
         raise DataError("input: must name at least one file; given none")
     return [files[name] for name in sorted(files)]

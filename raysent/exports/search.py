@@ -15,21 +15,23 @@ sentence-transformers' "Embedding Quantization" (int8 on the disk).
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
 from raysent.data import read_lines
-from raysent.data.tables import is_table, read_table
+from raysent.data.tables import check_texts, is_table, read_table
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
-from raysent.evaluation.members import model_key
+from raysent.evaluation.members import model_key, shared_name
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
 from raysent.models import load
 from raysent.models.codes import pack_bits
@@ -89,7 +91,7 @@ class SearchIndex:
         self._files = self.folder.files()
         self._starts = np.cumsum([0, *(file.num_rows for file in self._files)])
         self.num_passages = int(self._starts[-1])
-        self._model = self.format.model if model is None else str(model)
+        self._model = shared_name(self.format.model if model is None else str(model))
 
     def search(
         self, queries: str | Sequence[str], *, k: int = 10, by: str | None = None, weight: float | None = None
@@ -108,8 +110,8 @@ class SearchIndex:
         """
         asked, size = as_sentences(queries, name="queries"), min(check_size("k", k), self.num_passages)
         if by not in (None, *get_args(By)):
-            raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r}")
-        if weight is not None and not 0 <= weight <= 1:
+            raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
+        if weight is not None and (isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= weight <= 1):
             raise ConfigError(f"weight: must be from 0 to 1; given {weight!r}")
         empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
         if empty is not None:
@@ -117,6 +119,8 @@ class SearchIndex:
         if not asked or not size:
             return [[] for _ in asked]
         by = by or self.by
+        if weight is not None and by != "fused":
+            raise ConfigError(f"weight: must be given with by=fused; given by={by}")
         depth = size if by != "fused" else min(max(size, DEPTH), self.num_passages)
         hits = [self._by_vectors(asked, depth)] if by != "words" else []
         hits += [Hits(*self.words.search(asked, depth))] if by != "vectors" else []
@@ -146,8 +150,14 @@ class SearchIndex:
     @cached_property
     def encoder(self) -> SentenceEncoder:
         """The model, by which queries are encoded."""
-        if model_key(self._model) != self.format.model_key:
-            raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, not of {self._model}; name that")
+        try:
+            key = model_key(self._model)
+        except ArtifactError as error:
+            raise ArtifactError(f"{self.folder.name}: its model cannot be read ({error}); give model=PATH") from None
+        if key != self.format.model_key:
+            is_other = self._model != shared_name(self.format.model)
+            way = f"not of {self._model}; name that" if is_other else "before it changed; index into another folder"
+            raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, {way}")
         return load(self._model)
 
     @cached_property
@@ -175,8 +185,8 @@ class SearchIndex:
             return np.asarray(np.load(self._derived / _INT8_FILE, mmap_mode="r"))
         return np.concatenate([np.empty((0, self.format.dim), np.int8), *(batch.vectors for batch in self._batches())])
 
-    def _batches(self) -> Iterator[VectorBatch]:
-        return self.folder.batches(with_text=False, files=[file.name for file in self._files])
+    def _batches(self, *, with_text: bool = False) -> Iterator[VectorBatch]:
+        return self.folder.batches(with_text=with_text, files=[file.name for file in self._files])
 
     @cached_property
     def words(self) -> Bm25Index:
@@ -185,8 +195,7 @@ class SearchIndex:
             raise ConfigError(f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true")
         if self._has_derived:
             return Bm25Index.load(self._derived)
-        files = [file.name for file in self._files]
-        return Bm25Index.of([text for batch in self.folder.batches(files=files) for text in batch.texts or ()])
+        return Bm25Index.of([text for batch in self._batches(with_text=True) for text in batch.texts or ()])
 
     @property
     def _derived(self) -> Path:
@@ -194,7 +203,9 @@ class SearchIndex:
 
     @property
     def _has_derived(self) -> bool:
-        return self.folder.local is not None and _read_or_none(self._derived / _ABOUT) == self._about
+        with contextlib.suppress(ArtifactError):
+            return self.folder.local is not None and read_json(self._derived / _ABOUT) == self._about
+        return False
 
     @property
     def _about(self) -> dict[str, object]:
@@ -261,19 +272,18 @@ class SearchIndex:
 
 
 def read_queries(file: str) -> list[str]:
-    """Return the lines of a file, or the column ``query`` of a table.
+    """Return the lines of a file, or each query of a table once: its column ``query``, else ``text``; no blank ones.
 
     Raises:
         DataError: If it cannot be read, or the table has no such column.
     """
-    return read_table(file).texts("query", key="query") if is_table(file) else read_lines(file)
-
-
-def _read_or_none(path: Path) -> object:
-    try:
-        return read_json(path)
-    except ArtifactError:
-        return None
+    if not is_table(file):
+        return [line for line in read_lines(file) if line.strip()]
+    table = read_table(file)
+    name = "text" if "text" in table.columns and "query" not in table.columns else "query"
+    values = [value for value in table.column(name, key="query") if value is not None]
+    check_texts(values, source=table.source, column=f"query '{name}'", kinds=(str, int, float))
+    return [text for text in dict.fromkeys(map(str, values)) if text.strip()]
 
 
 __all__ = ["By", "Hit", "SearchIndex", "read_queries"]

@@ -46,6 +46,7 @@ class ServerConfig:
         read_s: Seconds in which a client must have sent its request, else its connection is closed.
         timeout_s: Seconds after which a request gets status 503.
         shutdown_s: Seconds that requests have to end after a signal to stop.
+        model: The model that encoded the index that is served, if it is elsewhere by now.
     """
 
     token: str | None = None
@@ -61,6 +62,7 @@ class ServerConfig:
     read_s: float = 30.0
     timeout_s: float = 30.0
     shutdown_s: float = 30.0
+    model: str | None = None
 
 
 def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) -> Starlette:
@@ -74,8 +76,8 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     if missing:
         raise ConfigError(f"serve: needs {', '.join(missing)}; install raysent[serve]")
     index = None
-    if isinstance(model, str | Path) and VectorFolder(model).find_format() is not None:
-        index = SearchIndex(model)
+    if isinstance(model, str | Path) and (config.model or VectorFolder(model).find_format() is not None):
+        index = SearchIndex(model, model=config.model)
         index.prepare()
         encoder = index.encoder
     else:

@@ -72,8 +72,8 @@ class VectorFormat:
         """Type of these items."""
         return _TYPES[self.precision]
 
-    def schema(self, version: str) -> pa.Schema:
-        """Return the schema of a Parquet file of the text's file of this version."""
+    def schema(self, version: str, origin: str = "") -> pa.Schema:
+        """Return the schema of a Parquet file of the text's file of this version, which is at `origin`."""
         item = pa.field("element", pa.from_numpy_dtype(self.dtype), nullable=False)
         fields = [
             pa.field("file", pa.string(), nullable=False),
@@ -81,7 +81,7 @@ class VectorFormat:
             *([pa.field("text", pa.string(), nullable=False)] if self.has_text else []),
             pa.field("vector", pa.list_(item, self.width), nullable=False),
         ]
-        about = {"kind": _KIND, "version": _FORMAT_VERSION, "source": version, "format": self.key}
+        about = {"kind": _KIND, "version": _FORMAT_VERSION, "source": version, "origin": origin, "format": self.key}
         return pa.schema(fields, metadata={_FOOTER: json.dumps(about).encode()})
 
     @property
@@ -92,7 +92,8 @@ class VectorFormat:
     def difference(self, other: VectorFormat) -> str:
         """Return which value another format has in place of this one's; empty if both give equal vectors."""
         if self.model_key != other.model_key:
-            return f"of the model {self.model}, not of {other.model}"
+            known = "before it changed" if self.model == other.model else f"not of {other.model}"
+            return f"of the model {self.model}, {known}"
         mine, others = ({**asdict(one), **one.options} for one in (self, other))
         mine, others = {**dict.fromkeys(others), **mine}, {**dict.fromkeys(mine), **others}
         names = [name for name in mine if name not in ("model", "options") and mine[name] != others[name]]
@@ -108,12 +109,14 @@ class VectorFile:
         num_rows: Its rows.
         source: Version of the text's file that was encoded.
         format: Its `VectorFormat.key`.
+        origin: Absolute path or address of the text's file; empty in files of earlier versions.
     """
 
     name: str
     num_rows: int
     source: str
     format: str
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -226,8 +229,6 @@ class VectorFolder:
         try:
             if self.local is None:
                 return self._read_footer(file)
-            if not Path(self.path_of(file)).is_file():
-                return None
             found = self._read_footer(file)
             return found if found.num_rows == sum(rows.num_rows for rows in self._row_groups(file)) else None
         except ArtifactError:
@@ -244,18 +245,19 @@ class VectorFolder:
         return sorted(name.removesuffix(_SUFFIX) for name in hidden if name.endswith(_SUFFIX))
 
     @contextlib.contextmanager
-    def writing(self, file: str, format: VectorFormat, *, version: str) -> Iterator[VectorWriter]:
+    def writing(self, file: str, format: VectorFormat, *, version: str, origin: str = "") -> Iterator[VectorWriter]:
         """Yield a writer of a file, which appears after the block; not if the block raises.
 
         Args:
             file: Name of the text's file.
             format: What all vectors have in common.
             version: Version of the text's file.
+            origin: Its absolute path or address.
 
         Raises:
             ArtifactError: If the file cannot be written.
         """
-        schema = format.schema(version)
+        schema = format.schema(version, origin)
         # Vectors are almost random bits, which no compression makes smaller.
         compression = {name: "zstd" for name in schema.names if name != "vector"}
         with (
@@ -316,8 +318,9 @@ class VectorFolder:
     def _read_footer(self, file: str) -> VectorFile:
         with self._opened(file) as opened:
             about = _parsed((opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file))
+            origin = about.get("origin", "")
             try:
-                found = VectorFile(file, opened.metadata.num_rows, about["source"], about["format"])
+                found = VectorFile(file, opened.metadata.num_rows, about["source"], about["format"], origin)
                 expected = VectorFormat(**parse_json(found.format)).schema(found.source)
             except (KeyError, TypeError, ValueError) as error:
                 raise ArtifactError(f"without a description of its vectors: {error}") from None

@@ -78,6 +78,8 @@ def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, opt
 
 def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> list[Task]:
     """Return the tasks that a name stands for; a file of several labels stands for one task for each."""
+    if not isinstance(name, str | Task):
+        raise ConfigError(f"{option}must be a name, a file or raysent.Task(TABLE, ...); given {type(name).__name__}")
     if isinstance(name, Task):
         named: list[Task] = [name]
     elif is_task_file(name, known={_plain(one) for one in TASKS}):
