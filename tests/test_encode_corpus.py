@@ -299,6 +299,9 @@ def test_encode_corpus_replaces_no_file_of_another_folder(tmp_path) -> None:
     assert pq.read_table(out / "notes.txt.parquet")["text"].to_pylist() == ["rain"]
     folder.rename(tmp_path / "moved")
     assert encode_corpus("hash:8", tmp_path / "moved", out).num_skipped == 1
+    with VectorFolder(out).writing("notes.txt", VectorFolder(out).format(), version="1"):
+        pass  # as earlier versions wrote it, without a place
+    assert encode_corpus("hash:8", tmp_path / "february", out).num_files == 1
     for place in ("moved", "february"):
         (tmp_path / "link").unlink(missing_ok=True)
         (tmp_path / "link").symlink_to(tmp_path / place)
