@@ -17,7 +17,7 @@ from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted, answer_of, fit_can
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.result import MemberCost
-from raysent.ensembles.task_ensemble import compatible
+from raysent.ensembles.task_ensemble import compatible, score_methods
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import _counts
 from raysent.evaluation.evaluate import Evaluator
@@ -205,6 +205,22 @@ def test_saved_model_is_that_which_was_scored(tmp_path, trained):
     right = [record.label_names[record.labels[row]] == one for row, one in zip(rows, predicted, strict=True)]
     # A probe that is fitted on all rows that train predicts; it is the one that was scored.
     assert 100 * np.mean(right) == pytest.approx(found.test)
+
+
+def test_scores_of_the_answer_are_those_of_what_is_saved(tmp_path):
+    """Models without a weight are left out before the others are weighed."""
+    task = api.Task(write_reviews(tmp_path / "reviews.csv", rows=150, signal=0.6))
+    names = expand(["hash:2", "hash:3", "hash:5", "hash:8", "tfidf", "tfidf:chars"])
+    records = [one for (one,) in Evaluator(tmp_path, divides=True).records(names, [task]).values()]
+    costs = [MemberCost(encode_ms=1.0, num_bytes=1, training_s=None)] * len(records)
+    every = range(len(records))
+    for one in fit_candidates(records, costs, groups=[every]):
+        scores = score_methods([records[place] for place in sorted(one.members)], [one.method])[one.method]
+        found, targets = one.fold, records[0].targets
+        of_test = targets.take(found.test_rows).score(found.test_log_probabilities)
+        assert 100 * of_test == pytest.approx(scores.test)
+        of_validation = targets.take(found.validation_rows).score(one.held_out)
+        assert 100 * of_validation == pytest.approx(scores.cross_fitted.value)
 
 
 def test_every_task_has_its_own_and_the_run_its_encoder(tmp_path, trained):

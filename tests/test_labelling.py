@@ -170,6 +170,15 @@ def test_suspects_of_a_table_with_unlabelled_rows_are_written_to_parquet(labelle
     assert pd.read_parquet(output)["probability"].isna().sum() == 1
 
 
+def test_suspects_of_a_task_file_that_draws_validation_rows(labelled, tmp_path):
+    """Rows of all parts are predicted, each by a fit that did not see it."""
+    path = tmp_path / "drawn.yaml"
+    path.write_text(f"path: {labelled / 'reviews.csv'}\nsplit: {{validation: 0.2, test: 0.2}}\n", encoding="utf-8")
+    made = label(labelled / "ensemble", path, suspect=True, progress=False)
+    assert made.rows["id"][0] == "7"
+    assert made.rows["probability"].count() == 60
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -32,7 +32,7 @@ import numpy as np
 from raysent.ensembles.answer import MAJORITY, Answer, Candidate, answer_card
 from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.cross_fitting import cross_fit
-from raysent.ensembles.methods import lexical_method
+from raysent.ensembles.methods import fit, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
 from raysent.ensembles.soup import save_soup
@@ -225,20 +225,22 @@ def fit_candidates(
         () if records[0].targets.is_scored else [((cheapest,), MAJORITY)],
     )
     found = []
-    for places, given in asked:
-        some = compatible([records[place] for place in places])  # those without labels learned have more rows
+    for group, given in asked:
+        some = compatible([records[place] for place in group])  # those without labels learned have more rows
         method = given or lexical_method(num_fitted(some))
-        fit = cross_fit(*fold_predictions(some, 0), method=method)
-        tested = fit.predict([folds[place].test_log_probabilities for place in places])
-        fold = replace(some[0].folds[0], validation_log_probabilities=fit.held_out, test_log_probabilities=tested)
-        # By falling weight; some methods give most models none, and they are not needed.
-        weighted = sorted(zip(fit.fitted.weights, places, strict=True), key=lambda one: -one[0])
-        used = tuple(place for weight, place in weighted if weight > 0)
-        if num_fitted(compatible([records[place] for place in used])) > num_fitted(some):
+        # Some methods give most models no weight. They are not needed, and without them the others weigh otherwise.
+        weights = fit(*fold_predictions(some, 0), method=method).weights
+        places = [place for weight, place in zip(weights, group, strict=True) if weight > 0]
+        needed = compatible([records[place] for place in places])
+        if num_fitted(needed) > num_fitted(some):
             continue  # what learned labels has no weight: the candidate without it is fitted on more rows
-        cost = total_cost([costs[place] for place in used])
-        is_first = given is None and places == groups[0]
-        found.append(Fitted(used, method, fold, cost, is_first=is_first))
+        fitted = cross_fit(*fold_predictions(needed, 0), method=method)
+        tested = fitted.predict([folds[place].test_log_probabilities for place in places])
+        fold = replace(needed[0].folds[0], validation_log_probabilities=fitted.held_out, test_log_probabilities=tested)
+        weighted = sorted(zip(fitted.fitted.weights, places, strict=True), key=lambda one: -one[0])
+        cost = total_cost([costs[place] for place in places])
+        is_first = given is None and group == groups[0]
+        found.append(Fitted(tuple(place for _, place in weighted), method, fold, cost, is_first=is_first))
     return found
 
 

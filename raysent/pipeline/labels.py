@@ -118,7 +118,7 @@ def _suspects(
     data = task.load()
     assert isinstance(data, TaskData)
     train = np.setdiff1d(np.arange(len(data)), data.test)
-    whole = replace(data, split="train-test", train=train, validation=NO_ROWS)
+    whole = replace(data, split="train-test", train=train, validation=NO_ROWS, has_drawn_validation=False)
     with TemporaryDirectory() as folder:
         evaluator = Evaluator(
             Path(folder),
