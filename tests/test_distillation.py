@@ -19,6 +19,7 @@ from raysent.config import Document
 from raysent.data.batches import SentenceTargets
 from raysent.data.corpus import sentence_texts
 from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.evaluate import Evaluator
 from raysent.models import SentenceModel, load
 from raysent.models.objectives import TargetBatches, build_objective
 from raysent.models.objectives.distillation import Config
@@ -276,6 +277,10 @@ def test_distill_compares_the_student_with_its_teacher(folder, monkeypatch):
     assert made.table.iloc[0]["is_on_front"]
     assert [row["name"] for row in read_json(folder / "distilled" / FRONT_FILE)] == list(made.table.index)
     assert made.model.vocabulary.words == SentenceModel.load(folder / "gru").vocabulary.words
+    taught = raysent.load(folder / "both").result.tasks["halves"].row_hash
+    assert dict(made.model.learned_tasks) == {"halves": taught}, "labels, by the teacher's predictions"
+    (score,) = Evaluator(folder / "scores", divides=True).evaluate([made.model], [str(folder / "halves.csv")])
+    assert score.learned
 
 
 def test_distill_without_tasks_trains_alone(folder, monkeypatch):

@@ -80,13 +80,15 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
 
 
 def _learned_tasks(config: RunConfig, training_data: TrainingData) -> dict[str, str]:
-    """Return the tasks whose labels a run's model learned, those of its start and of its teacher too."""
+    """Return the tasks whose labels a run's model learned: also its start, or its teacher, which may predict it."""
     rows, batches = training_data.labels, config.objective.batches
     learned = {} if rows is None else {rows.task: rows.row_hash}
     if config.initial is not None:
         learned = learned | read_record(open_folder(config.initial)).learned_tasks | learned
     if isinstance(batches, TargetBatches) and batches.teacher is not None:
-        learned = learned | dict(load_model(batches.teacher).learned_tasks) | learned
+        teacher, targets = load_model(batches.teacher), read_part(training_data.targets)
+        taught = {task: teacher.predictors[task].records[0].row_hash for task in targets.log_probabilities}
+        learned = learned | dict(teacher.learned_tasks) | taught | learned
     return learned
 
 
