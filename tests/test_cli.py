@@ -28,7 +28,9 @@ from raysent.cli import papers
 from raysent.cli.evaluate import evaluate
 from raysent.cli.sweep import sweep
 from raysent.config import parse_yaml
+from raysent.errors import ConfigError
 from raysent.evaluation.members import expand
+from raysent.evaluation.records import Score
 from raysent.pipeline.sweeps import _where
 from raysent.storage import read_json, write_json
 from raysent.sweeps import trial_folder
@@ -765,6 +767,16 @@ def test_curves_of_evaluate_take_its_output_and_baselines(monkeypatch, capsys):
     evaluate(["hash:16"], labels="32", overrides=["output=here", "baselines=false"], as_json=True)
     assert json.loads(capsys.readouterr().out)["labels"] == []
     assert (str(seen["output"]), seen["baselines"]) == ("here", False)
+
+
+def test_scores_are_printed_before_the_curves_are_made(monkeypatch, capsys):
+    """A wrong number of labels does not lose them."""
+    score = Score(model="hash:16", task="own", protocol="fast", validation=50.0, test=61.25)
+    monkeypatch.setattr("raysent.pipeline.evaluate_models", lambda *_, **__: [score])
+    monkeypatch.setattr("raysent.label_curves", Mock(side_effect=ConfigError("labels: own has 9 rows")))
+    with pytest.raises(ConfigError, match="^labels: own has 9 rows$"):
+        evaluate(["hash:16"], labels="32")
+    assert "61.25" in capsys.readouterr().out
 
 
 def test_confirmed_sweep_goes_into_the_folder_that_was_shown(monkeypatch):

@@ -258,3 +258,21 @@ def test_pairs_are_counted_and_too_few_are_refused():
         assert np.array_equal(small, large[:4])
     with pytest.raises(ConfigError, match=r"^labels: asked has 440 pairs to train on; name fewer, or a train part$"):
         pair_curves._draws(data, [441])
+    with pytest.raises(ConfigError, match=r"^labels 3: asked must have two queries in so many pairs; name more pairs$"):
+        pair_curves._draws(data, [3, 9])
+
+
+def test_a_task_without_a_curve_loses_no_other(tmp_path, capsys):
+    """A line says why; where no task has one, it is the error."""
+    texts = [f"w{row % 7} w{row}" for row in range(90)]
+    tasks = [
+        OwnTask(pd.DataFrame({"text": texts[:number], "label": (["a", "b"] * 45)[:number]}), name=f"of{number}")
+        for number in (20, 90)
+    ]
+    options = {"labels": [32], "baselines": False, "output": tmp_path, "progress": False}
+    (curve,) = raysent.label_curves("hash:8", tasks=tasks, **options)
+    assert curve.task == "of90"
+    assert capsys.readouterr().err.startswith("warning: labels: of20 has ")
+    assert read_curves(tmp_path) == [curve]
+    with pytest.raises(ConfigError, match=r"^labels: of20 has \d+ rows to train on; name fewer labels$"):
+        raysent.label_curves("hash:8", tasks=tasks[:1], **options)

@@ -94,11 +94,15 @@ def evaluate(
         progress=not as_json,
         **given,
     )
+    scores, similarities, of_mteb = _by_kind(found)
+    if not as_json:
+        if tasks is None and data is not None and (absent := absent_tasks(data)):
+            messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
+        _print_evaluated(scores, similarities, of_mteb)
     curves = []
     if sizes:
         shared = {name: given[name] for name in ("output", "baselines") if given.get(name) is not None}
         curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json, **shared)
-    scores, similarities, of_mteb = _by_kind(found)
     if as_json:
         name = protocol_name(protocol, given.get("config"))
         family, _, configuration = name.partition("/")
@@ -115,9 +119,6 @@ def evaluate(
             }
         )
         return
-    if tasks is None and data is not None and (absent := absent_tasks(data)):
-        messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
-    _print_evaluated(scores, similarities, of_mteb)
     for curve in curves:
         _print_curve(curve)
 

@@ -285,18 +285,24 @@ def label_curves(
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
     folder = open_folder(output) if output is not None else scores_folder(named)
-    members, curves = expand_names(named), list[LabelCurve]()
+    members, curves, errors = expand_names(named), list[LabelCurve](), list[ConfigError]()
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        options: dict[str, Any] = {"sizes": sizes, "progress": bar}
         for task in chosen:
             rows = task.load(data_dir)
-            if isinstance(rows, RetrievalData):
-                curves.append(pair_curve(rows, members, sizes=sizes, progress=bar))
-                continue
-            assert isinstance(rows, TaskData)
-            others = baselines_of(members, tasks=[task]) if baselines else []
-            curves.append(
-                label_curve(rows, members, others, sizes=sizes, method=method, progress=bar, map_jobs=map_jobs())
-            )
+            others = baselines_of(members, tasks=[task]) if baselines and isinstance(rows, TaskData) else []
+            try:
+                if isinstance(rows, RetrievalData):
+                    curves.append(pair_curve(rows, members, **options))
+                else:
+                    assert isinstance(rows, TaskData)
+                    curves.append(label_curve(rows, members, others, method=method, map_jobs=map_jobs(), **options))
+            except ConfigError as error:  # such as fewer rows than the smallest size: nothing else is lost
+                errors.append(error)
+    if errors and not curves:
+        raise errors[0]
+    for error in errors:
+        print_warning(str(error))
     write_curves(folder, curves)
     return curves
 

@@ -107,11 +107,15 @@ def _draws(data: RetrievalData, sizes: Sequence[int | str]) -> dict[int, list[np
         raise ConfigError(f"labels: {data.task} has {total} pairs to train on; name fewer, or a train part")
     orders = [np.random.default_rng((SEED, number)).permutation(data.train) for number in range(_NUM_DRAWS)]
     ends = [np.cumsum([pairs[place] for place in order.tolist()]) for order in orders]
-    return {
+    draws = {
         count: [order[: np.searchsorted(end, count, "right")] for order, end in zip(orders, ends, strict=True)]
         for count in counts
         if count <= total
     }
+    for count, of_size in draws.items():
+        if min(map(len, of_size)) < 2:  # one trains, one chooses
+            raise ConfigError(f"labels {count}: {data.task} must have two queries in so many pairs; name more pairs")
+    return draws
 
 
 def _relevant(data: RetrievalData, query: int) -> list[int]:
