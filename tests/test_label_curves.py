@@ -12,6 +12,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 import raysent
+from raysent.cli.evaluate import _print_curve
 from raysent.data import read_lines
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.ensembles import MemberPredictions, label_curve, parse_sizes, read_curves, write_curves
@@ -153,6 +154,22 @@ def test_a_lexical_member_has_no_second_one_beside_it():
     """The ensemble with a lexical model is that of the members themselves."""
     curve = label_curve(rows(), expand(["hash:40", "tfidf"]), expand(["tfidf:chars"]), sizes=[16])
     assert list(curve.curves) == ["hash:40", "tfidf", "tfidf:chars", "ensemble", "chance"]
+
+
+def test_what_learned_the_labels_is_marked_and_leads_no_curve(capsys):
+    """Nor does an ensemble with it: its encoder had more labels than the curve counts."""
+    data, encoder = rows(), HashEncoder(40)
+    encoder.learned_tasks = {"before": data.row_hash}
+    learned = Member("own", "own", "key", encoder)
+    curve = label_curve(data, [learned, *expand(["hash:8"])], expand(["tfidf"]), sizes=[16, 32])
+    assert [name for name, one in curve.curves.items() if one.learned] == ["own", "ensemble", "ensemble + tfidf"]
+    assert not {"own", "ensemble"} & set(curve.sentence.split())
+    _print_curve(curve)
+    printed = capsys.readouterr()
+    assert printed.out.count("*") == 3
+    assert printed.err.startswith("* the model was trained on labels")
+    alone = label_curve(data, [learned], [], sizes=[16])
+    assert alone.sentence == "own: no model is better than all others by an interval"
 
 
 def test_label_curve_encodes_only_the_rows_that_it_needs():

@@ -283,13 +283,17 @@ def doctor(
 
 
 def _print_curve(curve: LabelCurve) -> None:
+    from raysent.evaluation import LEARNED, LEARNED_NOTE
+
     results.print()
     rows = [
-        (name, *(_with_interval(point.value, point.interval) for point in one.points))
+        (name + LEARNED * one.learned, *(_with_interval(point.value, point.interval) for point in one.points))
         for name, one in curve.curves.items()
     ]
     print_table([f"{curve.task}, by number of {curve.counted}", *(f"{size:,}" for size in curve.sizes)], rows)
     results.print(curve.sentence, soft_wrap=True)
+    if any(one.learned for one in curve.curves.values()):
+        messages.print(LEARNED_NOTE, style="dim", soft_wrap=True)
 
 
 def _warn_below_start(scores: Sequence[AnyScore], what: str) -> None:

@@ -29,7 +29,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE, LEXICAL
 from raysent.evaluation.bootstrap import BootstrapEstimate, Resamples
 from raysent.evaluation.division import divided
-from raysent.evaluation.evaluate import Load, MapJobs, run_in_turn
+from raysent.evaluation.evaluate import Load, MapJobs, has_learned, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe, join_columns
@@ -64,11 +64,13 @@ class Curve(StrictModel):
         points: Its score at each size.
         validation: Its cross-validated score within the draws at each size, in percent; of `chance`, the score of the
             draws' most frequent class.
+        learned: Whether it, or a member, was trained on labels of the task, so that it had more than the size says.
     """
 
     kind: Kind
     points: tuple[BootstrapEstimate, ...]
     validation: tuple[float, ...]
+    learned: bool = False
 
 
 class LabelCurve(StrictModel):
@@ -82,7 +84,7 @@ class LabelCurve(StrictModel):
         num_test: The number of test rows.
         chance: The score of always predicting the most frequent class of the test rows, in percent.
         curves: Name -> the model's scores.
-        sentence: At how many labels a model is better than all others by an interval.
+        sentence: At how many labels a model is better than all others by an interval; without those that had learned.
     """
 
     task: str
@@ -211,8 +213,8 @@ class CurveJob:
     data: TaskData = field(repr=False)
     counts: tuple[int, ...]
 
-    def run(self, *, load: Load = load_model) -> dict[int, list[_Fitted]]:
-        """Encode the rows that are needed, and return the fits on each number of labels."""
+    def run(self, *, load: Load = load_model) -> tuple[bool, dict[int, list[_Fitted]]]:
+        """Encode the rows that are needed; return whether it had learned labels, and the fits on each number."""
         encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
         pool, test = _pool_and_test(self.data)
         draws = {count: _draws(self.data.labels, pool, count) for count in self.counts}
@@ -222,7 +224,7 @@ class CurveJob:
         else:
             needed = np.unique(np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)]))
             fitter = _Dense(encoder, self.data, test, needed)
-        return {count: fitter.fit(of_size) for count, of_size in draws.items()}
+        return has_learned(encoder, self.data), {count: fitter.fit(of_size) for count, of_size in draws.items()}
 
 
 def _pool_and_test(data: TaskData) -> tuple[np.ndarray, np.ndarray]:
@@ -375,8 +377,10 @@ class LabelScores:
 
         report(models[0].name, 0)
         fitted: dict[str, dict[int, list[_Fitted]]] = {}
-        for place, of_model in run_in_turn(jobs) if map_jobs is None else map_jobs(jobs):
+        self._learned = set[str]()
+        for place, (learned, of_model) in run_in_turn(jobs) if map_jobs is None else map_jobs(jobs):
             fitted[models[place].name] = of_model
+            self._learned |= {models[place].name} if learned else set()
             report(models[place].name, len(fitted))
         report("", len(models))
         self._fitted = {model.name: fitted[model.name] for model in models}
@@ -404,6 +408,7 @@ class LabelScores:
                 fitted = cross_fit(np.stack([one.validation for one in fits]), targets, method=by)
                 found[count].append(_Fitted(fitted.held_out, fitted.predict(np.stack([one.test for one in fits]))))
         self._fitted[name], self._kinds[name] = found, kind
+        self._learned |= {name} if self._learned & set(models) else set()
 
     def validation(self, name: str) -> tuple[float, ...]:
         """Return a model's cross-validated score within the draws at each size, in percent."""
@@ -430,11 +435,13 @@ class LabelScores:
         """Return the scores of all models, with intervals."""
         sizes, targets = tuple(self.draws), self._targets.take(self._test)
         names = [*(name for name in self._fitted if name != CHANCE), CHANCE]
+        leading = leaders([name for name in names if name not in self._learned], sizes, self.means)
         curves = {
             name: Curve(
                 kind=self._kinds[name],
                 points=tuple(estimate_of(self.means(name, size)) for size in sizes),
                 validation=self.validation(name),
+                learned=name in self._learned,
             )
             for name in names
         }
@@ -446,7 +453,7 @@ class LabelScores:
             num_test=len(self._test),
             chance=100 * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
             curves=curves,
-            sentence=f"{self._data.task}: {leaders(names, sizes, self.means)}",
+            sentence=f"{self._data.task}: {leading}",
         )
 
     def _most_frequent(self, draw: np.ndarray) -> _Fitted:
@@ -472,7 +479,7 @@ def leaders(names: Sequence[str], sizes: Sequence[int], means: Means, *, what: s
     for size in sizes:
         leader = max(names, key=lambda name: float(means(name, size)[0]))
         others = (estimate_of(means(leader, size) - means(name, size)) for name in names if name != leader)
-        best.append(leader if all(other.interval[0] > 0 for other in others) else None)
+        best.append(leader if len(names) > 1 and all(other.interval[0] > 0 for other in others) else None)
     if not any(best):
         return "no model is better than all others by an interval"
     last = len(best)

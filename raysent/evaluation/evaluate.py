@@ -322,11 +322,16 @@ def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder
     )
 
 
+def has_learned(encoder: SentenceEncoder, data: TaskData) -> bool:
+    """Return whether a model was trained on labels of a task's training rows."""
+    tasks: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
+    return data.task in tasks or data.is_any_of(tasks.values())
+
+
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     started, arrays, own = time.perf_counter(), dict[str, np.ndarray](), None
     encoded = started
-    learned_tasks: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
-    learned = data.task in learned_tasks or data.is_any_of(learned_tasks.values())
+    learned = has_learned(encoder, data)
     trains_on_both = _trains_on_validation(data, job.protocol) and not learned
     fitted = data.cross_validated() if trains_on_both else data
     if isinstance(encoder, LexicalModel):

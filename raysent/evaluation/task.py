@@ -25,8 +25,6 @@ Metric = Literal["accuracy", "macro_f1", "information"]
 
 PROBED: frozenset[Scoring] = frozenset({"accuracy", "correlation"})
 SCORINGS: frozenset[Scoring] = PROBED | {"similarity", "retrieval"}
-# Those of rows with a label or a score.
-OF_ROWS: frozenset[Scoring] = PROBED | {"similarity"}
 # Those with a validation score, by which trials may be ranked.
 VALIDATED: frozenset[Scoring] = PROBED | {"retrieval"}
 

@@ -285,24 +285,23 @@ def label_curves(
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
     folder = open_folder(output) if output is not None else scores_folder(named)
-    members, curves, errors = expand_names(named), list[LabelCurve](), list[ConfigError]()
+    members, curves, lost = expand_names(named), list[LabelCurve](), list[ConfigError]()
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        options: dict[str, Any] = {"sizes": sizes, "progress": bar}
         for task in chosen:
-            rows = task.load(data_dir)
-            others = baselines_of(members, tasks=[task]) if baselines and isinstance(rows, TaskData) else []
+            rows, options = task.load(data_dir), dict[str, Any](sizes=sizes, progress=bar)
             try:
                 if isinstance(rows, RetrievalData):
                     curves.append(pair_curve(rows, members, **options))
-                else:
-                    assert isinstance(rows, TaskData)
-                    curves.append(label_curve(rows, members, others, method=method, map_jobs=map_jobs(), **options))
+                    continue
+                assert isinstance(rows, TaskData)
+                others = baselines_of(members, tasks=[task]) if baselines else []
+                curves.append(label_curve(rows, members, others, method=method, map_jobs=map_jobs(), **options))
             except ConfigError as error:  # such as fewer rows than the smallest size: nothing else is lost
-                errors.append(error)
-    if errors and not curves:
-        raise errors[0]
-    for error in errors:
-        print_warning(str(error))
+                lost.append(error)
+    for one in lost:
+        if not curves:
+            raise one
+        print_warning(str(one))
     write_curves(folder, curves)
     return curves
 

@@ -224,7 +224,10 @@ def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
 
 
 def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
-    path, margins = _path_on_train(fits, data)
+    masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
+    masks[data.train] = True
+    path = fits.path(masks)
+    margins = fits.margins(path)  # [rows, outputs, strengths]
     candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(fits.strengths))]
     best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
@@ -243,14 +246,6 @@ def scored_by_validation(result: ProbeResult, data: TaskData) -> ProbeResult:
     (fold,) = result.folds
     seen = fold.at(data.validation).validation_log_probabilities
     return replace(result, validation=100 * Targets.of(data).take(data.validation).score(seen))
-
-
-def _path_on_train(fits: Solver, data: TaskData) -> tuple[Any, Tensor]:
-    """Fit on train at every C; returns the solution and the margins of all rows [rows, outputs, strengths]."""
-    masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
-    masks[data.train] = True
-    path = fits.path(masks)
-    return path, fits.margins(path)
 
 
 def result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:

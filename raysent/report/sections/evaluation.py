@@ -123,6 +123,8 @@ def against_labels(run: Run) -> Section | None:
         "labels; on queries, models trained further on so many pairs. Thick lines are ensembles, thin lines members, "
         "dashed lines baselines. Intervals are 95 %."
     )
+    if any(curve.learned for found in run.label_curves for curve in found.curves.values()):
+        lead += f" {LEARNED_NOTE}."
     blocks: list[Block] = []
     for found in run.label_curves:
         blocks += [_label_plot(run, found), _label_table(run, found)]
@@ -182,7 +184,7 @@ def _line(run: Run, name: str, curve: Curve, sizes: Sequence[int], *, color: str
             "dash": "dash" if curve.kind == "baseline" or "+" in name else "solid",
         },
         marker={"size": 6, "symbol": ["circle", "square", "diamond", "x", "cross"][sum(map(ord, name)) % 5]},
-        name=label(run.title(name)),
+        name=label(run.title(name)) + LEARNED * curve.learned,
         hovertemplate=f"{label(run.title(name))}<br>%{{x:,}}: %{{y:.1f}}<extra></extra>",
     )
 
@@ -197,7 +199,7 @@ def _label_table(run: Run, found: LabelCurve) -> Table:
     ]
     rows = [
         [
-            Cell(run.title(name)),
+            Cell(run.title(name) + LEARNED * curve.learned),
             Cell(curve.kind),
             *(_label_cell(point, is_best=point.value >= top) for point, top in zip(curve.points, best, strict=True)),
         ]
