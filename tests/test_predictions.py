@@ -148,6 +148,22 @@ def test_pairs_scores_and_several_labels_are_predicted_as_what_they_are(saved, t
         assert [word in row for row in found["predicted"]] == (yes > 0.5).tolist()
 
 
+def test_several_labels_are_predicted_as_the_table_writes_them(tmp_path) -> None:
+    """Not as names of files have them, and two labels that these would have alike are two; dots are part of a label."""
+    labels = dict(zip(WORDS[:5], ("our staff", "our-staff", "très (froid)", "v1.2", "50 %/a"), strict=True))
+    rows = texts(80)
+    lists = [[label for word, label in labels.items() if word in row] for row in rows]
+    tasks = OwnTask(pd.DataFrame({"text": rows, "label": lists}), name="has").variants({"accuracy"})
+    assert not any(set("/().") & set(task.name.removeprefix("has.")) for task in tasks)
+    combine(["tfidf"], output=tmp_path / "has", tasks=tasks)
+    (tmp_path / "new.txt").write_text("\n".join(texts(20, seed=1)), encoding="utf-8")
+    found = predict(tmp_path / "has", tmp_path / "new.txt", output=tmp_path / "out.jsonl", proba=True, progress=False)
+    assert found.task == "has"
+    columns = list(pd.read_json(tmp_path / "out.jsonl", lines=True))
+    assert set(columns) == {"text", "predicted", *(f"probability_{label}" for label in labels.values())}
+    assert set(found.counts) <= set(labels.values())
+
+
 def test_model_predicts_what_it_was_evaluated_on(tmp_path) -> None:
     """A trained model with the probe of its record: of its own folder, or of the sweep that it is a trial of."""
     folder, words = tmp_path / "run/trials/0003", [*WORDS, "green"]

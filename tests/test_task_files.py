@@ -16,7 +16,7 @@ from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.task import PROBED, SimilarityData, TaskData
-from raysent.evaluation.task_files import OwnTask
+from raysent.evaluation.task_files import OwnTask, replace_task
 from raysent.evaluation.task_files.columns import _class_names
 from raysent.evaluation.tasks import find_task, load_task, resolve_tasks
 
@@ -204,6 +204,7 @@ def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
     assert isinstance(data, TaskData)
     assert data.label_names == ("no", "yes")
     assert np.bincount(data.labels).tolist() == [50, 10]
+    assert len(replace_task(tasks[0], only="très " * 90).name.encode()) < 200, "a file's name has 255 bytes"
     lists = [{"text": row["text"], "labels": [one for one in str(row["label"]).split("|") if one]} for row in found]
     pd.DataFrame(lists).to_parquet(tmp_path / "lists.parquet")
     assert [task.name for task in resolve_tasks([str(tmp_path / "lists.parquet")])] == ["lists.joy", "lists.fear"]

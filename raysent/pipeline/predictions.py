@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -196,7 +197,7 @@ class _Answerer:
     def labels(self) -> list[str]:
         """The labels."""
         if self.is_multilabel:
-            return [one.task.removeprefix(f"{self.task}.") for one in self.questions]
+            return [unquote(one.task.removeprefix(f"{self.task}.")) for one in self.questions]
         return list(self.first.label_names)
 
     @property

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -62,6 +63,7 @@ __all__ = ["LabelTable", "OwnTask", "Task", "TaskSettings", "is_task_file", "ope
 
 SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
+_LONGEST_LABEL = 150
 
 
 def open_tasks(name: str) -> list[OwnTask]:
@@ -133,7 +135,10 @@ class OwnTask(AnyTask):
             paths = {part: str(path) for part, path in data.items()} if isinstance(data, Mapping) else str(data)
             values = {"path": paths, **columns, **({} if name is None else {"name": name})}
             settings = validate(TaskSettings, Document(values, source="Task"))
-        suffix = (f".{_file_name(only)}" if only else "") + (SIMILARITY_SUFFIX if is_similarity else "")
+        # `unquote` returns the label; a file's name has not room for any.
+        label = "".join(one if one.isalnum() else quote(one, safe=" ") for one in only).replace(".", "%2E")
+        label = label if len(label.encode()) <= _LONGEST_LABEL else _file_name(label)
+        suffix = (f".{label}" if only else "") + (SIMILARITY_SUFFIX if is_similarity else "")
         for attribute, value in {
             "name": (settings.name or _stem(settings.path)) + suffix,
             "files": (),
