@@ -219,6 +219,22 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     np.testing.assert_allclose(sorted(weights), sorted(found / found.sum()))
 
 
+def test_correlations_have_no_place_in_the_mean_over_tasks(tmp_path):
+    """It is that of the tasks with classes, of the ensemble's gain too; of scored pairs alone it is theirs."""
+    generator = np.random.default_rng(0)
+    texts = [f"{word} w{generator.integers(40)}" for word in ("red", "blue", "green") * 20]
+    classes = OwnTask(pd.DataFrame({"text": texts, "label": ["a", "b", "c"] * 20}), name="own")
+    pairs = {"text_a": texts, "text_b": texts[::-1], "score": generator.uniform(size=60)}
+    scored = OwnTask(pd.DataFrame(pairs), name="near")
+    result = combine(["hash:4", "hash:8"], output=tmp_path / "both", tasks=[classes, scored])
+    for name, mean in result.mean.scores.items():
+        assert mean.test == pytest.approx(result.tasks["own"].scores[name].test)
+    scores = result.tasks["own"].scores
+    assert result.mean.difference.value == pytest.approx(scores["ensemble"].test - scores[result.best_member].test)
+    alone = combine(["hash:4", "hash:8"], output=tmp_path / "alone", tasks=[scored])
+    assert alone.mean.scores["ensemble"].test == pytest.approx(alone.tasks["near"].scores["ensemble"].test)
+
+
 def kept_validation(folder, model):
     """Return the labels and the predicted classes of the validation rows of the first outer fold."""
     record = read_record(folder / "evaluation" / folder_name(model), "own")

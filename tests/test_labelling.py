@@ -212,6 +212,13 @@ def test_bad_input_is_one_line(labelled, values, message):
     assert "\n" not in str(found.value)
 
 
+def test_output_in_a_bucket_is_not_overwritten(labelled, monkeypatch):
+    """Its file must not exist, as one on this machine."""
+    monkeypatch.setattr("raysent.pipeline.labels.list_s3", lambda address: [address])
+    with pytest.raises(RaysentError, match=r"^output s3://own/next\.csv: must not exist"):
+        label(labelled / "ensemble", labelled / "new.csv", output="s3://own/next.csv", progress=False)
+
+
 def test_a_person_labels_the_rows_and_hands_the_table_back(labelled, raysent, tmp_path):
     """Ask, edit, train again and check the labels."""
 

@@ -237,10 +237,9 @@ def fit_candidates(
         fitted = cross_fit(*fold_predictions(needed, 0), method=method)
         tested = fitted.predict([folds[place].test_log_probabilities for place in places])
         fold = replace(needed[0].folds[0], validation_log_probabilities=fitted.held_out, test_log_probabilities=tested)
-        weighted = sorted(zip(fitted.fitted.weights, places, strict=True), key=lambda one: -one[0])
+        members = tuple(place for _, place in sorted(zip(-fitted.fitted.weights, places, strict=True)))  # by weight
         cost = total_cost([costs[place] for place in places])
-        is_first = given is None and group == groups[0]
-        found.append(Fitted(tuple(place for _, place in weighted), method, fold, cost, is_first=is_first))
+        found.append(Fitted(members, method, fold, cost, is_first=given is None and group == groups[0]))
     return found
 
 

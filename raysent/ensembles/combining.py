@@ -198,7 +198,8 @@ def ensemble_result(
         )
         for place, of_task in enumerate(by_task)
     }
-    of_all = {name: [task.scores[name] for task in tasks.values()] for name in next(iter(tasks.values())).scores}
+    counted = [task for task in tasks.values() if task.metric != "pearson"] or [*tasks.values()]
+    of_all = {name: [task.scores[name] for task in counted] for name in counted[0].scores}
     return EnsembleResult(
         paths={member.name: saved_path(member.path, folder) for member in members},
         keys={member.name: member.key for member in members},

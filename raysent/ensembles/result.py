@@ -35,7 +35,7 @@ STUDENT, MEMBER = "student", "member"
 
 @dataclass(frozen=True)
 class MeanOverTasks:
-    """The ensemble over all tasks.
+    """The ensemble over all tasks; correlations, which have no place in a mean of accuracies, count where all are.
 
     Attributes:
         scores: As those of each task.

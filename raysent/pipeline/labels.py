@@ -24,6 +24,7 @@ from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.evaluation import map_jobs
 from raysent.pipeline.predictions import PREDICTED, writing
 from raysent.progress import ProgressLines
+from raysent.storage import is_remote, list_s3
 from raysent.storage.layout import EVALUATION_FOLDER
 
 PROBABILITY = "probability"
@@ -78,7 +79,7 @@ def label(
     """
     if num_rows < 1:
         raise ConfigError(f"num_rows={num_rows}: must be at least 1")
-    if output is not None and Path(output).exists():
+    if output is not None and (list_s3(str(output)) if is_remote(output) else Path(output).exists()):
         raise ConfigError(f"output {output}: must not exist, as someone may have edited it; name another file")
     encoder = model if isinstance(model, SentenceEncoder) else load_predicting(model)
     predictor = find_predictor(encoder, task)

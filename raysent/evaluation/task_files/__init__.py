@@ -63,7 +63,6 @@ __all__ = ["LabelTable", "OwnTask", "Task", "TaskSettings", "is_task_file", "ope
 
 SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
-_LONGEST_LABEL = 150
 
 
 def open_tasks(name: str) -> list[OwnTask]:
@@ -135,9 +134,8 @@ class OwnTask(AnyTask):
             paths = {part: str(path) for part, path in data.items()} if isinstance(data, Mapping) else str(data)
             values = {"path": paths, **columns, **({} if name is None else {"name": name})}
             settings = validate(TaskSettings, Document(values, source="Task"))
-        # `unquote` returns the label; a file's name has not room for any.
         label = "".join(one if one.isalnum() else quote(one, safe=" ") for one in only).replace(".", "%2E")
-        label = label if len(label.encode()) <= _LONGEST_LABEL else _file_name(label)
+        label = label if len(label.encode()) <= 150 else _file_name(label)  # a file's name has no room for any
         suffix = (f".{label}" if only else "") + (SIMILARITY_SUFFIX if is_similarity else "")
         for attribute, value in {
             "name": (settings.name or _stem(settings.path)) + suffix,
