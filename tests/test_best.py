@@ -17,7 +17,7 @@ from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted, answer_of, fit_can
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
 from raysent.ensembles.result import MemberCost
-from raysent.ensembles.task_ensemble import compatible, score_methods
+from raysent.ensembles.task_ensemble import compatible, fold_predictions, score_methods
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import _counts
 from raysent.evaluation.evaluate import Evaluator
@@ -207,20 +207,21 @@ def test_saved_model_is_that_which_was_scored(tmp_path, trained):
     assert 100 * np.mean(right) == pytest.approx(found.test)
 
 
-def test_scores_of_the_answer_are_those_of_what_is_saved(tmp_path):
-    """Models without a weight are left out before the others are weighed."""
+def test_test_score_of_the_answer_is_that_of_what_is_saved(tmp_path):
+    """Others are weighed without the models that have no weight; rows that choose have not chosen these models."""
     task = api.Task(write_reviews(tmp_path / "reviews.csv", rows=150, signal=0.6))
     names = expand(["hash:2", "hash:3", "hash:5", "hash:8", "tfidf", "tfidf:chars"])
     records = [one for (one,) in Evaluator(tmp_path, divides=True).records(names, [task]).values()]
     costs = [MemberCost(encode_ms=1.0, num_bytes=1, training_s=None)] * len(records)
-    every = range(len(records))
-    for one in fit_candidates(records, costs, groups=[every]):
+    candidates = fit_candidates(records, costs, groups=[range(len(records))])
+    assert any(1 < len(one.members) < len(records) for one in candidates)
+    for one in candidates:
         scores = score_methods([records[place] for place in sorted(one.members)], [one.method])[one.method]
-        found, targets = one.fold, records[0].targets
-        of_test = targets.take(found.test_rows).score(found.test_log_probabilities)
+        of_test = records[0].targets.take(one.fold.test_rows).score(one.fold.test_log_probabilities)
         assert 100 * of_test == pytest.approx(scores.test)
-        of_validation = targets.take(found.validation_rows).score(one.held_out)
-        assert 100 * of_validation == pytest.approx(scores.cross_fitted.value)
+        if len(one.members) > 1:
+            whole = cross_fit(*fold_predictions(records, 0), method=one.method)
+            np.testing.assert_array_equal(one.held_out, whole.held_out)
 
 
 def test_every_task_has_its_own_and_the_run_its_encoder(tmp_path, trained):

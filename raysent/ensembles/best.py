@@ -34,6 +34,7 @@ from raysent.ensembles.combining import Members, ensemble_result
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import fit, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
+from raysent.ensembles.predictions import as_predictions
 from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
 from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
@@ -228,16 +229,17 @@ def fit_candidates(
     for group, given in asked:
         some = compatible([records[place] for place in group])  # those without labels learned have more rows
         method = given or lexical_method(num_fitted(some))
-        # Some methods give most models no weight. They are not needed, and without them the others weigh otherwise.
-        weights = fit(*fold_predictions(some, 0), method=method).weights
-        places = [place for weight, place in zip(weights, group, strict=True) if weight > 0]
+        fitted = cross_fit(*fold_predictions(some, 0), method=method)
+        # Some methods give most models no weight: they are not needed, and without them the others weigh otherwise.
+        places = [place for weight, place in zip(fitted.fitted.weights, group, strict=True) if weight > 0]
         needed = compatible([records[place] for place in places])
         if num_fitted(needed) > num_fitted(some):
             continue  # what learned labels has no weight: the candidate without it is fitted on more rows
-        fitted = cross_fit(*fold_predictions(needed, 0), method=method)
-        tested = fitted.predict([folds[place].test_log_probabilities for place in places])
-        fold = replace(needed[0].folds[0], validation_log_probabilities=fitted.held_out, test_log_probabilities=tested)
-        members = tuple(place for _, place in sorted(zip(-fitted.fitted.weights, places, strict=True)))  # by weight
+        saved = fit(*fold_predictions(needed, 0), method=method)
+        tested = saved.combination(as_predictions([folds[place].test_log_probabilities for place in places]))
+        # A row that chooses is predicted without it, by models that were left over without it too.
+        fold = replace(some[0].folds[0], validation_log_probabilities=fitted.held_out, test_log_probabilities=tested)
+        members = tuple(place for _, place in sorted(zip(-saved.weights, places, strict=True)))  # by weight
         cost = total_cost([costs[place] for place in places])
         found.append(Fitted(members, method, fold, cost, is_first=given is None and group == groups[0]))
     return found
