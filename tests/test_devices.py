@@ -34,6 +34,7 @@ from raysent.errors import ConfigError
 from raysent.kernels.devices import chosen_device, default_device, on_device, set_matmul_precision, to_device
 from raysent.models.encoders import ENCODERS, EncoderConfig
 from raysent.models.objectives import OBJECTIVES
+from raysent.models.schemes.hash import HashEncoder
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 from raysent.storage import read_json, write_json
 from raysent.sweeps import machines
@@ -233,6 +234,22 @@ def test_loaded_model_encodes_on_the_default_device(monkeypatch: pytest.MonkeyPa
     alone.encode(["a"])
     assert (loaded.devices, alone.devices, trained.devices) == ([_META], [_META], [])
     assert chosen.devices == [torch.device("cpu")] * 2
+
+
+def test_joined_encoders_are_placed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that is named holds for each encoder; without one, those of a loaded whole move as it would."""
+    monkeypatch.setattr("raysent.models.sentence_encoder.default_device", lambda: _META)
+    chosen, part, trained, fixed = _Movable(), _Movable(), _Movable(), HashEncoder(2)
+    chosen.source = "model"
+    JoinedEncoders([JoinedEncoders([chosen]), fixed]).encode(["a"], device="cpu")
+    loaded = JoinedEncoders([JoinedEncoders([part]), fixed])
+    loaded.source = "composition"
+    for _ in range(2):
+        loaded.encode(["a"])
+        JoinedEncoders([trained]).encode(["a"])
+    assert (chosen.devices, part.devices, trained.devices) == ([torch.device("cpu")], [_META], [])
+    with pytest.raises(ConfigError, match=r"^device: must be cpu for HashEncoder; given meta$"):
+        loaded.encode(["a"], device=_META)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")

@@ -50,7 +50,6 @@ class Ensemble(SentenceEncoder):
     """
 
     adds_prompts = False  # each member by itself
-    is_placed = True
 
     def __init__(self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult) -> None:
         """Join loaded members; `load_ensemble` does so from a folder."""
@@ -96,9 +95,8 @@ class Ensemble(SentenceEncoder):
     def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         return self._vectors._with_prompt(names, args, options)
 
-    def use_device(self, device: torch.device) -> None:
-        """Move the members."""
-        self._vectors.use_device(device)
+    def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
+        self._vectors._place(device, is_loaded=is_loaded or self.source is not None)
 
     def _check_vectors(self) -> None:
         if self.cannot_encode:

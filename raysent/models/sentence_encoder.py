@@ -220,9 +220,9 @@ class SentenceEncoder(ABC):
         found: tuple[Any, list[Texts]] = resolve_name("raysent.ensembles.predictor:split_arguments")(self, texts, task)
         return found
 
-    def _place(self, device: str | torch.device | None) -> None:
-        """Move the model to a device, or once to the default one if it can use a GPU and was loaded."""
-        if device is None and (self.is_placed or self.source is None):
+    def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
+        """Move the model to a device, or once to the default one if it can use a GPU and it or its whole was loaded."""
+        if device is None and (self.is_placed or not (is_loaded or self.source)):
             return
         can_move = type(self).use_device is not SentenceEncoder.use_device
         with _PLACING:
@@ -363,7 +363,6 @@ class JoinedEncoders(SentenceEncoder):
     """
 
     adds_prompts = False  # each encoder by itself
-    is_placed = True
 
     def __init__(self, encoders: Iterable[SentenceEncoder], *, normalizes: bool = True) -> None:
         """Hold encoders.
@@ -414,10 +413,9 @@ class JoinedEncoders(SentenceEncoder):
         """Return one vector per sentence, [sentences, dim], from the encoders' vectors, each [sentences, its dim]."""
         return np.concatenate(blocks, axis=1)
 
-    def use_device(self, device: torch.device) -> None:
-        """Move the encoders."""
+    def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
         for encoder in self.encoders:
-            encoder.use_device(device)
+            encoder._place(device, is_loaded=is_loaded or self.source is not None)
 
 
 class WithoutVectors(SentenceEncoder):
