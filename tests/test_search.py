@@ -190,6 +190,18 @@ def test_index_adds_new_files_and_is_the_same_as_one_made_at_once(passages, tmp_
         assert (Path("index") / file).read_bytes() == (Path("other") / file).read_bytes(), file
 
 
+@pytest.mark.parametrize("num_lines", [100, 3])
+def test_open_index_refuses_a_file_that_was_encoded_again(passages, num_lines) -> None:
+    """It has the vectors of before, so the text of a row is another one's; other files are searched."""
+    index = indexed()
+    index.prepare()
+    Path("texts/a.txt").write_text("a new line\n" * num_lines)
+    indexed()
+    with pytest.raises(ArtifactError, match=r"^index/a\.txt\.parquet: must be as it was opened; .*; open it again$"):
+        index.search(passages[50], k=1)
+    assert index.search(passages[120], k=1)[0][0].text == passages[120]
+
+
 def test_what_is_derived_is_of_the_vectors_that_are_there(passages, tmp_path) -> None:
     """A folder that was emptied by `rm -rf index/*` keeps .search/: it is made again for another model or column."""
     rows = "".join(f"{text},{text[::-1]}\n" for text in passages)

@@ -534,6 +534,32 @@ def test_batcher_joins_requests_and_survives_an_error() -> None:
     ]
 
 
+def test_batch_answers_others_when_its_first_request_is_gone() -> None:
+    """Those that were taken with it get their rows, and a later one is computed after them."""
+    batches: list[int] = []
+    is_free = threading.Event()
+
+    def compute(_: None, rows: list[tuple[str]]) -> np.ndarray:
+        batches.append(len(rows))
+        is_free.wait(5)
+        return np.array([[len(text)] for (text,) in rows])
+
+    async def use() -> None:
+        batcher = Batcher(compute, max_batch=8, max_waiting=8, wait_s=0)
+        leaving, other = (asyncio.ensure_future(batcher.run(None, [(text,)])) for text in ("a", "bb"))
+        while not batches:
+            await asyncio.sleep(0.001)
+        leaving.cancel()
+        await asyncio.sleep(0.01)
+        later = asyncio.ensure_future(batcher.run(None, [("ccc",)]))
+        await asyncio.sleep(0.01)
+        is_free.set()
+        assert [one.tolist() for one in await asyncio.gather(other, later)] == [[[2]], [[3]]]
+
+    asyncio.run(use())
+    assert batches == [2, 1]
+
+
 def test_batcher_waits_for_others_only_after_a_shared_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is alone waits for no time."""
     waits: list[float] = []

@@ -433,7 +433,7 @@ class QueueFullError(Exception):
     """As many rows wait as may wait."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Part:
     """Rows of one request, and where their results go."""
 
@@ -493,13 +493,13 @@ class Batcher:
         self._queue.append(part)
         try:
             async with self._turn:
-                if not part.result.done():  # it is the oldest
+                if part in self._queue:  # it is the oldest, and no batch whose first request is gone has it
                     if sum(one.size for one in self._queue) < self._max_batch:
                         # A client that is alone waits for no other.
                         await asyncio.sleep(self._wait_s if self._is_shared else 0)
                     # A request that is cancelled meanwhile does not end the work of the others.
                     await asyncio.shield(self._finish(self._take()))
-            return part.result.result()
+            return await part.result
         finally:
             part.result.cancel()
 

@@ -260,7 +260,7 @@ class SearchIndex:
             first, last = self._starts[number], self._starts[number + 1]
             here = known[(known >= first) & (known < last)]
             if len(here):
-                texts |= dict(zip(here.tolist(), self.folder.texts(source.name, (here - first).tolist()), strict=True))
+                texts |= dict(zip(here.tolist(), self.folder.texts(source, (here - first).tolist()), strict=True))
         found = []
         places, starts = np.searchsorted(self._starts, ranking.rows, side="right") - 1, self._starts.tolist()
         for rows, files, scores in zip(ranking.rows.tolist(), places.tolist(), ranking.scores.tolist(), strict=True):

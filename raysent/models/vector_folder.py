@@ -297,18 +297,20 @@ class VectorFolder:
                 if first_row != opened.metadata.num_rows:
                     raise ArtifactError(f"must have {opened.metadata.num_rows:,} rows; given {first_row:,}")
 
-    def texts(self, file: str, rows: Sequence[int]) -> list[str]:
+    def texts(self, file: VectorFile, rows: Sequence[int]) -> list[str]:
         """Return the texts of some rows of a file; reads only the groups of rows that they are in.
 
         Raises:
-            ArtifactError: If the file is damaged.
+            ArtifactError: If the file is damaged, or was encoded again since `files` returned it.
         """
-        with self._opened(file) as opened:
-            sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
-            starts = np.cumsum([0, *sizes])
-            groups = np.searchsorted(starts, rows, side="right") - 1
-            known = {group: opened.read_row_group(group, columns=["text"])["text"] for group in set(groups.tolist())}
-            return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
+        with self._opened(file.name) as opened:
+            if self._described(opened, file.name) == file:
+                sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+                starts = np.cumsum([0, *sizes])
+                groups = np.searchsorted(starts, rows, side="right") - 1
+                known = {one: opened.read_row_group(one, columns=["text"])["text"] for one in set(groups.tolist())}
+                return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
+        raise ArtifactError(f"{self.path_of(file.name)}: must be as it was opened; it was encoded again; open it again")
 
     def _row_groups(self, file: str) -> Iterator[pa.Table]:
         with self._opened(file) as opened:
@@ -317,16 +319,19 @@ class VectorFolder:
 
     def _read_footer(self, file: str) -> VectorFile:
         with self._opened(file) as opened:
-            about = _parsed((opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file))
-            origin = about.get("origin", "")
-            try:
-                found = VectorFile(file, opened.metadata.num_rows, about["source"], about["format"], origin)
-                expected = VectorFormat(**parse_json(found.format)).schema(found.source)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ArtifactError(f"without a description of its vectors: {error}") from None
-            if not opened.schema_arrow.equals(expected):
-                raise ArtifactError("with other columns than it describes")
-            return found
+            return self._described(opened, file)
+
+    def _described(self, opened: parquet.ParquetFile, file: str) -> VectorFile:
+        about = _parsed((opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file))
+        origin = about.get("origin", "")
+        try:
+            found = VectorFile(file, opened.metadata.num_rows, about["source"], about["format"], origin)
+            expected = VectorFormat(**parse_json(found.format)).schema(found.source)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"without a description of its vectors: {error}") from None
+        if not opened.schema_arrow.equals(expected):
+            raise ArtifactError("with other columns than it describes")
+        return found
 
     @contextlib.contextmanager
     def _opened(self, file: str) -> Iterator[parquet.ParquetFile]:
