@@ -18,7 +18,9 @@ from raysent.models.objectives import PairBatches, build_objective
 from raysent.models.objectives.entailment import Config as Entailment
 from raysent.models.objectives.relatedness import Config as Relatedness
 from raysent.models.objectives.relatedness import level_targets
+from raysent.training.data import open_training_data
 from raysent.training.loop import fit
+from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
 
 
@@ -143,3 +145,14 @@ def test_mistakes_of_pair_runs_raise_one_clear_error(tmp_path: Path, changes: di
     values = {"encoder": encoder, "initial": str(tmp_path / "source"), **changes}
     with pytest.raises(error, match=message):
         fit(labelled_run(tmp_path, "relatedness", **values), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("old", "new"), [("1.5", "0"), ("4.5", "5.01")])
+def test_scores_beyond_the_levels_are_refused(tmp_path, old, new):
+    """Before training: their targets would be no distributions, and the pairs would count less or for nothing."""
+    path = write_labelled(tmp_path)
+    config = labelled_run(tmp_path, "relatedness")
+    assert check_run(config, open_training_data(config))
+    path.write_text(path.read_text().replace(f"\t{old}\n", f"\t{new}\n", 1))
+    with pytest.raises(ConfigError, match=r"^pairs.score: must be from 1 to 5 for objective relatedness; given .* to "):
+        check_run(config, open_training_data(config))

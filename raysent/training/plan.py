@@ -210,6 +210,14 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
     for part, encoder in () if config.initial is not None else parts:  # the weights of a trained model have the vectors
         for name, embedding in ({} if encoder is None else encoder.word_tables()).items():
             _check_vectors(f"{part}.{name}", embedding, training_data)
+    batches, pairs = config.objective.batches, training_data.pairs
+    if isinstance(batches, PairBatches) and batches.num_levels is not None and pairs is not None:
+        scores = np.concatenate([pairs.train.scores, pairs.validation.scores])  # type: ignore[arg-type]
+        if scores.min() < 1 or scores.max() > batches.num_levels:
+            raise ConfigError(
+                f"pairs.score: must be from 1 to {batches.num_levels} for objective {config.objective.type}; given "
+                f"{scores.min():g} to {scores.max():g}; rescale the column or set objective.num_levels"
+            )
     return open_validator(config, training_data)
 
 

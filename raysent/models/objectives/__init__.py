@@ -72,10 +72,12 @@ class PairBatches:
     Attributes:
         needs_scores: Whether the pairs must have scores.
         reads_further: Whether the columns `pairs.positives` and `pairs.negatives` are read.
+        num_levels: The greatest score, where the least must be 1; None for scores of any size.
     """
 
     needs_scores: bool = False
     reads_further: bool = False
+    num_levels: int | None = None
     num_encoded: ClassVar[int] = 2
     reads: ClassVar[str] = "pairs"
 

@@ -65,7 +65,7 @@ class Config(ObjectiveConfig):
     @property
     def batches(self) -> Batches:
         """Pairs of sentences with scores."""
-        return PairBatches(needs_scores=True)
+        return PairBatches(needs_scores=True, num_levels=self.num_levels)
 
     @property
     def metrics(self) -> tuple[str, ...]:
