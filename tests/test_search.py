@@ -22,7 +22,8 @@ from raysent.evaluation.retrieval import fit_weight, measure
 from raysent.evaluation.task import RetrievalData
 from raysent.exports.search import SearchIndex, read_queries
 from raysent.models import ModelConfig, SentenceModel, load, vector_folder
-from raysent.models.sentence_encoder import normalize_rows
+from raysent.models.schemes.hash import HashEncoder
+from raysent.models.sentence_encoder import JoinedEncoders, normalize_rows
 from raysent.models.vector_folder import VectorFolder, VectorFormat
 
 
@@ -188,6 +189,23 @@ def test_index_adds_new_files_and_is_the_same_as_one_made_at_once(passages, tmp_
     assert files[0] == files[1]
     for file in files[0]:
         assert (Path("index") / file).read_bytes() == (Path("other") / file).read_bytes(), file
+
+
+def test_index_of_several_encoders_has_the_prompts_of_documents(passages) -> None:
+    """Each encoder its own, as `encode_document`; a folder without prompts is described as before."""
+
+    class Prompted(HashEncoder):
+        prompts = {"query": "query: ", "passage": "passage: "}  # noqa: RUF012
+
+    joined = JoinedEncoders([Prompted(12), JoinedEncoders([HashEncoder(4), Prompted(8)])])
+    plain, names = JoinedEncoders([HashEncoder(24)]), ["document", "passage", "corpus"]
+    for name, encoder, expected in (("a", joined, names), ("b", Prompted(24), "passage"), ("c", plain, None)):
+        encoder.source = "hash:24"
+        raysent.index(encoder, "texts", name, progress=False)
+        stored = np.concatenate([batch.vectors for batch in VectorFolder(name).batches()])
+        np.testing.assert_array_equal(stored, encoder.encode_document(passages))
+        assert VectorFolder(name).format().options.get("prompt_name") == expected
+        assert raysent.index(encoder, "texts", name, progress=False).num_skipped == 2
 
 
 @pytest.mark.parametrize("num_lines", [100, 3])

@@ -65,7 +65,7 @@ class Encoding:
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
         device: ``cpu``, or ``cuda``, on a cluster for workers with a GPU each; `encode_corpus` sets it.
-        prompt_name: The model's prompt that is put before each text; None for none.
+        prompt_name: The model's prompt that is put before each text; of several the first that it has; None for none.
     """
 
     precision: str = "float32"
@@ -73,7 +73,7 @@ class Encoding:
     batch_size: int = 512
     bfloat16: bool = False
     device: str | None = None
-    prompt_name: str | None = None
+    prompt_name: str | Sequence[str] | None = None
 
     def check(self, encoder: SentenceEncoder, name: str | Path) -> None:
         """Check that a model can be used so.
@@ -92,7 +92,8 @@ class Encoding:
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `encode`."""
         known: dict[str, Any] = {"batch_size": self.batch_size, "normalize_embeddings": self.normalize}
-        known |= {"prompt_name": self.prompt_name} if self.prompt_name else {}
+        name = "prompt_name" if isinstance(self.prompt_name, str) else "reads_as"  # of several encoders
+        known |= {name: self.prompt_name} if self.prompt_name else {}
         known |= {"device": self.device} if self.device else {}
         return {**known, "bfloat16": True} if self.bfloat16 else known
 
@@ -213,6 +214,9 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
+    if not isinstance(chosen.prompt_name, str | None):
+        found = encoder._with_prompt(tuple(chosen.prompt_name), (), {})
+        chosen = replace(chosen, prompt_name=found.get("prompt_name") or list(found.get("reads_as", ())))
     check_size("workers", 1 if workers is None else workers)
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())

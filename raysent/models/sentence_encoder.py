@@ -24,6 +24,8 @@ Precision = Literal["float32", "ubinary", "binary"]
 # One sentence or several: also arrays, series and columns of strings.
 Texts: TypeAlias = str | Sequence[str] | npt.NDArray[Any] | Any
 
+# Prompts of documents, the first of which that a model has is taken.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 # Sentences between two updates of the progress bar.
 _SHOWN_TEXTS = 8192
 # Held while a model moves to its device.
@@ -166,7 +168,7 @@ class SentenceEncoder(ABC):
 
     def encode_document(self, sentences: Texts, *args: Any, **options: Any) -> Any:
         """Encode documents: `encode`, with the prompt `document`, `passage` or `corpus` where the model has one."""
-        return self.encode(sentences, *args, **self._with_prompt(("document", "passage", "corpus"), args, options))
+        return self.encode(sentences, *args, **self._with_prompt(DOCUMENT_PROMPTS, args, options))
 
     @cached_property
     def predictors(self) -> Mapping[str, Any]:
@@ -406,8 +408,9 @@ class JoinedEncoders(SentenceEncoder):
         return self.join(blocks)
 
     def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        has_own = args or options.get("prompt_name") or options.get("prompt")
-        return options if has_own else {**options, "reads_as": names}
+        is_given = args or options.get("prompt_name") or options.get("prompt")
+        has_any = any(one._with_prompt(names, (), {}) for one in self.encoders)
+        return {**options, "reads_as": names} if has_any and not is_given else options
 
     def join(self, blocks: Sequence[Float32]) -> Float32:
         """Return one vector per sentence, [sentences, dim], from the encoders' vectors, each [sentences, its dim]."""

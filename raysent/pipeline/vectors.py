@@ -16,7 +16,7 @@ from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.exports.search import Hit, SearchIndex
 from raysent.models import load as load_model
 from raysent.models.schemes import encoder_name
-from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
+from raysent.models.sentence_encoder import DOCUMENT_PROMPTS, SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.progress import ProgressLines, messages
@@ -104,7 +104,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     workers: int | None = None,
     address: str | None = None,
     time: str | None = None,
-    prompt_name: str | None = None,
+    prompt_name: str | Sequence[str] | None = None,
     progress: bool = True,
 ) -> EncodedCorpus:
     """Encode many files into a folder with a Parquet file for each; another call continues where one stopped.
@@ -132,7 +132,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             has a GPU where `on_device` says so, where the folder was begun with GPUs, or of a trained model where the
             cluster has some. Vectors of a GPU have other last bits.
         time: Wall-clock limit of this call, such as ``30m``, or an ISO time.
-        prompt_name: The model's prompt that is put before each text.
+        prompt_name: The model's prompt that is put before each text; of several the first that it, or each of several
+            encoders, has.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -175,10 +176,8 @@ def index(
     Raises:
         RaysentError: As `encode_corpus`; or if there are no passages, or bm25s is not installed.
     """
-    encoder = model if isinstance(model, SentenceEncoder) else load_model(encoder_name(model))
-    prompts = (name for name in ("document", "passage", "corpus") if name in encoder.prompts)
     is_new = not is_remote(output) and not Path(output).exists()
-    encoded = encode_corpus(model, input, output, **{"prompt_name": next(prompts, None), **options})
+    encoded = encode_corpus(model, input, output, **{"prompt_name": DOCUMENT_PROMPTS, **options})
     if not encoded.stopped:
         made = SearchIndex(output)
         if not made.num_passages:

@@ -212,7 +212,7 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
             _check_vectors(f"{part}.{name}", embedding, training_data)
     batches, pairs = config.objective.batches, training_data.pairs
     if isinstance(batches, PairBatches) and batches.num_levels is not None and pairs is not None:
-        scores = np.concatenate([pairs.train.scores, pairs.validation.scores])  # type: ignore[arg-type]
+        scores = np.concatenate([pairs.train.scores, pairs.validation.scores])
         if scores.min() < 1 or scores.max() > batches.num_levels:
             raise ConfigError(
                 f"pairs.score: must be from 1 to {batches.num_levels} for objective {config.objective.type}; given "
