@@ -203,6 +203,18 @@ def test_bag_of_words_needs_nothing_that_the_objective_asks_of_an_encoder(object
     assert bag.cut_sizes == (5,)
 
 
+def test_average_leaves_out_what_no_word_of_a_text_can_be(tmp_path):
+    """The file's `<unk>` would be a second unknown word, and a word with a line break a vocabulary that cannot be read."""
+    words = ["<unk>", "the", "cat\r", "cat", "new york", "<pad>", "sat"]
+    vectors = np.array([[9, 9], [1, 2], [7, 8], [3, -1], [5, 5], [4, 4], [0, 5]], dtype=np.float32)
+    made = average_of_words(WordVectors(words, vectors))
+    assert made.vocabulary.words == average_of_words(VECTORS).vocabulary.words
+    made.save(tmp_path)
+    text = ["the <unk> cat", "dog <pad>", "sat new york"]
+    np.testing.assert_array_equal(load(tmp_path).encode(text), average_of_words(VECTORS).encode(text))
+    assert vectors[1].tolist() == [1, 2]
+
+
 def test_average_reads_as_many_words_as_it_says():
     """Words after the first 50 change nothing."""
     text = "the cat " * 25

@@ -71,7 +71,7 @@ def average_of_words(
     """Return the model whose vector of a sentence is the mean of its first 50 words' vectors; unknown ones are zero.
 
     Args:
-        vectors: The words and their vectors.
+        vectors: The words and their vectors; names of padding and unknown words, and phrases with blanks, are left out.
         weighting: `sif` multiplies a word's vector by a / (a + p(w)).
         counts: How often words occur; p(w) is the relative frequency, 0 for a word without a count. Required for `sif`.
         sif_weight: a.
@@ -81,9 +81,10 @@ def average_of_words(
     Raises:
         DataError: If `sif` is given without counts.
     """
-    weights = _weights(vectors.words, weighting, counts, sif_weight)
-    vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *vectors.words], lowercase=lowercase)
-    dim = vectors.vectors.shape[1]
+    kept = [row for row, word in enumerate(vectors.words) if [word] == word.split() and word not in (PAD_WORD, UNK_WORD)]
+    words, rows = [vectors.words[row] for row in kept], vectors.vectors[kept]
+    rows *= _weights(words, weighting, counts, sif_weight)[:, None]
+    vocabulary, dim = Vocabulary([PAD_WORD, UNK_WORD, *words], lowercase=lowercase), rows.shape[1]
     config = ModelConfig(
         encoder=Bag(pooling="mean", embedding=EmbeddingConfig(dim=dim)),
         objective=ParaphraseMargin(),
@@ -93,7 +94,7 @@ def average_of_words(
     model = SentenceModel(config, vocabulary, tables=tables)
     table = next(module for module in model.modules() if isinstance(module, WordTable)).weight.data
     table[: UNK_ID + 1] = 0.0
-    table[UNK_ID + 1 :] = torch.from_numpy(vectors.vectors * weights[:, None])
+    table[UNK_ID + 1 :] = torch.from_numpy(rows)
     model.eval()
     if sample is not None:
         read = vocabulary.ids(sample[: model.postprocessing.num_sentences], max_length=model.max_length)
