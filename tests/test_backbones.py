@@ -289,6 +289,25 @@ def test_changed_folder_is_read_again(bert, tmp_path):
     assert read_backbone(str(own)).hidden_size == 64 != before.hidden_size
 
 
+@pytest.mark.parametrize("name", ["0_Transformer", "transformer"])
+def test_transformer_in_a_folder_of_its_own_is_read(name, bert, tmp_path):
+    """Whatever `modules.json` calls it; weights of half precision become float32 there too."""
+    folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["last"])
+    tensors = {key: value.half() for key, value in load_tensors(folder / "model.safetensors").items()}
+    save_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
+    about = {**json.loads((folder / "config.json").read_text()), "dtype": "float16"}
+    (folder / "config.json").write_text(json.dumps(about))
+    expected = build(folder).encode(TEXT), load(f"st:{folder}").encode(TEXT)
+    (folder / name).mkdir()
+    for file in (path for path in folder.iterdir() if path.is_file()):
+        if file.name not in ("modules.json", "config_sentence_transformers.json", "README.md"):
+            file.rename(folder / name / file.name)
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([{**modules[0], "path": name}, *modules[1:]]))
+    np.testing.assert_array_equal(build(folder).encode(TEXT), expected[0])
+    np.testing.assert_array_equal(load(f"st:{folder}").encode(TEXT), expected[1])
+
+
 def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
     """No model, another architecture, modules that cannot be trained, missing and wrong weights; each in one line."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -155,7 +155,7 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
             f"{path}: must consist of Transformer, Pooling, Dense and Normalize to be trained; "
             f"given {', '.join(kinds)}; as a member, name it st:{path}"
         )
-    root = folder / (modules[0].get("path", "") if modules else "")
+    root = transformer_folder(folder)
     config = _read(root / _CONFIG_FILE)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ArtifactError(f"{root / _CONFIG_FILE}: must name a model_type of transformers")
@@ -178,6 +178,12 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
         max_tokens=_limit(config, tokenizer, of_text),
         lowercase=bool(of_text.get("do_lower_case")),
     )
+
+
+def transformer_folder(folder: Path) -> Path:
+    """Return where the files of the transformer are, as `modules.json` says; the folder itself without one."""
+    modules = _read(folder / "modules.json", default=[])
+    return folder / (modules[0].get("path", "") if modules else "")
 
 
 def _read(path: Path, *, default: Any = None) -> Any:
@@ -260,7 +266,7 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
     if not has_weights:
         return auto.from_config(config, dtype=torch.float32)
     folder = backbone.folder(has_weights=True)
-    root = folder if (folder / _CONFIG_FILE).is_file() else folder / "0_Transformer"
+    root = transformer_folder(folder)
     with reading(name, folder, library="transformers"):
         model, report = auto.from_pretrained(
             str(root), config=config, dtype=torch.float32, output_loading_info=True, **_ITS_FILES
@@ -348,7 +354,7 @@ def read_tokenizer(backbone: Backbone) -> str:
         ArtifactError: If the folder has none, or one without such a form.
     """
     name, folder = str(backbone.path), backbone.folder()
-    root = folder if (folder / _CONFIG_FILE).is_file() else folder / "0_Transformer"
+    root = transformer_folder(folder)
     given = _transformers(backbone)
     with reading(name, folder, library="transformers"):
         tokenizer = given.AutoTokenizer.from_pretrained(str(root), **_ITS_FILES)

@@ -19,7 +19,7 @@ import torch
 
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError
-from raysent.models.backbone import NO_LIMIT, missing_weights, read_backbone
+from raysent.models.backbone import NO_LIMIT, missing_weights, read_backbone, transformer_folder
 from raysent.models.files import TENSORS_FILE, parse_record
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import (
@@ -116,11 +116,12 @@ class SentenceTransformersModel(SentenceEncoder):
         name, library = f"{scheme}:{folder}", import_module(_LIBRARY)
         options = {"trust_remote_code": is_trusted, "local_files_only": True}
         with reading(name, folder, library=_READERS[scheme]), torch.random.fork_rng(devices=[]):
-            values = {"model_kwargs": {"dtype": torch.float32}} if (folder / _CONFIG_FILES[0]).is_file() else {}
+            root = transformer_folder(folder)
+            values = {"model_kwargs": {"dtype": torch.float32}} if (root / _CONFIG_FILES[0]).is_file() else {}
             self.model = library.SentenceTransformer(str(folder), device="cpu", **options, **values)
             check_tokenizer(name, folder, getattr(self.model, "tokenizer", None))
-            if (folder / _CONFIG_FILES[0]).is_file():
-                first_missing(name, missing_weights(folder, self.model[0], **options))
+            if values:
+                first_missing(name, missing_weights(root, self.model[0], **options))
         check_weights(name, self.model)
         is_plain = not (folder / _MODULES_FILE).is_file() and not is_trusted
         limit = read_backbone(str(folder)).max_tokens if is_plain else None
