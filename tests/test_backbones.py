@@ -21,6 +21,7 @@ from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
+from raysent.exports.formats import FORMATS
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import _SIDE_BY_SIDE, Backbone, read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
@@ -490,6 +491,24 @@ def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
         again = load(f"st:{tmp_path / target / 'run'}")
         np.testing.assert_allclose(again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5)
         assert str(tmp_path) not in (tmp_path / target / "run/raysent.json").read_text()
+
+
+def test_default_prompt_is_put_before_text_in_exports(bert, tmp_path):
+    """By the code of an ensemble, each member its own; before a graph by its user, as the lines of its card do."""
+    folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["both"])
+    models = [build(folder), build(bert)]
+    (tmp_path / "joined").mkdir()
+    FORMATS["sentence-transformers"].write(models, tmp_path / "joined")
+    again = library.SentenceTransformer(str(tmp_path / "joined"), device="cpu", trust_remote_code=True)
+    for options in ({}, {"prompt": ""}, {"prompt": "cat: "}):
+        expected = JoinedEncoders(models).encode(TEXT, **options)
+        np.testing.assert_allclose(again.encode(TEXT, **options), expected, atol=1e-5)
+    pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
+    for number, model in enumerate(models):
+        assert export(model, tmp_path / f"graph{number}", to="onnx").check.num_sentences == 200
+        _, code, _ = (tmp_path / f"graph{number}/README.md").read_text().split("```")
+        exec(code.removeprefix("python").replace("FOLDER", str(tmp_path / f"graph{number}")), names := {})
+        np.testing.assert_allclose(names["vectors"], model.encode(["A sentence.", "Another one."]), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bert"])

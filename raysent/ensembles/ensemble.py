@@ -80,8 +80,7 @@ class Ensemble(SentenceEncoder):
     @property
     def max_seq_length(self) -> int | None:
         """Tokens that some member reads of a longer sentence; None where one reads all."""
-        lengths = [member.encoder.max_seq_length for member in self.members]
-        return None if None in lengths else max(length for length in lengths if length is not None)
+        return self._vectors.max_seq_length
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512, **options: Any) -> Float32:
         """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`.

@@ -73,10 +73,7 @@ def model_card(
 
 def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
     usage_of = getattr(target, "usage_of", None)
-    if usage_of is not None:
-        return str(usage_of(models))
-    has_padding = all(model.vocabulary.has_padding for model in models)
-    return target.USAGE if has_padding else str(getattr(target, "USAGE_OF_PRETRAINED", target.USAGE))
+    return target.USAGE if usage_of is None else str(usage_of(models))
 
 
 def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:

@@ -142,7 +142,8 @@ def export(
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         target.write(models, temporary)
-        check = compare(encoder, models, target.open(temporary), sentences, except_for=target.DIFFERS_ON)
+        prompt = getattr(target, "PROMPT", None)
+        check = compare(encoder, models, target.open(temporary), sentences, except_for=target.DIFFERS_ON, prompt=prompt)
         if not check.holds:
             raise ArtifactError(f"to {to}: the export must equal the model; given {check}; please report this")
         card = model_card(encoder, models, target=target, check=str(check), folder=folder, license=license)
@@ -162,6 +163,7 @@ def compare(
     sentences: list[str] | None = None,
     *,
     except_for: Sequence[str] = (),
+    prompt: str | None = None,
 ) -> Check:
     """Return how an export differs from its model.
 
@@ -171,12 +173,13 @@ def compare(
         encode: Encodes by the export.
         sentences: Text to compare; by default sentences of the models' words, and odd ones.
         except_for: Sentences to leave out.
+        prompt: What the model puts before each; None for its own prompt, as the export does.
     """
     given = check_sentences(models[0].vocabulary) if sentences is None else sentences
     texts = [text for text in given if text not in except_for]
     is_other = np.any([other_ids(model, texts) for model in models], axis=0)
     same = [text for text, other in zip(texts, is_other, strict=True) if not other]
-    distance = np.abs(encoder.encode(same) - encode(same))
+    distance = np.abs(encoder.encode(same, prompt=prompt) - encode(same))
     is_code = len(models) == 1 and models[0].code is not None
     found = float(distance.mean() if is_code else distance.max(initial=0.0))
     return Check(len(texts), int(is_other.sum()), found, is_code)

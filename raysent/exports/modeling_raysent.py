@@ -490,9 +490,10 @@ class RaysentModule(InputModule):
         odd = next((text for text in inputs if not isinstance(text, str)), "")
         if odd != "":
             raise TypeError(f"texts must be strings; given {type(odd).__name__}")
-        texts = [f"{prompt or ''}{text}" for text in inputs]
         features = {}
         for number, member in enumerate(self.members):
+            start = member.about.get("prompt", "") if prompt is None else prompt
+            texts = [f"{start}{text}" for text in inputs]
             cut = [torch.tensor(row) for row in self.ids(number, texts, member.about)]
             features[f"ids_{number}"] = nn.utils.rnn.pad_sequence(cut, batch_first=True)
             features[f"lengths_{number}"] = torch.tensor([len(row) for row in cut])

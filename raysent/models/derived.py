@@ -81,7 +81,7 @@ def average_of_words(
     Raises:
         DataError: If `sif` is given without counts.
     """
-    kept = [row for row, word in enumerate(vectors.words) if [word] == word.split() and word not in (PAD_WORD, UNK_WORD)]
+    kept = [row for row, one in enumerate(vectors.words) if one.split() == [one] and one not in (PAD_WORD, UNK_WORD)]
     words, rows = [vectors.words[row] for row in kept], vectors.vectors[kept]
     rows *= _weights(words, weighting, counts, sif_weight)[:, None]
     vocabulary, dim = Vocabulary([PAD_WORD, UNK_WORD, *words], lowercase=lowercase), rows.shape[1]

@@ -227,10 +227,9 @@ class VectorFolder:
         All pages of a local file are read; a bucket compares checksums of its own.
         """
         try:
-            if self.local is None:
-                return self._read_footer(file)
             found = self._read_footer(file)
-            return found if found.num_rows == sum(rows.num_rows for rows in self._row_groups(file)) else None
+            is_whole = self.local is None or found.num_rows == sum(rows.num_rows for rows in self._row_groups(file))
+            return found if is_whole else None
         except ArtifactError:
             return None
 

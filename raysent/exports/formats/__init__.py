@@ -22,7 +22,7 @@ class Format(Protocol):
     """The form of a target's module.
 
     Call order: `check_model` before anything is written, `write`, then `open`, whose function must return what the
-    model's `encode` returns.
+    model's `encode` returns, with the prompt `PROMPT` where a module has that; `usage_of(models)` may replace `USAGE`.
 
     Attributes:
         TARGET: The name of the target.

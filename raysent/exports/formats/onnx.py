@@ -4,7 +4,7 @@ model.onnx       ids, int64 [batch, time], 0 after a sentence's end -> sentence_
 tokenizer.json   text -> ids; add 0 at the end of shorter sentences
 vocabulary.txt   the words by id
 
-Of a model with the sub-words of a pretrained one, -1 follows the ids.
+Of a model with the sub-words of a pretrained one, -1 follows the ids; a default prompt must be put before each text.
 
 Lengths, truncation and the rule that a sentence without a known word is one unknown word are in the graph. torch's
 exporter traces the module of `modeling_raysent.py`, the same that sentence-transformers runs.
@@ -12,6 +12,7 @@ exporter traces the module of `modeling_raysent.py`, the same that sentence-tran
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Sequence
@@ -44,16 +45,13 @@ from tokenizers import Tokenizer
 
 session = onnxruntime.InferenceSession("FOLDER/model.onnx")
 tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")
-rows = [encoded.ids for encoded in tokenizer.encode_batch(["A sentence.", "Another one."])]
-ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+rows = [encoded.ids for encoded in tokenizer.encode_batch(["PROMPTA sentence.", "PROMPTAnother one."])]
+ids = np.full((len(rows), max(map(len, rows))), PADDING, np.int64)
 for row, given in zip(ids, rows):
     row[: len(given)] = given
 vectors = session.run(None, {"ids": ids})[0]"""
-# For models with the sub-words of a pretrained one, instead.
-USAGE_OF_PRETRAINED = USAGE.replace(
-    "np.zeros((len(rows), max(map(len, rows))),", "np.full((len(rows), max(map(len, rows))), -1,"
-)
 DIFFERS_ON: tuple[str, ...] = ()
+PROMPT = ""  # of the graph, before which a user puts the model's own
 
 GRAPH_FILE = "model.onnx"
 _OPSET = 18
@@ -65,6 +63,12 @@ def check_model(models: Sequence[SentenceModel]) -> None:
     if len(models) > 1:
         raise ConfigError("to onnx: must be a single model, because an ensemble's members differ in their words")
     check_parts(models)
+
+
+def usage_of(models: Sequence[SentenceModel]) -> str:
+    """Return the lines of Python that read the folder, with the model's default prompt before each text."""
+    start = json.dumps(models[0].prompts.get(models[0].default_prompt_name or "", ""), ensure_ascii=False)[1:-1]
+    return USAGE.replace("PADDING", str(pad_id(models[0].vocabulary))).replace("PROMPT", start)
 
 
 def write(models: Sequence[SentenceModel], folder: Path) -> None:

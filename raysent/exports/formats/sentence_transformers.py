@@ -194,6 +194,7 @@ def _about(model: SentenceModel) -> dict[str, Any]:
     return {
         **record.model_dump(mode="json"),
         "config": _described(record.config.model_dump(mode="json")),
+        "prompt": model.prompts.get(model.default_prompt_name or "", ""),
         "unknown_id": model.vocabulary.unknown_id,
         "has_padding": model.vocabulary.has_padding,
         "num_towers": len(model.towers),
