@@ -49,10 +49,9 @@ def model_card(
         folder: The model's folder; None if it has none.
         license: What `check_license` accepts; None for that of the model that training started from, if it is known.
     """
-    usage, found = (
-        _usage(target, models),
-        {one.license for one in _backbones(models) if _IDENTIFIER.fullmatch(one.license or "")},
-    )
+    usage_of = getattr(target, "usage_of", None)
+    usage = target.USAGE if usage_of is None else str(usage_of(models))
+    found = {one.license for one in _backbones(models) if _IDENTIFIER.fullmatch(one.license or "")}
     parts = [
         _metadata(target, license or (found.pop() if len(found) == 1 else None), usage),
         "# Sentence encoder trained with raysent",
@@ -69,11 +68,6 @@ def model_card(
         _limits(models, target),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
-    usage_of = getattr(target, "usage_of", None)
-    return target.USAGE if usage_of is None else str(usage_of(models))
 
 
 def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:

@@ -379,12 +379,7 @@ class JoinedEncoders(SentenceEncoder):
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the encoders' sizes."""
-        return sum(self.sizes)
-
-    @property
-    def sizes(self) -> list[int]:
-        """The sizes of the encoders' vectors."""
-        return [encoder.get_sentence_embedding_dimension() for encoder in self.encoders]
+        return sum(encoder.get_sentence_embedding_dimension() for encoder in self.encoders)
 
     @property
     def max_seq_length(self) -> int | None:
@@ -405,16 +400,12 @@ class JoinedEncoders(SentenceEncoder):
         """
         options = {"batch_size": batch_size, "normalize_embeddings": self._normalizes, "prompt": prompt}
         blocks = [one.encode(sentences, **one._with_prompt(reads_as, (), options)) for one in self.encoders]
-        return self.join(blocks)
+        return np.concatenate(blocks, axis=1)
 
     def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         is_given = args or options.get("prompt_name") or options.get("prompt")
         has_any = any(one._with_prompt(names, (), {}) for one in self.encoders)
         return {**options, "reads_as": names} if has_any and not is_given else options
-
-    def join(self, blocks: Sequence[Float32]) -> Float32:
-        """Return one vector per sentence, [sentences, dim], from the encoders' vectors, each [sentences, its dim]."""
-        return np.concatenate(blocks, axis=1)
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
         for encoder in self.encoders:
