@@ -23,7 +23,7 @@ from raysent.cluster.submission import run_submission
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
 from raysent.storage import write_json
-from raysent.sweeps.space import parse_space, read_space, with_absolute_paths
+from raysent.sweeps.space import absolute_paths, named_files, parse_space, read_space, with_absolute_paths
 
 
 def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
@@ -247,7 +247,7 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
 
 
 def test_ship_keeps_values_that_are_no_local_files(tmp_path, monkeypatch):
-    """Addresses, names without a dot or slash, and numbers stay; too large files are an error, in a folder too."""
+    """Addresses, names of what is no path, and numbers stay; too large files are an error, in a folder too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     values = {"path": "s3://bucket/a.txt", "name": "docs", "rate": 0.5, "none": "missing/file.txt"}
@@ -281,6 +281,21 @@ def test_ship_sends_the_files_of_a_glob(tmp_path, monkeypatch):
     shipped = ship({"corpus": {"path": "*.txt"}}, tmp_path / "out")
     assert shipped == {"corpus": {"path": ["shipped/0/a.txt", "shipped/1/b.txt"]}}
     assert (tmp_path / "out" / "shipped" / "1" / "b.txt").read_text() == "b.txt"
+
+
+@pytest.mark.parametrize("setting", ["corpus.path", "pairs.validation_path", "labels.data", "initial", "encoder.path"])
+def test_a_bare_name_is_a_folder_where_the_setting_is_a_path(tmp_path, monkeypatch, setting):
+    """Also in a list and in what is searched; names of the embedded corpus and of counted vectors, and texts, stay."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("books", "docs", "ppmi"):
+        Path(name).mkdir()
+    section, _, key = setting.rpartition(".")
+    for values in ({key: "books"}, {section: {key: ["books"]}}, {setting: {"choice": ["docs", "books"]}}):
+        assert named_files(values) == [Path("books")]
+        assert absolute_paths(values) == json.loads(json.dumps(values).replace("books", f"{tmp_path}/books"))
+    assert (
+        named_files({"name": "books", "path": "docs", "vectors": "ppmi", "initial": "", "description": ["docs"]}) == []
+    )
 
 
 def test_paths_of_a_space_become_absolute_for_other_nodes(tmp_path, monkeypatch):

@@ -183,8 +183,8 @@ def ship(values: Any, folder: Path) -> Any:
     """Copy the local files that a space's values name into a folder, and return the values with the copies' paths.
 
     Args:
-        values: Plain values. A text with a dot or a slash that names an existing file or folder is a local file; so is
-            the table of a task with settings.
+        values: Plain values. A text with a dot or a slash, or of a setting that is a path, that names an existing file
+            or folder is a local file; so is the table of a task with settings.
         folder: The folder that is uploaded to the cluster.
     """
     return with_files(values, lambda text, found: _copied(text, found, folder))

@@ -6,21 +6,24 @@ import contextlib
 import glob
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from raysent.config import map_leaves
 from raysent.evaluation.task_files.settings import split_task_name
 from raysent.reading import parse_json
 
+# Settings that are paths, and what they take that is no file's name.
+_PATHS = ("path", "validation_path", "initial", "teacher", "data", "sts", "vectors")
+_EMBEDDED = ("", "docs", "ppmi")
 
-def local_files(text: Any, *, folder: Path = Path()) -> list[Path]:
+
+def local_files(text: Any, *, folder: Path = Path(), is_path: bool = False) -> list[Path]:
     """Return what a value names here: a file, a folder, or what a glob matches; none where it is something else.
 
-    A bare name, such as that of the embedded corpus, is no file's. Relative paths start from `folder`.
+    A bare name is a file's where the setting is a path. Relative paths start from `folder`.
     """
-    if not isinstance(text, str) or not {".", "/"} & set(text) or "://" in text:
+    if not isinstance(text, str) or text in _EMBEDDED or not (is_path or {".", "/"} & set(text)) or "://" in text:
         return []
     path = folder / Path(text).expanduser()
     if glob.has_magic(text):
@@ -37,15 +40,20 @@ def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder:
         folder: Where relative paths start.
     """
 
-    def renamed(value: Any) -> Any:
-        found = local_files(value, folder=folder)
+    def renamed(value: Any, *, is_path: bool = False) -> Any:
+        if isinstance(value, Mapping):
+            paths = [name for name in value if is_path or str(name).rpartition(".")[2] in _PATHS]
+            return {name: renamed(inner, is_path=name in paths) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [renamed(inner, is_path=is_path) for inner in value]
+        found = local_files(value, folder=folder, is_path=is_path)
         if found:
             return rename(value, found)
         path, rejoin = table_of(value)
-        new = path if path == value else with_files(path, rename, folder=folder)
+        new = path if path == value else renamed(path, is_path=is_path)
         return value if new == path else rejoin(new)
 
-    return map_leaves(values, renamed)
+    return renamed(values)
 
 
 def table_of(text: Any) -> tuple[Any, Callable[[Any], str]]:
