@@ -145,6 +145,12 @@ SPACES = [
 
 OPTIONS = [
     Case("argument that has an option", "ensemble tfidf --task rows.csv --set output=x", r"--set output=x: has an option of its own; write --output x"),
+    Case("argument with a short option", "search index query --set k=5", r"--set k=5: has an option of its own; write -k 5"),
+    Case("argument with an option of another name", "label hash:8 rows.csv --set num_rows=5", r"--set num_rows=5: has an option of its own; write -n 5"),
+    Case("argument of a command of a group", "cluster slurm space.yaml --set nodes=2", r"--set nodes=2: has an option of its own; write --nodes 2"),
+    Case("argument without an option", f"{SWEEP} --set space=other", r"--set space=other: is an argument of the command; write other as its SPACE"),
+    Case("argument that the command passes", f"{SWEEP} --set command=[a]", r"--set command=\['a'\]: unknown name; known: .*"),
+    Case("secret as an argument", "serve hash:8 --set token=abc", r"--set token=abc: unknown argument; known: .*"),
     Case("--set without a value", f"{SWEEP} --set seed", r"--set seed: must be NAME=VALUE, as in --set training.batch_size=200"),
     Case("--set of an unknown name", f"{SWEEP} --set training.bach_size=3", r"--set training.bach_size=3: unknown name; did you mean 'batch_size'\?"),
     Case("--set that is no YAML", f"{SWEEP} --set seed=[1", r"--set seed=\[1: the value is not valid YAML: .*; quote it"),

@@ -70,11 +70,15 @@ class _Command(typer.core.TyperCommand):
     """A command; an error of the library that begins with an argument begins with the option that was typed."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, unless `--set` names an argument that has an option."""
+        """Run the command, unless `--set` names one of its arguments, or one that has an option."""
+        arguments = {one.name: one.metavar for one in self.params if one.param_type_name == "argument"}
+        options = {one.name: one.opts[0] for one in self.params if one.name not in arguments}
         flags = [flag for parameter in self.params for flag in parameter.opts if flag.startswith("--")]
-        options = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+        options |= {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
         for text in ctx.params.get("overrides") or ():
             name, _, value = text.partition("=")
+            if name in arguments:
+                raise ConfigError(f"--set {text}: is an argument of the command; write {value} as its {arguments[name]}")
             if name in options and name != "seed":  # a run has a seed too
                 raise ConfigError(f"--set {text}: has an option of its own; write {options[name]} {value}")
         try:
@@ -123,6 +127,8 @@ app = typer.Typer(
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
         app.command(_command.__name__.replace("_", "-"), cls=_Command, rich_help_panel=_panel)(_command)
+for _info in (*machines.cluster_app.registered_commands, *machines.cost_app.registered_commands):
+    _info.cls = _Command
 app.add_typer(machines.cluster_app, name="cluster", rich_help_panel="Clusters and money")
 app.add_typer(machines.cost_app, name="cost", rich_help_panel="Clusters and money")
 

@@ -21,6 +21,9 @@ from raysent.sweeps.space import SETTINGS
 # What a number or text of a setting looks like, where its type does not say it.
 _METAVARS = {"time": "30m", "budget": "40usd", "deadline": "6h", "learn_from": "RUN,…", int: "N", float: "X"}
 
+# Arguments of functions that the commands pass themselves.
+_PASSED = ("set", "progress", "seed", "command", "listeners", "token")
+
 
 def opened(name: str) -> Path:
     """Return a local folder; one in a bucket is downloaded first."""
@@ -110,21 +113,20 @@ def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> d
         ConfigError: If a text is not ``NAME=VALUE``, a name is unknown, or a value is of another kind.
     """
     signature = inspect.signature(function).parameters
-    parameters = [name for name, one in signature.items() if one.default is not one.empty]
+    parameters = [name for name, one in signature.items() if one.default is not one.empty and name not in _PASSED]
     takes_settings = any(one.kind is one.VAR_KEYWORD for one in signature.values())
     hints = typing.get_type_hints(function) if texts else {}
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for name, value in map(parse_override, texts or ()):
-        if name in parameters and name not in ("set", "progress", "seed"):
+        if name in parameters:
             arguments[name] = _checked(name, value, hints[name])
-        elif "set" in parameters:
+        elif "set" in signature:
             settings[name] = value
         elif takes_settings:
             arguments[name] = value
         else:
-            known = [one for one in parameters if one != "progress"]
-            raise ConfigError(f"set {name}={value}: unknown argument{did_you_mean(name, known)}")
+            raise ConfigError(f"set {name}={value}: unknown argument{did_you_mean(name, parameters)}")
     return {**arguments, **({"set": settings} if settings else {})}
 
 
