@@ -150,6 +150,10 @@ OPTIONS = [
     Case("argument of a command of a group", "cluster slurm space.yaml --set nodes=2", r"--set nodes=2: has an option of its own; write --nodes 2"),
     Case("argument without an option", f"{SWEEP} --set space=other", r"--set space=other: is an argument of the command; write other as its SPACE"),
     Case("argument that the command passes", f"{SWEEP} --set command=[a]", r"--set command=\['a'\]: unknown name; known: .*"),
+    Case("no workers", f"{TRAIN} --set workers=0", r"workers: must be a whole number of at least 1; given 0"),
+    Case("GPUs below none", f"{TRAIN} --set gpus_per_worker=-1", r"gpus_per_worker: must be at least 0; given -1.0"),
+    Case("no seeds", f"{TRAIN} --set seeds=0", r"seeds: must be a whole number of at least 1; given 0"),
+    Case("training on lessons that are missing", f"{TRAIN} --set limits.learn_from=no/sweep", r"limits.learn_from: no sweep and no lessons.json at no/sweep; name the folder of a sweep"),
     Case("secret as an argument", "serve hash:8 --set token=abc", r"--set token=abc: unknown argument; known: .*"),
     Case("--set without a value", f"{SWEEP} --set seed", r"--set seed: must be NAME=VALUE, as in --set training.batch_size=200"),
     Case("--set of an unknown name", f"{SWEEP} --set training.bach_size=3", r"--set training.bach_size=3: unknown name; did you mean 'batch_size'\?"),
@@ -284,6 +288,21 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         ArtifactError, match=r"\.json: of a run with another configuration; name another folder or remove"
     ):
         fit(tiny_run(place, training__num_reports=2, seed=9), Path("out"))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"seed": -1}, "seed: must be a whole number of at least 0; given -1"),
+        ({"seed": "x"}, "seed: must be a whole number of at least 0; given 'x'"),
+        ({"seeds": 1.5}, "seeds: must be a whole number of at least 1; given 1.5"),
+    ],
+)
+def test_seeds_of_a_training_are_checked_before_ray_starts(place, options, error):
+    """Also where no command has checked them."""
+    (place / "space.yaml").write_text(SPACE)
+    with pytest.raises(ConfigError, match=f"^{error}$"):
+        raysent.train("space.yaml", run="out", progress=False, **options)
 
 
 # -- encode -------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from raysent.config import Document, Override, set_dotted
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.live import TrainingView, fitted_lines
 from raysent.models import SentenceModel
+from raysent.models.sentence_encoder import check_size
 from raysent.pipeline.arguments import (
     Space,
     SpaceScale,
@@ -27,7 +28,7 @@ from raysent.pipeline.arguments import (
     print_lines,
     print_notes,
     run_folder_of,
-    space_of,
+    swept_space,
 )
 from raysent.pipeline.results import TrainedRun, write_report
 from raysent.progress import ProgressLines, messages
@@ -196,7 +197,7 @@ def train_space(
     """
     progress, address = options.get("progress", True), options.get("address")
     values = {**({} if epochs is None else {"training.epochs": float(epochs)}), **(set or {})}
-    checked = space_of(space, corpus=corpus, set=values, scale=scale)
+    checked = swept_space(space, tasks=None, corpus=corpus, set=values, scale=scale)
     checked = checked if address is None else with_absolute_paths(checked)
     with ProgressLines(is_quiet=not progress) as bar:
         checked = fit_to_machine(checked, address=address, is_sweep=False, progress=bar)
@@ -261,8 +262,9 @@ def train_trial(
 
 
 def _with_seeds(config: RunConfig, first: int, seeds: int | None) -> list[RunConfig]:
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"seeds={seeds}: must be at least 1")
+    if not isinstance(first, int) or first < 0:
+        raise ConfigError(f"seed: must be a whole number of at least 0; given {first!r}")
+    check_size("seeds", 1 if seeds is None else seeds)
     return [config.model_copy(update={"seed": first + number}) for number in range(seeds or 1)]
 
 
@@ -280,6 +282,9 @@ def train_all(  # noqa: PLR0913 - the options of the command
     before: Outcome | None = None,
 ) -> list[TrainedRun]:
     """Train runs that differ in their seed alone, one after another, and write reports; options as for `train`."""
+    check_size("workers", workers)
+    if gpus_per_worker is not None and not gpus_per_worker >= 0:
+        raise ConfigError(f"gpus_per_worker: must be at least 0; given {gpus_per_worker}")
     folder = run_folder_of(run, name)
     folders = [folder] if seeds is None else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
     if seeds is not None and (folder / RUN_FILE).exists():
