@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from reference import log_opinion_pool
 from tiny_run import tiny_run
 
+import raysent
 from raysent import models as model
 from raysent.ensembles import combine, default_folder, fit, pool, read_result
 from raysent.ensembles.pools import read_combination
@@ -432,6 +434,17 @@ def test_combine_saves_members_in_memory(tmp_path):
     )
     with pytest.raises(ConfigError, match=message):
         combine([HashEncoder(4)], output=tmp_path / "other", tasks=["docs-neighbours"])
+
+
+@pytest.mark.parametrize("models", ["hash:4", Path("hash:4"), HashEncoder(4), iter(["hash:4"])])
+def test_models_are_one_or_several_of_any_kind(monkeypatch, models):
+    """A name is no list of letters, and a generator is read once."""
+    combined = Mock()
+    monkeypatch.setattr("raysent.pipeline.evaluation.combine", combined)
+    monkeypatch.setattr("raysent.pipeline.evaluation.load_ensemble", Mock())
+    raysent.ensemble(models, tasks="docs-neighbours", progress=False)
+    [[one]] = combined.call_args.args
+    assert isinstance(one, HashEncoder) or str(one) == "hash:4"
 
 
 def test_default_folder_is_a_new_one_or_the_sweeps(tmp_path):

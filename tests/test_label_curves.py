@@ -189,7 +189,8 @@ def test_parse_sizes_refuses_what_is_no_number_of_labels(text):
     """One line names the option."""
     with pytest.raises(ConfigError, match="^labels"):
         parse_sizes(text)
-    assert parse_sizes("32, 100,all") == [32, 100, "all"]
+    assert parse_sizes("32, 100,all") == parse_sizes(["32", 100, "all"]) == [32, 100, "all"]
+    assert parse_sizes(32) == [32]
 
 
 @pytest.mark.parametrize("size", [1, -5, 32.0, "x"])
@@ -200,6 +201,8 @@ def test_sizes_given_as_a_list_are_checked_before_anything_is_done(size):
         raysent.label_curves(["tfidf"], labels=[size], progress=False)
     with pytest.raises(ConfigError, match=line):
         raysent.sweep("quick_thoughts_bow", corpus="docs", labels=[32, size], progress=False)
+    with pytest.raises(ConfigError, match=line):
+        raysent.sweep("quick_thoughts_bow", corpus="docs", labels=f"32,{size}", progress=False)
 
 
 def translated(num_queries: int = 300, num_train: int = 220) -> RetrievalData:

@@ -118,6 +118,7 @@ def test_resolve_tasks_takes_tasks_beside_names():
     assert found[1].load().task == "reviews"
     with pytest.raises(ConfigError, match="^tasks docs-neighbours: two different tasks have this name; rename one$"):
         tasks.resolve_tasks(["docs-neighbours", replace(own, name="docs-neighbours")])
+    assert [tasks.resolve_tasks(one)[0].name for one in ("docs-neighbours", own)] == ["docs-neighbours", "reviews"]
 
 
 def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):

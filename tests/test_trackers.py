@@ -174,7 +174,7 @@ def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):
         raysent.sweep("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
     with pytest.raises(ConfigError, match="track foo:bar: unknown tracker"):
-        raysent.plan("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
+        raysent.plan("quickstart", run=tmp_path / "run", track="foo:bar", progress=False)
     monkeypatch.setattr("raysent.sweeps.trackers.mlflow_runs.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="mlflow needs the package"):
         raysent.plan("quickstart", run=tmp_path / "run", track=["mlflow:x"], progress=False)
@@ -198,6 +198,8 @@ def test_targets_refuse_a_wrong_one_before_the_sweep(target, message, tmp_path):
     """In one line that names the option."""
     with pytest.raises(ConfigError, match=f"track {target}: .*{message}"):
         check_targets([target], SPACE, tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        TrackingThread(SPACE, tmp_path, targets=target, warn=print)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from .fusion import read_answers as read_answers
 from .fusion import save_fusion as save_fusion
 from .label_curves import DEFAULT_SIZES as DEFAULT_SIZES
 from .label_curves import LabelCurve as LabelCurve
-from .label_curves import check_sizes as check_sizes
 from .label_curves import label_curve as label_curve
 from .label_curves import parse_sizes as parse_sizes
 from .label_curves import read_curves as read_curves

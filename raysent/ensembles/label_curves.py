@@ -102,25 +102,20 @@ class LabelCurve(StrictModel):
         return "pairs" if self.metric == "ndcg_at_10" else "labels"
 
 
-def parse_sizes(text: str) -> list[int | str]:
-    """Return the sizes of an option such as ``32,100,all``.
+def parse_sizes(sizes: str | int | Sequence[int | str]) -> list[int | str]:
+    """Return sizes, which may be given as text such as ``32,100,all``.
 
     Raises:
         ConfigError: If one is no number of at least 8, or `all`.
     """
-    parts = filter(None, (part.strip() for part in text.split(",")))
-    found = [int(part) if part.isdecimal() else part for part in parts]
+    parts = [part.strip() for part in str(sizes).split(",")] if isinstance(sizes, str | int) else sizes
+    found = [int(part) if str(part).isdecimal() else part for part in parts if part != ""]
     if not found:
         raise ConfigError("labels: must name at least one number; as 32,100,300,1000,all")
-    check_sizes(found)
-    return found
-
-
-def check_sizes(sizes: Sequence[int | str]) -> None:
-    """Refuse a size that is no number of at least 8, and not `all`."""
-    for size in sizes:
-        if size != ALL and not (isinstance(size, int | np.integer) and size >= 8):
+    for size in found:
+        if size != ALL and not (isinstance(size, int) and size >= 8):
             raise ConfigError(f"labels {size}: must be a number of at least 8, or all")
+    return found
 
 
 def label_curve(

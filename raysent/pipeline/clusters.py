@@ -37,7 +37,7 @@ from raysent.cluster.launcher import Head
 from raysent.cluster.prices import held_usd_per_hour
 from raysent.config import get_dotted, set_dotted
 from raysent.cost import NOT_COUNTED, parse_duration, price_list
-from raysent.ensembles import check_sizes
+from raysent.ensembles import parse_sizes
 from raysent.errors import ArtifactError, CloudError, ConfigError, RaysentError
 from raysent.evaluation.task import VALIDATED
 from raysent.evaluation.tasks import resolve_tasks
@@ -84,7 +84,7 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
     seed: int | None = None,
     data: str | Path | None = None,
     tasks: Sequence[str] | None = None,
-    labels: Sequence[int | str] | None = None,
+    labels: str | int | Sequence[int | str] | None = None,
     keep_cluster: bool = False,
     as_json: bool = False,
     **limits: Any,
@@ -121,8 +121,7 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
         raise ConfigError(f"{place}: must be empty; name another run folder")
     checked, named = _with_checked_tasks(priced, tasks, data_dir)
     options = [] if seed is None else ["--seed", str(seed)]
-    check_sizes(labels or ())
-    options += [] if labels is None else ["--set", f"labels={json.dumps(list(labels))}"]
+    options += [] if labels is None else ["--set", f"labels={json.dumps(parse_sizes(labels) if labels else [])}"]
     remote = f"{machines.settings.storage}/{place.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     submission = _submission(machines, checked, place, remote, options, data=data_dir, tasks=named)
     check_shipped_size([*submission.named, None if data_dir is None else f"{data_dir.absolute()}"])

@@ -17,7 +17,7 @@ from raysent.ensembles import DEFAULT_SIZES, Ensemble, LabelCurve, label_curve, 
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.ensembles.combining import combine
 from raysent.ensembles.fusion import FusedModel, load_fusion, save_fusion
-from raysent.ensembles.label_curves import check_sizes, parse_sizes
+from raysent.ensembles.label_curves import parse_sizes
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of, can_answer
 from raysent.evaluation.divided import is_ranked_by_other_rows
@@ -178,7 +178,7 @@ def _warn_of_ranking_rows(
 
 
 def ensemble(  # noqa: PLR0913 - the options of the command
-    models: Sequence[Model],
+    models: Model | Sequence[Model],
     *,
     tasks: Sequence[str | Task] | None = None,
     data: str | Path | None = None,
@@ -217,6 +217,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     Raises:
         RaysentError: If an argument is wrong, or members cannot be combined.
     """
+    models = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
     named = [model for model in models if isinstance(model, (str, Path))]
     folder = ensemble_folder(named) if output is None else open_folder(output)
     data_dir = None if data is None else Path(data)
@@ -251,7 +252,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
 def label_curves(
     models: Model | Sequence[Model],
     *,
-    labels: str | Sequence[int | str] = DEFAULT_SIZES,
+    labels: str | int | Sequence[int | str] = DEFAULT_SIZES,
     tasks: Sequence[str | Task] | None = None,
     data: str | Path | None = None,
     method: str = "validation",
@@ -280,7 +281,7 @@ def label_curves(
         RaysentError: If an argument is wrong, or files are missing or wrong.
     """
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
-    check_sizes(sizes := parse_sizes(labels) if isinstance(labels, str) else labels)
+    sizes = parse_sizes(labels)
     data_dir = None if data is None else Path(data)
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)

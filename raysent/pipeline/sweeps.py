@@ -13,8 +13,8 @@ from raysent.ensembles import (
     DEFAULT_SIZES,
     EnsembleResult,
     LabelCurve,
-    check_sizes,
     label_curve,
+    parse_sizes,
     read_curves,
     save_best,
     save_encoder,
@@ -97,7 +97,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     scale: SpaceScale = "auto",
     address: str | None = None,
     progress: bool = True,
-    track: Sequence[str] = (),
+    track: str | Sequence[str] = (),
     **limits: Any,
 ) -> SweepPlan:
     """Check everything that a sweep needs, and return what it would do, in what time and for how many dollars.
@@ -144,12 +144,12 @@ def sweep(  # noqa: PLR0913 - the options of the command
     data: str | Path | None = None,
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
-    labels: Sequence[int | str] | None = None,
+    labels: str | int | Sequence[int | str] | None = None,
     scale: SpaceScale = "auto",
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
-    track: Sequence[str] = (),
+    track: str | Sequence[str] = (),
     command: Sequence[str] = (),
     **limits: Any,
 ) -> Sweep:
@@ -198,8 +198,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if labels is None and checked.evaluation.baselines:
         labels = DEFAULT_SIZES
     if labels:
-        check_sizes(labels)
-        options["labels"] = list(labels)
+        options["labels"] = parse_sizes(labels)
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
     where = _where(checked, address)
@@ -236,7 +235,7 @@ def _checked(
     space: Space | None,
     tasks: Sequence[str | Task] | None,
     run: str | Path | None,
-    track: Sequence[str],
+    track: str | Sequence[str],
     *,
     data: str | Path | None,
     progress: bool,
@@ -283,7 +282,7 @@ def resume(
     accept_versions: bool = False,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
-    track: Sequence[str] = (),
+    track: str | Sequence[str] = (),
 ) -> Sweep:
     """Resume an interrupted or killed sweep; then evaluate, combine and report as `sweep` does.
 

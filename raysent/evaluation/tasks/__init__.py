@@ -49,7 +49,8 @@ def resolve_tasks(
     if names is None:
         return _present_tasks(data_dir, scorings if default is None else default)
     tasks: dict[str, Task] = {}
-    for task in (task for name in names for task in _tasks_of(name, scorings, option)):
+    named = [names] if isinstance(names, str | Task) else names
+    for task in (task for name in named for task in _tasks_of(name, scorings, option)):
         task.check_files(data_dir)
         if tasks.setdefault(task.name, task) != task:
             raise ConfigError(f"{option}{task.name}: two different tasks have this name; rename one")

@@ -60,7 +60,7 @@ class TrackingThread:
     """
 
     def __init__(
-        self, space: SearchSpace, folder: Path, *, targets: Sequence[str] = (), warn: Callable[[str], object]
+        self, space: SearchSpace, folder: Path, *, targets: str | Sequence[str] = (), warn: Callable[[str], object]
     ) -> None:
         """Make the trackers that a space names, and others.
 
@@ -77,7 +77,7 @@ class TrackingThread:
         for place, choice in enumerate(space.trackers):
             at = f"trackers.{place}"
             self._trackers[f"{at}: {choice.type}"] = build(TRACKERS, space, choice, at=at, folder=folder)
-        for target in targets:
+        for target in [targets] if isinstance(targets, str) else targets:
             self._trackers[f"--track {target}"] = _of_target(target, space, folder, option="track")
         self._folder, self._warn = folder, warn
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -238,7 +238,7 @@ def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> N
     Raises:
         ConfigError: If there is no such tracker, where it writes is not named, or it is not installed.
     """
-    for target in targets:
+    for target in [targets] if isinstance(targets, str) else targets:
         _of_target(target, space, folder, option="track")
 
 
