@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -759,14 +759,44 @@ def test_plan_of_a_claim_is_of_what_the_run_would_make(monkeypatch):
     assert seen == [[], ["1"], None]
 
 
-def test_curves_of_evaluate_take_its_output_and_baselines(monkeypatch, capsys):
+def test_curves_of_evaluate_take_what_they_share_with_scores(monkeypatch, capsys):
     """What --set names is for the scores and for the curves."""
     seen = {}
     monkeypatch.setattr("raysent.pipeline.evaluate_models", lambda *_, **__: [])
     monkeypatch.setattr("raysent.label_curves", lambda *_, **given: seen.update(given) or [])
-    evaluate(["hash:16"], labels="32", overrides=["output=here", "baselines=false"], as_json=True)
+    given = ["output=here", "baselines=false", "processes=1", "address=head:6379"]
+    evaluate(["hash:16"], labels="32", overrides=given, as_json=True)
     assert json.loads(capsys.readouterr().out)["labels"] == []
     assert (str(seen["output"]), seen["baselines"]) == ("here", False)
+    assert (seen["processes"], seen["address"]) == (1, "head:6379")
+
+
+@pytest.mark.parametrize(
+    ("table", "file"),
+    [("s3://bucket/new.csv", "new-next.csv"), ("name=new.csv:text=body", "new-next.csv"), ("a/b.csv", "b-next.csv")],
+)
+def test_rows_to_label_have_the_name_of_their_table(raysent_, monkeypatch, table, file):
+    """Without its place and its settings."""
+    seen = {}
+    monkeypatch.setattr("raysent.label", lambda *_, **given: seen.update(given) or Mock(rows=[], num_first=0))
+    assert raysent_("label", "hash:8", table, "--json").code == 0
+    assert seen["output"] == Path(file)
+
+
+def test_resume_tracks_into_the_folder_that_was_typed(raysent_, tmp_path, monkeypatch):
+    """Although the sweep goes on in the folder that its paths start from; other trackers keep their names."""
+    monkeypatch.chdir(tmp_path)
+    Path("other").mkdir()
+    monkeypatch.setattr("raysent.pipeline.origin_of", lambda _: tmp_path / "other")
+    monkeypatch.setattr("raysent.cli.sweep._print_sweep", lambda *_, **__: 0)
+    seen = []
+    resume = wraps(raysent.resume)(lambda *_, **given: seen.append(given["track"]))
+    monkeypatch.setattr("raysent.resume", resume)
+    for track in ("tensorboard:tb", "[tensorboard:tb, tensorboard:/tb, 'tensorboard:', wandb:tb]"):
+        assert raysent_("resume", "run", "--set", f"track={track}").code == 0
+    [[one], several] = seen
+    assert one == f"tensorboard:{tmp_path}/tb"
+    assert several == [one, "tensorboard:/tb", "tensorboard:", "wandb:tb"]
 
 
 def test_scores_are_printed_before_the_curves_are_made(monkeypatch, capsys):

@@ -199,6 +199,8 @@ def test_sizes_given_as_a_list_are_checked_before_anything_is_done(size):
     line = f"^labels {size}: must be a number of at least 8, or all$"
     with pytest.raises(ConfigError, match=line):
         raysent.label_curves(["tfidf"], labels=[size], progress=False)
+    with pytest.raises(ConfigError, match="^processes and address: must not both be given"):
+        raysent.label_curves(["tfidf"], labels=[32], processes=1, address="auto", progress=False)
     with pytest.raises(ConfigError, match=line):
         raysent.sweep("quick_thoughts_bow", corpus="docs", labels=[32, size], progress=False)
     with pytest.raises(ConfigError, match=line):

@@ -6,6 +6,7 @@ import json
 
 from command import SPACE
 
+from raysent import bill
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
 from raysent.storage import Lines
@@ -49,6 +50,15 @@ def test_cost_report_shows_the_cost_of_a_killed_driver(raysent, tmp_path):
     past = [{**entry, "entry": "node"} for entry in map(json.loads, _lines(ledger))]
     Ledger(lines.append, past=past, window_s=5.0)
     assert "assumed 5.00 usd for machines that a killed driver left" in raysent("cost", "report", "run").out
+
+
+def test_cost_report_shows_a_small_cost_of_a_killed_driver(raysent, tmp_path, monkeypatch):
+    """Two significant digits begin as nothing does."""
+    _swept(tmp_path / "run")
+    found = bill(tmp_path / "run")
+    for assumed, is_shown in ((0.004, True), (0.0, False)):
+        monkeypatch.setattr("raysent.bill", lambda _, usd=assumed: found | {"assumed_usd": usd})
+        assert ("assumed 0.004 usd" in raysent("cost", "report", "run").out) == is_shown
 
 
 def _lines(ledger: Ledger) -> list[str]:

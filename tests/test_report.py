@@ -8,9 +8,11 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_evaluation, write_labels, write_sweep
@@ -27,6 +29,7 @@ from raysent.report.blocks import duration, fixed, isolated, number, significant
 from raysent.report.figures import short_names
 from raysent.report.run import read_run
 from raysent.report.sections import answer as answer_section
+from raysent.report.sections.ensemble import method_scores
 from raysent.storage import read_json, write_json
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
 from raysent.training.outcome import Outcome, save_outcome
@@ -251,6 +254,18 @@ def test_task_scores_keep_correlations_out_of_the_mean(tmp_path: Path) -> None:
         "SICK-R r",
     ]
     assert cells_of(page, "a") == ["a", "70.00/65.00", "70.00", "80.00"]
+
+
+def test_no_command_for_an_ensemble_where_none_can_be_made(tmp_path: Path, poor: Path) -> None:
+    """Of evaluated models, whose folder holds none, and beside an answer that ranks passages."""
+    write_json(
+        tmp_path / "evaluation/a/MR.json",
+        {"model": "a", "protocol": "fast", "validation": 1.0, "task": "MR", "test": 70.0},
+    )
+    assert "raysent ensemble" not in write(tmp_path).read_text()
+    run = read_run(poor)
+    assert method_scores(run) is not None
+    assert method_scores(replace(run, answers=((poor / "best", Mock()),))) is None
 
 
 def test_scores_against_labels_compare_with_baselines_and_chance(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.errors import ExitCode
+from raysent.evaluation.task_files.settings import split_task_name
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, FusedModel, LabelCurve
@@ -101,7 +102,8 @@ def evaluate(
         _print_evaluated(scores, similarities, of_mteb)
     curves = []
     if sizes:
-        shared = {name: given[name] for name in ("output", "baselines") if given.get(name) is not None}
+        kept = ("output", "baselines", "processes", "address")
+        shared = {name: given[name] for name in kept if given.get(name) is not None}
         curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json, **shared)
     if as_json:
         name = protocol_name(protocol, given.get("config"))
@@ -231,7 +233,7 @@ def label(
     others; of near-copies one. With --suspect models are fitted on the table by cross-validation, and columns
     'predicted' and 'probability', that of the row's label, are added. --set takes task=NAME, of a model of several.
     """
-    stem = Path(table.partition(":")[0]).name.partition(".")[0]
+    stem = Path(split_task_name(table)[1]).name.partition(".")[0]
     file = output or Path(f"{stem}-{'suspects' if suspect else 'next'}.csv")
     given = arguments_of(raysent.label, overrides)
     made = raysent.label(model, table, num_rows=num_rows, suspect=suspect, output=file, progress=not as_json, **given)

@@ -155,5 +155,5 @@ def _print_costs(found: dict[str, Any]) -> None:
         f"no more training: {found['closed']}" if found["closed"] else "",
         NOT_COUNTED,
     ):
-        if line and not line.startswith("assumed 0.00"):
+        if line and not line.startswith("assumed 0.00 "):
             results.print(line, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -141,6 +142,10 @@ def resume(
         followed = raysent.resume_on_cluster(run, cluster, as_json=as_json, **settings, **given)
         _print_followed(followed, as_json=as_json)
     given = arguments_of(raysent.resume, overrides)
+    if "track" in given:  # a folder is named from the folder in which it is typed
+        named = [given["track"]] if isinstance(given["track"], str) else given["track"]
+        home = f"tensorboard:{Path.cwd()}/"
+        given["track"] = [re.sub("^tensorboard:(?=[^/])", lambda _: home, one) for one in named]
     with _working_folder(run) as named:
         ended = raysent.resume(named, address=address, progress=not as_json, **settings, **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))

@@ -249,7 +249,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
         return load_ensemble(folder)
 
 
-def label_curves(
+def label_curves(  # noqa: PLR0913 - the options of the command
     models: Model | Sequence[Model],
     *,
     labels: str | int | Sequence[int | str] = DEFAULT_SIZES,
@@ -258,6 +258,8 @@ def label_curves(
     method: str = "validation",
     baselines: bool = True,
     output: str | Path | None = None,
+    processes: int | None = None,
+    address: str | None = None,
     progress: bool = True,
 ) -> list[LabelCurve]:
     """Score models, baselines and their ensembles against the number of labels or of pairs, and keep the scores.
@@ -272,6 +274,8 @@ def label_curves(
         method: How members are combined; as for `ensemble`.
         baselines: Whether to score baselines too.
         output: Folder that gets ``label_curves/``; by default the first model's folder.
+        processes: As for `evaluate`; models of a task with queries are trained one after another in this process.
+        address: As for `evaluate`.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -281,7 +285,7 @@ def label_curves(
         RaysentError: If an argument is wrong, or files are missing or wrong.
     """
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
-    sizes = parse_sizes(labels)
+    sizes, run = parse_sizes(labels), map_jobs(processes, address)
     data_dir = None if data is None else Path(data)
     chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
@@ -296,7 +300,7 @@ def label_curves(
                     continue
                 assert isinstance(rows, TaskData)
                 others = baselines_of(members, tasks=[task]) if baselines else []
-                curves.append(label_curve(rows, members, others, method=method, map_jobs=map_jobs(), **options))
+                curves.append(label_curve(rows, members, others, method=method, map_jobs=run, **options))
             except ConfigError as error:  # such as fewer rows than the smallest size: nothing else is lost
                 lost.append(error)
     for one in lost:

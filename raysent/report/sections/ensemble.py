@@ -27,8 +27,10 @@ MEASURES = (
 
 
 def method_scores(run: Run) -> Section | None:
-    """Return the ensemble's scores and weights, or the command that makes an ensemble."""
+    """Return the ensemble's scores and weights, or the command that makes one; None where it makes none."""
     key, title, ensemble = "ensemble", "Ensemble and its members", run.ensemble
+    if ensemble is None and (run.answers or run.kind == "evaluation"):  # a fusion of rankings, or no models of a folder
+        return None
     if ensemble is None:
         note = Note("There is no ensemble yet. To make one:", f"raysent ensemble {shlex.quote(address_of(run.folder))}")
         return Section(key, title, blocks=[note])
