@@ -26,7 +26,7 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.errors import ExitCode
-from raysent.evaluation.task_files.settings import split_task_name
+from raysent.evaluation import split_task_name
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, FusedModel, LabelCurve

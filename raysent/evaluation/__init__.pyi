@@ -23,6 +23,7 @@ from .retrieval import RETRIEVAL as RETRIEVAL
 from .retrieval import differences as differences
 from .task import PROBED as PROBED
 from .task import Task as Task
+from .task_files.settings import split_task_name as split_task_name
 from .tasks import TASKS as TASKS
 from .tasks import absent_tasks as absent_tasks
 from .tasks import check_data as check_data
