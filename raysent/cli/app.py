@@ -73,12 +73,13 @@ class _Command(typer.core.TyperCommand):
         """Run the command, unless `--set` names one of its arguments, or one that has an option."""
         arguments = {one.name: one.metavar for one in self.params if one.param_type_name == "argument"}
         options = {one.name: one.opts[0] for one in self.params if one.name not in arguments}
-        flags = [flag for parameter in self.params for flag in parameter.opts if flag.startswith("--")]
-        options |= {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+        options |= {flag[2:].replace("-", "_"): flag for one in self.params for flag in one.opts if flag[:2] == "--"}
         for text in ctx.params.get("overrides") or ():
             name, _, value = text.partition("=")
             if name in arguments:
-                raise ConfigError(f"--set {text}: is an argument of the command; write {value} as its {arguments[name]}")
+                raise ConfigError(
+                    f"--set {text}: is an argument of the command; write {value} as its {arguments[name]}"
+                )
             if name in options and name != "seed":  # a run has a seed too
                 raise ConfigError(f"--set {text}: has an option of its own; write {options[name]} {value}")
         try:

@@ -26,7 +26,6 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.errors import ExitCode
-from raysent.evaluation import split_task_name
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, FusedModel, LabelCurve
@@ -233,6 +232,8 @@ def label(
     others; of near-copies one. With --suspect models are fitted on the table by cross-validation, and columns
     'predicted' and 'probability', that of the row's label, are added. --set takes task=NAME, of a model of several.
     """
+    from raysent.evaluation import split_task_name
+
     stem = Path(split_task_name(table)[1]).name.partition(".")[0]
     file = output or Path(f"{stem}-{'suspects' if suspect else 'next'}.csv")
     given = arguments_of(raysent.label, overrides)

@@ -20,7 +20,6 @@ from raysent.sweeps.space import SETTINGS
 
 # What a number or text of a setting looks like, where its type does not say it.
 _METAVARS = {"time": "30m", "budget": "40usd", "deadline": "6h", "learn_from": "RUN,…", int: "N", float: "X"}
-
 # Arguments of functions that the commands pass themselves.
 _PASSED = ("set", "progress", "seed", "command", "listeners", "token")
 

@@ -144,8 +144,7 @@ def resume(
     given = arguments_of(raysent.resume, overrides)
     if "track" in given:  # a folder is named from the folder in which it is typed
         named = [given["track"]] if isinstance(given["track"], str) else given["track"]
-        home = f"tensorboard:{Path.cwd()}/"
-        given["track"] = [re.sub("^tensorboard:(?=[^/])", lambda _: home, one) for one in named]
+        given["track"] = [re.sub("^tensorboard:(?=[^/])", lambda _: f"tensorboard:{Path.cwd()}/", one) for one in named]
     with _working_folder(run) as named:
         ended = raysent.resume(named, address=address, progress=not as_json, **settings, **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
