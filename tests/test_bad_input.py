@@ -148,7 +148,7 @@ OPTIONS = [
     Case("argument with a short option", "search index query --set k=5", r"--set k=5: has an option of its own; write -k 5"),
     Case("argument with an option of another name", "label hash:8 rows.csv --set num_rows=5", r"--set num_rows=5: has an option of its own; write -n 5"),
     Case("argument of a command of a group", "cluster slurm space.yaml --set nodes=2", r"--set nodes=2: has an option of its own; write --nodes 2"),
-    Case("argument without an option", f"{SWEEP} --set space=other", r"--set space=other: is an argument of the command; write other as its SPACE"),
+    Case("argument without an option", f"{SWEEP} --set space=other", r"--set space=other: is an argument of the command; write other as SPACE"),
     Case("argument that the command passes", f"{SWEEP} --set command=[a]", r"--set command=\['a'\]: unknown name; known: .*"),
     Case("no workers", f"{TRAIN} --set workers=0", r"workers: must be a whole number of at least 1; given 0"),
     Case("GPUs below none", f"{TRAIN} --set gpus_per_worker=-1", r"gpus_per_worker: must be at least 0; given -1.0"),

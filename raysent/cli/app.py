@@ -77,9 +77,7 @@ class _Command(typer.core.TyperCommand):
         for text in ctx.params.get("overrides") or ():
             name, _, value = text.partition("=")
             if name in arguments:
-                raise ConfigError(
-                    f"--set {text}: is an argument of the command; write {value} as its {arguments[name]}"
-                )
+                raise ConfigError(f"--set {text}: is an argument of the command; write {value} as {arguments[name]}")
             if name in options and name != "seed":  # a run has a seed too
                 raise ConfigError(f"--set {text}: has an option of its own; write {options[name]} {value}")
         try:
