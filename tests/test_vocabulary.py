@@ -26,7 +26,7 @@ from raysent.data.vocabulary import (
 from raysent.data.vocabulary import tokens as tokens_module
 from raysent.data.vocabulary import vectors as vectors_module
 from raysent.errors import ArtifactError, DataError
-from raysent.kernels.packing import ragged_indices, ragged_sums
+from raysent.kernels.ragged import ragged_indices, ragged_sums
 
 WORDS = Vocabulary(["<pad>", "<unk>", "the", "cat", "sat", "."])
 

@@ -33,7 +33,7 @@ from raysent.data.vocabulary import (
     train_subwords,
 )
 from raysent.errors import DataError, did_you_mean
-from raysent.kernels.packing import ragged_indices
+from raysent.kernels.ragged import ragged_indices
 from raysent.storage import content_key
 
 if TYPE_CHECKING:

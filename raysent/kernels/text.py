@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from raysent.kernels.compiled import try_load
-from raysent.kernels.packing import Sentences
+from raysent.kernels.ragged import Sentences
 
 # The classes of characters as the kernel reads them; it leaves text with later characters to the reference.
 _SPACE, _WORD, _UPPER = 1, 2, 4

@@ -51,7 +51,7 @@ from raysent.training.plan import (
 )
 from raysent.training.run import RunConfig, save_run
 from raysent.training.source_vectors import open_source_vectors
-from raysent.training.validation.config import METRICS
+from raysent.training.validation.names import METRICS
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
 
 # Steps between two checks of the loss on a GPU, which has to wait for them.

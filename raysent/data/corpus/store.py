@@ -17,7 +17,7 @@ import numpy as np
 from raysent import storage
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
-from raysent.kernels.packing import ragged_indices
+from raysent.kernels.ragged import ragged_indices
 
 
 class Corpus:

@@ -34,8 +34,8 @@ from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
 from raysent.data.text_files import grouped
-from raysent.kernels.packing import Sentences as Sentences  # noqa: PLC0414 - a public name of this package
-from raysent.kernels.packing import ragged_indices, ragged_sums
+from raysent.kernels.ragged import Sentences as Sentences  # noqa: PLC0414 - a public name of this package
+from raysent.kernels.ragged import ragged_indices, ragged_sums
 from raysent.kernels.text import CompiledChunkRows, ascii_tokens, has_compiled_text
 from raysent.parallel import lock_for_forks
 

@@ -20,7 +20,7 @@ from raysent import storage
 from raysent.config import StrictModel
 from raysent.data.vocabulary.tokens import PAD_WORD, SURROGATE, UNK_ID, UNK_WORD, ChunkTable, as_rows, tokenize
 from raysent.errors import ArtifactError, ConfigError
-from raysent.kernels.packing import Sentences
+from raysent.kernels.ragged import Sentences
 from raysent.reading import read_text
 
 # Far more than 20 million words; the list of words takes several times the size of the file.

@@ -26,7 +26,7 @@ from raysent.data.batches import Batch
 from raysent.data.vocabulary import Sentences
 from raysent.kernels.gru_cells import Workspaces
 from raysent.kernels.packed_gru import runs_compiled
-from raysent.kernels.packing import ragged_sums
+from raysent.kernels.ragged import ragged_sums
 from raysent.models.encoders import EncoderConfig
 from raysent.models.objectives import BuildContext, Read, StepShape
 from raysent.models.objectives.masked_words import NoisyBatch, WordsConfig, WordsObjective, drawn

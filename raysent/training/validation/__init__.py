@@ -1,6 +1,7 @@
 """The fixed validation set that every trial of a sweep is scored on.
 
-- `config`: settings of a run's validation, and the metrics that a run reports
+- `names`: the metrics that a run reports
+- `config`: settings of a run's validation
 - `pool`: contexts from the corpus' validation split, `context_accuracy` and `context_nll`
 - `metrics`: held-out batches of the objective, similarities of pairs with human ratings, downstream tasks; and the
   validation set of one run

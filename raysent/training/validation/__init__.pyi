@@ -1,14 +1,14 @@
-from .config import FINISHED_METRICS as FINISHED_METRICS
-from .config import METRICS as METRICS
 from .config import NUM_DOCUMENTS as NUM_DOCUMENTS
 from .config import DownstreamConfig as DownstreamConfig
-from .config import Metric as Metric
 from .config import ValidationConfig as ValidationConfig
 from .config import chance_of as chance_of
 from .config import metrics_of as metrics_of
 from .metrics import Validator as Validator
 from .metrics import count_documents as count_documents
 from .metrics import sentences_of_document as sentences_of_document
+from .names import FINISHED_METRICS as FINISHED_METRICS
+from .names import METRICS as METRICS
+from .names import Metric as Metric
 from .pool import ValidationPool as ValidationPool
 from .pool import block_starts as block_starts
 from .pool import neighbours as neighbours

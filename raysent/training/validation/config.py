@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.data.pairs import PairsConfig
 from raysent.models.objectives import CONTEXT_METRICS, ObjectiveConfig
-
-METRICS: dict[str, Literal["max", "min"]] = {
-    "context_accuracy": "max",
-    "context_nll": "min",
-    "pearson": "max",
-    "accuracy": "max",
-    "nll": "min",
-    "score_pearson": "max",
-    "score_mse": "min",
-    "related_auc": "max",
-    "reconstruction_mse": "min",
-    "reconstruction_r2": "max",
-    "similarity_kept": "max",
-    "target_cosine": "max",
-    "document_accuracy": "max",
-    "downstream": "max",
-}
-"""The metrics that a sweep can be ranked by, and whether higher or lower values are better."""
-
-if TYPE_CHECKING:
-    Metric = str
-else:
-    Metric = Literal[tuple(METRICS)]
-
-FINISHED_METRICS = ("pearson", "document_accuracy", "downstream", "related_auc")
-"""The metrics that compare finished vectors, after postprocessing; the others compare what the objective trains."""
 
 NUM_DOCUMENTS = 10
 """Documents that `document_accuracy` distinguishes by default."""
