@@ -70,11 +70,7 @@ SIZES = {
     "L": Size(50_000, 620, 1200, 400),
 }
 SKIP_THOUGHTS = "skip_thoughts"
-DECODING_SIZES = {
-    "S": Size(20_000, 300, 300, 64),
-    "M": Size(20_000, 300, 300, 128),
-    "L": Size(20_000, 620, 600, 128),
-}
+DECODING_SIZES = {"S": Size(20_000, 300, 300, 64), "M": Size(20_000, 300, 300, 128), "L": Size(20_000, 620, 600, 128)}
 
 
 def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[EncoderConfig, EncoderConfig | None]:

@@ -17,13 +17,7 @@ import raysent
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = raysent.__version__
 # What a user's shell has. Everything else of the tests' environment is left out.
-_KEPT = (
-    "LANG",
-    "LD_LIBRARY_PATH",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_CORETYPE",
-    "RAY_worker_niceness",
-)
+_KEPT = ("LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "RAY_worker_niceness")
 
 
 def run(

@@ -22,15 +22,7 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.cluster import fleet as fleet_module
 from raysent.cluster.account import Machine
-from raysent.cluster.fleet import (
-    AwsMachines,
-    Fleet,
-    FleetSettings,
-    MachineList,
-    cluster_held,
-    num_slots,
-    renew_lease,
-)
+from raysent.cluster.fleet import AwsMachines, Fleet, FleetSettings, MachineList, cluster_held, num_slots, renew_lease
 from raysent.cluster.gate import AwsProvider, LaunchGate, Record
 from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices, spare
 from raysent.errors import CloudError, ConfigError

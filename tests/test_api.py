@@ -111,10 +111,7 @@ def swept(space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory
     """Return a finished sweep, run outside the main thread, and the events that its listener received."""
     events: list[str] = []
     run, state = tmp_path_factory.mktemp("runs") / "swept", process_state()
-    options = {
-        "listeners": [lambda event: events.append(event["event"])],
-        "track": [f"tensorboard:{run}-tensorboard"],
-    }
+    options = {"listeners": [lambda event: events.append(event["event"])], "track": [f"tensorboard:{run}-tensorboard"]}
     sweep = in_thread(lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], progress=False, **options))
     assert process_state() == state
     return sweep, events

@@ -60,10 +60,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(folder: Path | str, **settings: Any) -> SentenceModel:
     """Return an untrained model of one tower."""
     config = ModelConfig.model_validate(
-        {
-            "encoder": {"type": "pretrained", "path": str(folder), **settings},
-            "objective": {"type": "paraphrase_margin"},
-        }
+        {"encoder": {"type": "pretrained", "path": str(folder), **settings}, "objective": {"type": "paraphrase_margin"}}
     )
     words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))
     return SentenceModel.build(config, words, seed=0, max_length=config.encoder.encoded_length(30)).eval()

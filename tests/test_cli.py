@@ -178,16 +178,7 @@ def test_sweep_dry_run_says_what_would_be_done_and_makes_no_run(raysent_, place)
 
 def test_sweep_dry_run_json_is_one_object(raysent_, place):
     """Options have taken their places in it."""
-    ran = raysent_(
-        "sweep",
-        "space.yaml",
-        "--dry-run",
-        "--json",
-        "--trials",
-        "9",
-        "--set",
-        "training.batch_size=30",
-    )
+    ran = raysent_("sweep", "space.yaml", "--dry-run", "--json", "--trials", "9", "--set", "training.batch_size=30")
     plan = json.loads(ran.out)
     assert (ran.code, ran.err, plan["trials"], plan["corpus"]) == (0, "", 9, "text.txt")
     assert list(plan["searched"]) == ["encoder.bidirectional"]
@@ -413,13 +404,7 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     assert said["path"] == str(path.parent.relative_to(place))
     assert raysent.load(path.parent).tasks == ["MR"]
     assert not (place / "model/ensemble.json").exists()
-    assert {result["model"] for result in said["results"]} == {
-        "hash:8",
-        "model",
-        "best",
-        "uniform",
-        "ensemble",
-    }
+    assert {result["model"] for result in said["results"]} == {"hash:8", "model", "best", "uniform", "ensemble"}
 
 
 def test_report_of_a_training_says_where_it_is(raysent_, place):

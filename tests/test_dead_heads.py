@@ -174,11 +174,7 @@ def test_agent_shuts_the_machine_down_when_its_head_dies(tmp_path):
     with metadata_service() as service:
         agent = subprocess.Popen(
             [sys.executable, "-m", "raysent.preemption", "--address", address, "--poll-s", "1", "--end-without-permit"],
-            env={
-                **QUIET,
-                "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url,
-                "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            },
+            env={**QUIET, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -13,11 +13,7 @@ import raysent
 from raysent.data.tables import Table
 from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.evaluation.divided import divide_tasks
-from raysent.evaluation.division import (
-    divided,
-    draw_rows,
-    near_copies,
-)
+from raysent.evaluation.division import divided, draw_rows, near_copies
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import Record

@@ -344,10 +344,7 @@ def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None
     again = encode_corpus("hash:8", f"s3://{BUCKET}/in/", f"s3://{BUCKET}/out/")
     assert (again.num_skipped, again.num_files, again.num_rows) == (1, 1, 50)
     rows = [row for batch in VectorFolder(f"s3://{BUCKET}/out").batches() for row in batch.texts]
-    assert rows == [
-        *(texts / "a.txt").read_text().split("\n")[:-1],
-        *(texts / "b.txt").read_text().split("\n")[:-1],
-    ]
+    assert rows == [*(texts / "a.txt").read_text().split("\n")[:-1], *(texts / "b.txt").read_text().split("\n")[:-1]]
     with pytest.raises(ArtifactError, match="holds vectors of the model hash:8, not of hash:9"):
         encode_corpus("hash:9", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
     assert list((tmp_path / "cache" / "uploads").iterdir()) == []

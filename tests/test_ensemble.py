@@ -19,10 +19,7 @@ import raysent
 from raysent import models as model
 from raysent.ensembles import combine, default_folder, fit, pool, read_result
 from raysent.ensembles.pools import read_combination
-from raysent.ensembles.task_ensemble import (
-    fitted_folds,
-    task_ensemble,
-)
+from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation import evaluate
 from raysent.evaluation.bootstrap import score_interval

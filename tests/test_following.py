@@ -14,14 +14,7 @@ import pytest
 from command import SPACE
 from submissions import FakeJobs, FakeLauncher, run_on, store_run
 
-from raysent.cluster import (
-    Jobs,
-    SubmittedSweep,
-    find_run,
-    follow_run,
-    following,
-    submission,
-)
+from raysent.cluster import Jobs, SubmittedSweep, find_run, follow_run, following, submission
 from raysent.cluster import head as head_process
 from raysent.cluster.following import (
     JobRecord,

@@ -34,9 +34,7 @@ PROTOTYPING = {
 }
 DEFAULT = {"MRPC": (70.14, 69.51, 80.50), "SICK-E": (71.60, 70.85), "SST-5": (30.25, 29.14)}
 # Validation and test correlation, Spearman's, and the mean squared error.
-RELATED = {
-    "STS-B": (0.5732790787655831, 0.497803540757621, 0.48861847016979665, 2.036389326777286),
-}
+RELATED = {"STS-B": (0.5732790787655831, 0.497803540757621, 0.48861847016979665, 2.036389326777286)}
 
 
 def sentences_task(split: str = "nested", *, num_rows: int = 120, num_classes: int = 2, seed: int = 0) -> TaskData:

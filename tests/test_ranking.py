@@ -358,12 +358,7 @@ def test_select_members_has_room_for_every_stratum():
 
 def test_select_members_takes_a_diverged_trial_only_after_all_others():
     """It has left its best model; one that still runs or has no value has left none."""
-    trials = [
-        _trial(0, "a", 0.9, "nan"),
-        _trial(1, "a", 0.1),
-        _trial(2, "a", 0.8, "running"),
-        _trial(3, "a", None),
-    ]
+    trials = [_trial(0, "a", 0.9, "nan"), _trial(1, "a", 0.1), _trial(2, "a", 0.8, "running"), _trial(3, "a", None)]
     assert [trial.number for trial in select_members(_space(), trials)] == [1, 0]
 
 

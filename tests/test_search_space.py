@@ -297,10 +297,7 @@ def test_labels_of_a_choice_can_be_left_out(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("name: ../../..\n", "name: must be letters, digits, spaces and _.+=-"),
-        ("name: a/b\n", "name: must be letters"),
-    ],
+    [("name: ../../..\n", "name: must be letters, digits, spaces and _.+=-"), ("name: a/b\n", "name: must be letters")],
 )
 def test_space_refuses_a_name_outside_runs(text, message):
     """Before anything is planned."""

@@ -171,10 +171,7 @@ def test_wrong_requests_get_a_status_and_one_line(openai) -> None:
             ({"input": [["a", "b"]]}, "input: must be a string or a list of strings"),
             ({"input": []}, "input: must be a string or a list of 1 to 3 strings; given 0"),
             ({"input": ["a"] * 4}, "input: must be a string or a list of 1 to 3 strings; given 4"),
-            (
-                {"input": "a", "dimensions": 4},
-                "dimensions: must be 8: this model's vectors must not be cut",
-            ),
+            ({"input": "a", "dimensions": 4}, "dimensions: must be 8: this model's vectors must not be cut"),
         ):
             with pytest.raises(openai.BadRequestError, match=message):
                 api.embeddings.create(model="m", **options)

@@ -20,14 +20,7 @@ from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps import read_events, read_sweep
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.limits import ComponentChoice
-from raysent.sweeps.trackers import (
-    TRACKERS,
-    FollowedTrials,
-    TrackingThread,
-    check_targets,
-    evaluated_event,
-    track,
-)
+from raysent.sweeps.trackers import TRACKERS, FollowedTrials, TrackingThread, check_targets, evaluated_event, track
 
 RUN = Path(__file__).parent / "data" / "version_2" / "finished"
 EVENTS = list(read_events(RUN))

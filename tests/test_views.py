@@ -42,17 +42,9 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "G": {"objective": {"type": "view_generation"}},
     "GD": {"objective": {"type": "view_joint"}, "second_encoder": {**VIEWS["second_encoder"], "num_maps": 2}},
     "f1f2": {"objective": {"type": "view_agreement"}, "second_encoder": None},
-    "g1g2": {
-        "objective": {"type": "view_agreement"},
-        "encoder": VIEWS["second_encoder"],
-        "second_encoder": None,
-    },
+    "g1g2": {"objective": {"type": "view_agreement"}, "encoder": VIEWS["second_encoder"], "second_encoder": None},
     "single f": {"objective": {"type": "self_agreement"}, "second_encoder": None},
-    "single g": {
-        "objective": {"type": "self_agreement"},
-        "encoder": VIEWS["second_encoder"],
-        "second_encoder": None,
-    },
+    "single g": {"objective": {"type": "self_agreement"}, "encoder": VIEWS["second_encoder"], "second_encoder": None},
     "not invertible": {"objective": {"type": "view_generation", "beta": 0.0}},
 }
 

@@ -40,14 +40,7 @@ import pandas as pd
 import torch
 
 from benchmarks.search.evaluation import SAMPLES, Measurement, Reading
-from benchmarks.search.trials import (
-    NUM_REPORTS,
-    Configuration,
-    corpus_config,
-    corpus_paths,
-    order,
-    run_config,
-)
+from benchmarks.search.trials import NUM_REPORTS, Configuration, corpus_config, corpus_paths, order, run_config
 from raysent.data.corpus import Corpus, prepare
 from raysent.data.corpus.preparation import sentence_texts
 from raysent.data.pairs import PairCorpus

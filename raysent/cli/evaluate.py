@@ -168,9 +168,7 @@ def ensemble(
     method: Annotated[
         str,
         typer.Option(
-            "--method",
-            metavar="NAME",
-            help="validation, uniform, best, pool, greedy; or all, which keeps the best.",
+            "--method", metavar="NAME", help="validation, uniform, best, pool, greedy; or all, which keeps the best."
         ),
     ] = "validation",
     overrides: SetOption = None,

@@ -34,8 +34,7 @@ def cluster_up(
         ),
     ] = None,
     print_policies: Annotated[
-        bool,
-        typer.Option("--print-policies", help="Print the IAM policies of its machines, and launch nothing."),
+        bool, typer.Option("--print-policies", help="Print the IAM policies of its machines, and launch nothing.")
     ] = False,
     yes: YesOption = False,
 ) -> None:

@@ -163,11 +163,7 @@ def whiten(
     corpus: CorpusOption = None,
     dimension: Annotated[
         str,
-        typer.Option(
-            "--dimension",
-            metavar="N|full",
-            help="Dimensions to keep; full: all in which the vectors vary.",
-        ),
+        typer.Option("--dimension", metavar="N|full", help="Dimensions to keep; full: all in which the vectors vary."),
     ] = "full",
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -195,10 +191,7 @@ def whiten(
 
 
 def expand(
-    model: TrainedArgument,
-    vectors: VectorsArgument,
-    output: NewModelOption,
-    as_json: JsonOption = False,
+    model: TrainedArgument, vectors: VectorsArgument, output: NewModelOption, as_json: JsonOption = False
 ) -> None:
     """Give a trained model the words of pretrained vectors.
 

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from raysent.pipeline import Sweep, SweepPlan, TrainedRun
 
 SubmittedArgument = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run of --cluster: its local folder, or its address s3://BUCKET/FOLDER."),
+    str, typer.Argument(metavar="RUN", help="A run of --cluster: its local folder, or its address s3://BUCKET/FOLDER.")
 ]
 
 
@@ -165,8 +164,7 @@ def _working_folder(run: Path) -> Iterator[Path]:
 def track(
     run: RunArgument,
     to: Annotated[
-        str,
-        typer.Option("--to", metavar="TRACKER:TARGET", help="tensorboard:DIR, mlflow:URI or wandb:PROJECT."),
+        str, typer.Option("--to", metavar="TRACKER:TARGET", help="tensorboard:DIR, mlflow:URI or wandb:PROJECT.")
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -255,8 +253,7 @@ def train(
 
 def retrain(
     trial: Annotated[
-        str,
-        typer.Argument(metavar="TRIAL", help="Folder of a finished trial or training.", parser=opened_name),
+        str, typer.Argument(metavar="TRIAL", help="Folder of a finished trial or training.", parser=opened_name)
     ],
     corpus: CorpusOption = None,
     epochs: EpochsOption = None,

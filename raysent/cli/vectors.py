@@ -138,15 +138,13 @@ def encode(
 def encode_corpus(
     model: ModelArgument,
     input: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Files, folders, globs or s3:// addresses, each file by itself."),
+        list[str], typer.Argument(metavar="PATH", help="Files, folders, globs or s3:// addresses, each file by itself.")
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write, also in s3://, and to continue in.")
     ],
     time: Annotated[
-        str | None,
-        typer.Option("--time", metavar="30m", help="Stop after so long; the same command continues."),
+        str | None, typer.Option("--time", metavar="30m", help="Stop after so long; the same command continues.")
     ] = None,
     address: AddressOption = None,
     overrides: SetOption = None,
@@ -160,15 +158,7 @@ def encode_corpus(
     normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; and workers=N.
     """
     given = arguments_of(raysent.encode_corpus, overrides)
-    encoded = raysent.encode_corpus(
-        model,
-        input,
-        output,
-        time=time,
-        address=address,
-        progress=not as_json,
-        **given,
-    )
+    encoded = raysent.encode_corpus(model, input, output, time=time, address=address, progress=not as_json, **given)
     for path in encoded.damaged:
         messages.print(f"{path}: was damaged, and does not count as encoded before", style="yellow", soft_wrap=True)
     if as_json:

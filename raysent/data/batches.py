@@ -417,14 +417,7 @@ class PairStream(_Stream[Pairs]):
     """
 
     def __init__(
-        self,
-        pairs: Pairs,
-        *,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-        gathers: bool = False,
+        self, pairs: Pairs, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, gathers: bool = False
     ) -> None:
         super().__init__(rank=rank, world_size=world_size, gathers=gathers)
         self._pairs, self._batch_size, self._seed = pairs, batch_size, seed

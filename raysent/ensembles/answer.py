@@ -16,12 +16,7 @@ from raysent.storage import address_of
 
 MAJORITY = "majority"
 # How a metric is called in a sentence.
-_METRICS = {
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "pearson": "correlation x 100",
-    "ndcg_at_10": "nDCG@10",
-}
+_METRICS = {"accuracy": "accuracy", "macro_f1": "macro F1", "pearson": "correlation x 100", "ndcg_at_10": "nDCG@10"}
 _SHOWN_MEMBERS = 4
 # A difference of at most so many points is a small one.
 _SMALL_POINTS = 2.0

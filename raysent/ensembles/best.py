@@ -50,14 +50,7 @@ from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
 from raysent.storage import read_json, remove_folder, write_json, write_text
-from raysent.storage.layout import (
-    BEST_FOLDER,
-    CARD_FILE,
-    ENCODER_FOLDER,
-    EVALUATION_FOLDER,
-    MEMBERS_FOLDER,
-    RUN_FILE,
-)
+from raysent.storage.layout import BEST_FOLDER, CARD_FILE, ENCODER_FOLDER, EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE
 
 Prefer = Literal["speed", "size"]
 # The method of a model alone, whose weight is 1.

@@ -12,19 +12,8 @@ import numpy as np
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.measures import TaskScores, mean_scores
 from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method
-from raysent.ensembles.result import (
-    EnsembleResult,
-    MeanOverTasks,
-    MemberCost,
-    member_cost,
-    write_result,
-)
-from raysent.ensembles.task_ensemble import (
-    BASELINES,
-    score_methods,
-    score_model,
-    task_ensemble,
-)
+from raysent.ensembles.result import EnsembleResult, MeanOverTasks, MemberCost, member_cost, write_result
+from raysent.ensembles.task_ensemble import BASELINES, score_methods, score_model, task_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.bootstrap import mean_estimate
 from raysent.evaluation.evaluate import Evaluator, MapJobs

@@ -111,10 +111,7 @@ def out_of_fold(records: Sequence[Record]) -> tuple[Int64, Float64]:
     fitted = cross_fit(predictions, targets, method=lexical_method(num_fitted(records)))
     folds = [record.folds[0] for record in records]
     tested = fitted.predict([fold.test_log_probabilities for fold in folds])
-    return (
-        np.concatenate([folds[0].validation_rows, folds[0].test_rows]),
-        np.concatenate([fitted.held_out, tested]),
-    )
+    return (np.concatenate([folds[0].validation_rows, folds[0].test_rows]), np.concatenate([fitted.held_out, tested]))
 
 
 def suspicion(log_probabilities: Float64, labels: Int64) -> Float64:

@@ -454,12 +454,7 @@ class RaysentModule(InputModule):
     save_in_root = True
     config_file_name = "raysent.json"
 
-    def __init__(
-        self,
-        config: dict[str, Any],
-        tokenizers: list[Tokenizer],
-        vocabularies: list[str],
-    ) -> None:
+    def __init__(self, config: dict[str, Any], tokenizers: list[Tokenizer], vocabularies: list[str]) -> None:
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(Member(about) for about in config["members"])

@@ -37,16 +37,7 @@ from torch.nn import functional
 
 from raysent.kernels.compiled import try_load
 from raysent.kernels.devices import to_device
-from raysent.kernels.gru_cells import (
-    ROW_MULTIPLE,
-    TOKEN_MULTIPLE,
-    Cell,
-    Order,
-    Shape,
-    TimeStep,
-    Workspace,
-    Workspaces,
-)
+from raysent.kernels.gru_cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Cell, Order, Shape, TimeStep, Workspace, Workspaces
 from raysent.kernels.packing import Packed
 
 WORD_MULTIPLE = 64  # the number of distinct words of a projection should be a multiple of this

@@ -24,12 +24,7 @@ from raysent.kernels.packing import Packed
 
 
 def packed_lstm(
-    projected: Tensor,
-    weight: Tensor,
-    packed: Packed,
-    *,
-    backwards: bool = False,
-    workspaces: Workspaces | None = None,
+    projected: Tensor, weight: Tensor, packed: Packed, *, backwards: bool = False, workspaces: Workspaces | None = None
 ) -> Tensor:
     """Return the states of one direction.
 

@@ -206,12 +206,7 @@ def _read(sentences: Any, *, is_training: bool = True, tokens: bool = False) -> 
 
 
 def _train(
-    objective: Objective,
-    made: VectorCode,
-    vectors: np.ndarray,
-    examples: np.ndarray,
-    *,
-    progress: Progress,
+    objective: Objective, made: VectorCode, vectors: np.ndarray, examples: np.ndarray, *, progress: Progress
 ) -> None:
     """Train the decoder on the given rows or pairs of rows, and the method where it is trained by steps."""
     config = made.config

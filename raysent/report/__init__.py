@@ -55,9 +55,7 @@ def render(run: Run) -> str:
         sections = [replace(section, is_open=section.key in FIRST) for section in sections]
     has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters.update(kind_of=kind_of, script_safe=_script_safe, isolated=isolated)
     return environment.get_template("page.html.j2").render(

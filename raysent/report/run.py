@@ -13,24 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from raysent.cost import Bill, bill_of
-from raysent.ensembles import (
-    Answer,
-    EnsembleResult,
-    read_answers,
-    read_result,
-)
+from raysent.ensembles import Answer, EnsembleResult, read_answers, read_result
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
 from raysent.evaluation.baselines import shown_name
 from raysent.evaluation.records import AnyScore, Costs, costs_of, read_scores
 from raysent.report.blocks import number
 from raysent.storage import address_of
-from raysent.storage.layout import (
-    ENSEMBLE_FILE,
-    EVALUATION_FOLDER,
-    RUN_FILE,
-    SWEEP_FILE,
-)
+from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE
 from raysent.sweeps import RecordedSweep, Trial, TrialReport, read_ledger, read_sweep, trial_folder
 from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN

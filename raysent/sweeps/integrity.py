@@ -21,13 +21,7 @@ from raysent.cost import bad_entry
 from raysent.errors import ArtifactError
 from raysent.reading import read_bytes
 from raysent.storage import Checked, Damage, Line, address_of, check_lines, num_lines, read_json, write_json
-from raysent.storage.layout import (
-    JOURNAL_FILE,
-    LEDGER_FILE,
-    REPORTS_FILE,
-    TRIALS_FOLDER,
-    WRITTEN_FILE,
-)
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, REPORTS_FILE, TRIALS_FOLDER, WRITTEN_FILE
 from raysent.sweeps.cost_tracker import machines_usd
 
 # The rounding of amounts in the journal.

@@ -196,12 +196,7 @@ class _Interrupt(_Adapter, Stopper):
 
 
 def run_trials(
-    controller: SweepController,
-    plan: Layout,
-    *,
-    describe: Describe,
-    is_over: IsOver,
-    cost_tracker: CostTracker,
+    controller: SweepController, plan: Layout, *, describe: Describe, is_over: IsOver, cost_tracker: CostTracker
 ) -> bool:
     """Train until the controller has no more trials, time or money is over, or the user interrupts.
 

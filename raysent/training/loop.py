@@ -203,12 +203,7 @@ class _Training:
     # -- the whole run ------------------------------------------------------------------------------------------
 
     def run(
-        self,
-        folder: Path,
-        report: OnReport,
-        interruptions: Interruptions,
-        *,
-        until: Outcome | None,
+        self, folder: Path, report: OnReport, interruptions: Interruptions, *, until: Outcome | None
     ) -> tuple[Outcome, bool]:
         """Train from the folder's last checkpoint to the end.
 

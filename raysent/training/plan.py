@@ -35,12 +35,7 @@ from raysent.storage.layout import START_FILE
 from raysent.training.data import TrainingData, read_part
 from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.validation import Validator
-from raysent.training.validation.metrics import (
-    HeldOut,
-    held_out_pairs,
-    held_out_sentences,
-    held_out_triplets,
-)
+from raysent.training.validation.metrics import HeldOut, held_out_pairs, held_out_sentences, held_out_triplets
 from raysent.training.workers import Workers, gathers_candidates
 
 # Vectors counted from the corpus do not depend on the trial's seed, so that all trials share them.

@@ -249,9 +249,7 @@ def _train(place: str, storage: str) -> None:
         train_loop_config={"folder": place},
         scaling_config=ray.train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
         run_config=ray.train.RunConfig(
-            name=uuid.uuid4().hex[:12],
-            storage_path=storage,
-            failure_config=ray.train.FailureConfig(max_failures=3),
+            name=uuid.uuid4().hex[:12], storage_path=storage, failure_config=ray.train.FailureConfig(max_failures=3)
         ),
     ).fit()
 

@@ -53,11 +53,7 @@ BY_LOG_LOSS = ("pool", "greedy")
 MIN_POOL_ROWS = 150
 
 METHODS: Registry[EnsembleMethod] = Registry(
-    "ensemble method",
-    package=__name__,
-    folders=__path__,
-    read=by_table("METHODS"),
-    plural="ensemble_methods",
+    "ensemble method", package=__name__, folders=__path__, read=by_table("METHODS"), plural="ensemble_methods"
 )
 
 

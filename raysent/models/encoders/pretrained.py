@@ -28,15 +28,7 @@ from raysent.config import StrictModel
 from raysent.errors import ConfigError, RaysentError
 from raysent.kernels.devices import to_device
 from raysent.kernels.packing import Packed
-from raysent.models.backbone import (
-    Backbone,
-    PoolingMode,
-    drawing,
-    heads,
-    library,
-    read_backbone,
-    transformer,
-)
+from raysent.models.backbone import Backbone, PoolingMode, drawing, heads, library, read_backbone, transformer
 from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 

@@ -10,14 +10,7 @@ from collections.abc import Callable
 
 from raysent.report.blocks import Section
 from raysent.report.run import Run
-from raysent.report.sections import (
-    answer,
-    costs,
-    ensemble,
-    evaluation,
-    summary,
-    trials,
-)
+from raysent.report.sections import answer, costs, ensemble, evaluation, summary, trials
 
 # Sections that are open where a run has an answer; the others are then folded.
 FIRST = ("answer", "labels")

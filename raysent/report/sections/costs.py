@@ -8,16 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from raysent.cost import Bill
-from raysent.report.blocks import (
-    Block,
-    Facts,
-    Figure,
-    Note,
-    Section,
-    counted,
-    dollars,
-    duration,
-)
+from raysent.report.blocks import Block, Facts, Figure, Note, Section, counted, dollars, duration
 from raysent.report.figures import ACCENT, BAD, BEST, figure, level_line, level_text
 from raysent.report.run import Run
 

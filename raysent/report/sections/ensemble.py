@@ -87,10 +87,7 @@ def _weights(run: Run, ensemble: EnsembleResult) -> Table:
     tasks = sorted(ensemble.tasks)
     top = max((max(ensemble.tasks[task].weights.values()) for task in tasks), default=1.0) or 1.0
     rows = [
-        [
-            Cell(run.title(member)),
-            *(_weight(ensemble.tasks[task].weights.get(member), top) for task in tasks),
-        ]
+        [Cell(run.title(member)), *(_weight(ensemble.tasks[task].weights.get(member), top) for task in tasks)]
         for member in ensemble.members
     ]
     columns = [Column("member"), *(Column(task, "number") for task in tasks)]

@@ -24,15 +24,7 @@ from raysent.report.blocks import (
     text_of,
     whole,
 )
-from raysent.report.figures import (
-    ACCENT,
-    BEST,
-    QUIET,
-    figure,
-    level_line,
-    level_text,
-    short_names,
-)
+from raysent.report.figures import ACCENT, BEST, QUIET, figure, level_line, level_text, short_names
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN

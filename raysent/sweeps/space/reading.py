@@ -14,13 +14,7 @@ from typing import Any
 
 import pydantic
 
-from raysent.config import (
-    Document,
-    Override,
-    explain,
-    read_yaml,
-    shipped_path,
-)
+from raysent.config import Document, Override, explain, read_yaml, shipped_path
 from raysent.config import validate as validate_document
 from raysent.data.tables import is_table
 from raysent.errors import ConfigError, did_you_mean
