@@ -433,6 +433,3 @@ def _place(file: str, path: str) -> str:
         return file.rpartition("/")[2]
     start = given if wild is None or wild == len(given) else given[:wild].rpartition("/")[0]
     return file.removeprefix(start).lstrip("/")
-
-
-__all__ = ["EncodedCorpus", "Encoding", "encode_corpus"]

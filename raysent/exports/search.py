@@ -284,6 +284,3 @@ def read_queries(file: str) -> list[str]:
     values = [value for value in table.column(name, key="query") if value is not None]
     check_texts(values, source=table.source, column=f"query '{name}'", kinds=(str, int, float))
     return [text for text in dict.fromkeys(map(str, values)) if text.strip()]
-
-
-__all__ = ["By", "Hit", "SearchIndex", "read_queries"]

@@ -166,6 +166,3 @@ def _trained(runs: Sequence[RunConfig], data: RetrievalData, queries: np.ndarray
             fit(run.model_copy(update=changed), place := Path(folder) / str(number))
             found.append(load(place))
     return found
-
-
-__all__ = ["pair_curve"]

@@ -93,10 +93,7 @@ class ReusedActor(tune.Trainable):
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take the trial that `config` names; its folder may hold a checkpoint. The first step begins its training.
-
-        Not this method: Tune may make an actor, and then give its trial to another one that has just become free.
-        """
+        """Take the trial that `config` names; its folder may hold a checkpoint."""
         work_in(config["working_folder"])
         torch.set_num_threads(config["num_threads"])
         use_reserved_device()
@@ -111,7 +108,7 @@ class ReusedActor(tune.Trainable):
 
     def step(self) -> Message:
         """Continue training to its next report or its end."""
-        if self._thread.ident is None:
+        if self._thread.ident is None:  # not in `setup`: Tune may then give the trial to an actor that became free
             self._thread.start()
         if self._waits_for_decision:
             self._decisions.put(self._should_continue)
