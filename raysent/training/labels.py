@@ -6,7 +6,6 @@ so a task whose validation rows are drawn again among the training rows is refus
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from raysent.data.vocabulary import Sentences, Vocabulary, VocabularyConfig
 from raysent.errors import ConfigError
 from raysent.evaluation.divided import has_rows, read_rows
 from raysent.evaluation.tasks import load_task
+from raysent.reading import parse_json
 from raysent.storage import content_key
 
 
@@ -41,7 +41,7 @@ class LabelsConfig(StrictModel):
     def path(self) -> str:
         """What the rows are read from."""
         task = self.task or ""
-        return str(json.loads(task).get("path", task)) if task.startswith("{") else task
+        return str(parse_json(task).get("path", task)) if task.startswith("{") else task
 
 
 class LabelledRows:
