@@ -1,10 +1,9 @@
 """`raysent serve` under load: the openai client in many threads, every vector compared with `encode`.
 
 The server is a process of its own; clients and server share this machine's processors. Memory is what the server's
-/metrics reports; with --replicas, Ray Serve runs so many servers, and it is that of one of them. Requires
-`pip install openai raysent[serve]`, or raysent[ray-serve] for replicas.
+/metrics reports. Requires `pip install openai raysent[serve]`.
 
-    python -m benchmarks.server MODEL [--seconds 120] [--clients 64] [--texts 4] [--replicas 2] [--json]
+    python -m benchmarks.server MODEL [--seconds 120] [--clients 64] [--texts 4] [--json]
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from benchmarks.search import compare, trials
-from benchmarks.search.evaluation import TASKS, task_rows
+from benchmarks.search import compare
 from benchmarks.search.replay import (
     Answers,
     Policy,
@@ -26,12 +24,13 @@ from benchmarks.search.replay import (
     top_members,
     trial_of,
 )
-from benchmarks.search.table import as_rows, read_table
-from raysent.evaluation.task import TaskData
+from benchmarks.search.table import TASKS, read_table, table_space
 from raysent.storage import save_arrays
 
 METRIC = compare.METRIC
 LABELS = {task: np.array([0, 1] * 30) for task in ("MR", "SUBJ")}
+# What the table's configurations are, by number.
+PARAMS = {trial.number: trial.params for trial in read_scalars("novels")}
 
 
 def predictions(strength: float, seed: int) -> dict[str, np.ndarray]:
@@ -49,7 +48,7 @@ def simulated(number: int, strength: float) -> TableTrial:
     value = np.full(8, strength)
     return TableTrial(
         number=number,
-        params=trials.configuration(number).params,
+        params=PARAMS[number],
         seconds=np.arange(1.0, 9.0),
         values={METRIC: value},
         test=predictions(strength, 100 + number),
@@ -63,40 +62,9 @@ def table() -> list[TableTrial]:
     return [simulated(number, strength) for number, strength in enumerate(np.linspace(0.0, 2.0, 18))]
 
 
-def test_configuration_is_of_the_family_of_its_number_and_the_same_each_time() -> None:
-    """Configuration n is of family n modulo 12, whatever was drawn before."""
-    names = trials.families()
-    assert [trials.configuration(number).family for number in range(12)] == names
-    trials.configuration.cache_clear()
-    first = trials.configuration(15)
-    trials.configuration.cache_clear()
-    assert trials.configuration(15) == first
-
-
-def test_order_has_every_family_corpus_and_seed_in_each_round() -> None:
-    """A build that is stopped after a round is balanced."""
-    rounds = list(trials.order(2, ("a", "b")))
-    assert len(rounds) == 2 * 12 * 2 * 2
-    first = {(corpus, chosen.family, seed) for corpus, chosen, seed in rounds[:48]}
-    assert len(first) == 48
-
-
-def test_task_rows_are_disjoint_and_hold_out_training_rows_for_a_small_test_split() -> None:
-    """No row is in two parts."""
-    data = TaskData(
-        "t", "sentence", "train-test", ("a", "b"), ([str(row) for row in range(6000)],), np.arange(6000) % 2,
-        train=np.arange(5500), test=np.arange(5500, 6000),
-    )  # fmt: skip
-    rows = task_rows(data)
-    parts = [{rows.sentences[0][row] for row in part} for part in (rows.train, rows.validation, rows.test)]
-    assert [len(part) for part in parts] == [2000, 800, 1200]
-    assert len(set.union(*parts)) == 4000
-    assert sum(int(row) >= 5500 for row in parts[2]) == 500
-
-
 def test_distance_counts_family_first_then_parts_of_ranges() -> None:
     """Differences are shares of ranges."""
-    domains = trials.table_space().domains
+    domains = table_space().domains
     one = {"family": "bag", "training.batch_size": 50, "training.learning_rate": 5e-4}
     near = {**one, "training.batch_size": 100}
     far = {**one, "training.learning_rate": 1e-2}
@@ -108,7 +76,7 @@ def test_distance_counts_family_first_then_parts_of_ranges() -> None:
 
 def test_nearest_is_of_the_same_family_while_there_is_one(table: list[TableTrial]) -> None:
     """Another family is taken only when there is no other trial left."""
-    domains = trials.table_space().domains
+    domains = table_space().domains
     assert nearest(table[12].params, [0, 1, 2], table, domains) == 0
     assert nearest(table[12].params, [1, 2, 12], table, domains) == 12
     assert nearest(table[12].params, [1, 2], table, domains) in (1, 2)
@@ -159,7 +127,7 @@ def test_families_come_in_the_shuffled_order(table: list[TableTrial]) -> None:
     policy = Policy("stratified", METRIC, {"sampler": "random", "scheduler": "none"})
     found = replay(table, policy, order=5)
     first = [table[place].params["family"] for _, place in found.finished[:12]]
-    assert first == list(shuffled(trials.table_space(), seed=5).domains["family"].options)  # type: ignore[union-attr]
+    assert first == list(shuffled(table_space(), seed=5).domains["family"].options)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("policy", compare.POLICIES, ids=lambda policy: policy.name)
@@ -259,27 +227,6 @@ def test_trial_of_a_record_carries_the_last_report_and_changes_signs() -> None:
     assert np.isnan(trial.values["sts"][:7]).all()
     assert trial.seconds.tolist() == pytest.approx(range(1, 9))
     assert trial.test["MR"].shape == (2, 2)
-
-
-def test_scalars_are_a_row_for_each_report(tmp_path) -> None:
-    """The test accuracy is the mean over tasks, at the last report alone; parameters are JSON."""
-    reports = [
-        {"report": 2, "seconds": 1.0, "evaluation_s": 0.5, "metrics": {"loss": 2.0}},
-        {
-            "report": 8,
-            "seconds": 4.0,
-            "evaluation_s": 0.5,
-            "metrics": {"loss": 1.0, "test_MR": 60.0, "test_SUBJ": 80.0},
-        },
-    ]
-    record = {"corpus": "docs", "config": 30, "seed": 0, "family": "cse", "status": "finished", "steps": 1}
-    rows = as_rows([{**record, "sentences": 1, "params": {"a": 1}, "setup_s": 0.0, "reports": reports}])
-    pd.DataFrame(rows).to_csv(tmp_path / "table.csv", index=False)
-    table = read_table(tmp_path / "table.csv")
-    assert table["params"].tolist() == [{"a": 1}] * 2
-    assert (table["length"].tolist(), table["share"].tolist()) == ([4, 4], [0.25, 1.0])
-    assert np.isnan(table["test"][0])
-    assert table["test"][1] == 70.0
 
 
 def test_interval_is_of_the_mean() -> None:

@@ -1,6 +1,6 @@
 """How searches compare on the table: test score at shares of the whole table's cost, and cost to its answer.
 
-In: the folder of a build, where a search is worth its answer: the greedy pool of all trials that have finished. Without
+In: a folder of trials, where a search is worth its answer: the greedy pool of all trials that have finished. Without
 it, the repository's scalars, where the mean test score of the six best trials stands for that. Out: a table for each
 corpus. Replays are paired: an order has the same seed for every policy, and the same trial of each configuration.
 Differences are to random draws with families in turn and the same stopping, none or a factor of 3. Costs are those to
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.evaluation import TASKS
 from benchmarks.search.replay import (
     Answers,
     PlainOptuna,
@@ -32,8 +31,7 @@ from benchmarks.search.replay import (
     taught_by,
     top_members,
 )
-from benchmarks.search.table import BASELINE_FILE
-from benchmarks.search.trials import NUM_REPORTS
+from benchmarks.search.table import BASELINE_FILE, NUM_REPORTS, TASKS
 from raysent.storage import load_arrays
 
 BUDGETS = (0.05, 0.1, 0.2, 0.4)
@@ -98,7 +96,7 @@ def shown(found: tuple[float, float, float]) -> str:
 
 
 def read(folder: Path | None, corpus: str) -> list[TableTrial]:
-    """Return the trials of a corpus, of a build or the repository's."""
+    """Return the trials of a corpus, of a folder or the repository's."""
     return read_scalars(corpus) if folder is None else read_replayed(folder, corpus)
 
 

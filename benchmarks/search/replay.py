@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from benchmarks.search.evaluation import TASKS
-from benchmarks.search.table import read_table
-from benchmarks.search.trials import NUM_REPORTS, table_space
+from benchmarks.search.table import LABELS, NUM_REPORTS, TASKS, read_table, table_space
 from raysent.storage import load_arrays
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.lessons import Lessons, first_trials
@@ -134,7 +132,7 @@ def drawn_table(trials: Sequence[TableTrial], *, order: int) -> list[int]:
 
 def labels_of(folder: Path, part: str = "test") -> dict[str, np.ndarray]:
     """Return the classes of the `test` or `valid` rows of each task [rows]."""
-    arrays = load_arrays(folder / "labels.npz")
+    arrays = load_arrays(folder / LABELS)
     return {task: arrays[f"{part}_{task}"] for task in TASKS}
 
 
@@ -346,7 +344,7 @@ class Answers(Pools):
 
     Args:
         trials: Those of one corpus.
-        folder: Of the build.
+        folder: Of the trials.
         baseline: What can be chosen besides trials, before the first of them too; None for trials alone.
     """
 
