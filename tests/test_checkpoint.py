@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny_run import KilledError, check_weights, tiny_run, write_corpus
 
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import load_tensors, mirror, read_json, write_json
 from raysent.training.checkpoint import Heartbeat, Progress, load_checkpoint, save_checkpoint, steps_lost
 from raysent.training.interruptions import (
@@ -24,6 +24,7 @@ from raysent.training.interruptions import (
 )
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_model_report, load_outcome, load_reports
+from raysent.training.workers import Workers
 
 
 def test_best_interval_is_youngs() -> None:
@@ -164,6 +165,17 @@ def test_fit_stopped_by_a_report_without_a_checkpoint_can_be_resumed(tmp_path: P
     told: list[int] = []
     fit(config, tmp_path / "run", report=lambda now: not told.append(now.index))  # type: ignore[func-returns-value]
     assert told == [1, 2, 3, 4]
+    check_weights(tmp_path / "straight", tmp_path / "run")
+
+
+def test_run_is_not_continued_by_workers_that_make_other_steps(tmp_path: Path) -> None:
+    """Without candidates of other workers, two take batches twice as large: half of the steps, and a third was lost."""
+    config = tiny_run(tmp_path, training__gather_candidates=False)
+    fit(config, tmp_path / "run", report=lambda now: now.index < 3)
+    with pytest.raises(ConfigError, match="workers 2: must be as many as .* began with, .* 11 steps, and 5 with these"):
+        fit(config, tmp_path / "run", workers=Workers(world_size=2))
+    fit(config, tmp_path / "run")
+    fit(config, tmp_path / "straight")
     check_weights(tmp_path / "straight", tmp_path / "run")
 
 

@@ -492,6 +492,8 @@ def test_label_batches_are_balanced_and_divided_among_workers(tmp_path):
     labels = np.array([0] * 40 + [1] * 9 + [2] * 3 + [3])
     texts = sentences(np.full(len(labels), 3))
     stream = LabelStream(texts, labels, batch_size=16, seed=1)
+    with pytest.raises(DataError, match="workers 15: must be at most 14, the rows of a batch"):
+        LabelStream(texts, labels, batch_size=16, seed=1, world_size=15)
     seen = set()
     for step in range(20):
         batch = stream.batch(step)

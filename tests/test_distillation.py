@@ -304,6 +304,8 @@ def test_time_becomes_steps_that_a_resumed_run_keeps(folder, tmp_path, monkeypat
     monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: (0.5, 1.0))
     timed = within_time(config, data, 24.0, folder=tmp_path)
     assert timed.training.max_steps == (24 - 4 * 1.0) / 0.5
+    few = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 7})})
+    assert within_time(few, data, 24.0, folder=tmp_path).training.max_steps == 7
     steps = open_stream(config, data, Workers()).num_batches
     assert timed.training.epochs * steps >= timed.training.max_steps
     fit(timed, tmp_path)

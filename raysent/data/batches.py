@@ -508,6 +508,8 @@ class LabelStream(_Stream[LabelBatch]):
             )
         share, rest = divmod(batch_size, len(self._classes))
         self._counts = [min(len(rows), share + (place < rest)) for place, rows in enumerate(self._classes)]
+        if sum(self._counts) < world_size:
+            raise DataError(f"workers {world_size}: must be at most {sum(self._counts)}, the rows of a batch")
         self.num_batches = max(1, sum(map(len, self._classes)) // sum(self._counts))
         self._order = lru_cache(maxsize=4 * len(self._classes))(self._make_order)
 

@@ -68,7 +68,7 @@ def distill(  # noqa: PLR0913 - the options of the command
             made on. By default none.
         data: Folder of task files in SentEval's layout.
         epochs: Passes over the text; 1 by default.
-        time: Time of training instead, such as ``30m``: as many steps as fit on this machine.
+        time: Time of training instead, such as ``30m``: as many steps as fit, and ``training.max_steps`` at most.
         set: Dotted name -> value of the run, such as ``objective.max_loss``.
         output: The run folder; ``runs/distill-DATE`` by default. A training of the same student in it is resumed.
         seed: Seed of everything random.
@@ -86,6 +86,8 @@ def distill(  # noqa: PLR0913 - the options of the command
     overrides = overrides_of(
         {"epochs": ("training.epochs", None if epochs is None else float(epochs)), "dim": ("objective.dim", dim)}, set
     )
+    if time is not None and any(one.name == "training.epochs" for one in overrides):
+        raise ConfigError("epochs: must be left out beside time, which decides how many there are")
     name, data_dir = _teacher_name(teacher), None if data is None else Path(data)
     chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
     config = student_config(
@@ -220,7 +222,8 @@ def within_time(config: RunConfig, training_data: TrainingData, seconds: float, 
         if _with_steps(config, before.training.epochs, before.training.max_steps).key == before.key:
             return before
     per_step, per_report = seconds_of_steps(config, training_data)
-    steps = max(1, int((seconds - config.training.num_reports * per_report) / per_step))
+    fitting = int((seconds - config.training.num_reports * per_report) / per_step)
+    steps = max(1, min(fitting, config.training.max_steps or fitting))
     stream = open_stream(config, training_data, Workers())
     return _with_steps(config, -(-steps // stream.num_batches), steps)
 

@@ -283,8 +283,9 @@ def train_all(  # noqa: PLR0913 - the options of the command
 ) -> list[TrainedRun]:
     """Train runs that differ in their seed alone, one after another, and write reports; options as for `train`."""
     check_size("workers", workers)
-    if gpus_per_worker is not None and not gpus_per_worker >= 0:
-        raise ConfigError(f"gpus_per_worker: must be at least 0; given {gpus_per_worker}")
+    if gpus_per_worker and not gpus_per_worker >= (workers > 1):
+        least = "1, or 0, with several workers, as they share none" if workers > 1 else "0"
+        raise ConfigError(f"gpus_per_worker: must be at least {least}; given {gpus_per_worker}")
     folder = run_folder_of(run, name)
     folders = [folder] if seeds is None else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
     if seeds is not None and (folder / RUN_FILE).exists():

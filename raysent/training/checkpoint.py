@@ -60,6 +60,7 @@ class Progress:
         loss_sum: Sum of the losses since the last report.
         num_losses: Number of these losses.
         steps_lost: Steps that were lost with their process and repeated.
+        num_steps: Steps of the whole run, which can depend on the number of workers; 0 where that was not recorded.
     """
 
     step: int = 0
@@ -69,6 +70,7 @@ class Progress:
     loss_sum: float = 0.0
     num_losses: int = 0
     steps_lost: int = 0
+    num_steps: int = 0
 
 
 def save_checkpoint(

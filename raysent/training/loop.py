@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from raysent.data.vocabulary import Sentences
-from raysent.errors import TrainingError
+from raysent.errors import ConfigError, TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
@@ -178,7 +178,7 @@ class _Training:
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
-        self._progress = Progress()
+        self._progress = Progress(num_steps=self._num_steps)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._num_losses = 0
         self._models: ModelsAtReports = "none"
@@ -435,9 +435,14 @@ class _Training:
     def _resume(self, folder: Path, *, max_step: int | None) -> None:
         saved = load_checkpoint(folder, key=self._config.key, text=self._text_key, max_step=max_step)
         if saved is None:
-            self._progress = Progress(steps_lost=steps_lost(folder, Progress()))
+            self._progress = replace(self._progress, steps_lost=steps_lost(folder, self._progress))
             return
         tensors, progress = saved
+        if progress.num_steps not in (0, self._num_steps):
+            raise ConfigError(
+                f"workers {self._workers.world_size}: must be as many as this run began with, since its batches depend "
+                f"on them: it has {progress.num_steps} steps, and {self._num_steps} with these; {address_of(folder)}"
+            )
         self._progress = replace(progress, steps_lost=steps_lost(folder, progress))
         self._model.load_tensors(strip_prefix(tensors, "model."), source=folder / CHECKPOINT_FOLDER)
         self._optimizer.load_tensors(strip_prefix(tensors, "optimizer."))

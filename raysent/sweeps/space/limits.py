@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -113,6 +113,15 @@ class Limits(StrictModel):
     scheduler: SchedulerChoice = SchedulerChoice()
     learn_from: Annotated[list[str], pydantic.BeforeValidator(_split)] = pydantic.Field(default_factory=list)
     memory: Size | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _workers_have_whole_gpus(self) -> Self:
+        if self.workers_per_trial > 1 and 0 < (self.gpus_per_worker or 0) < 1:
+            raise ValueError(
+                f"gpus_per_worker must be 0, or at least 1, with several workers_per_trial, since workers of one trial "
+                f"share no GPU; given {self.gpus_per_worker:g}"
+            )
+        return self
 
     @property
     def time_s(self) -> float | None:
