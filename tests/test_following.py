@@ -147,8 +147,7 @@ def test_stop_is_a_request_that_the_head_reads(tmp_path, raysent, monkeypatch):
         store_run(tmp_path, code=130)
 
     monkeypatch.setattr("time.sleep", wait)
-    head = SimpleNamespace(forget_inputs=lambda sweep: None)
-    monkeypatch.setattr(following.stop_run, "__kwdefaults__", {"wait": wait, "cluster": head})
+    monkeypatch.setattr(following, "Head", lambda *_: SimpleNamespace(forget_inputs=lambda sweep: None))
     ran = raysent("stop", remote)
     assert (ran.code, len(asked)) == (0, 1)
     assert ran.out == f"{remote}: stopped; 'raysent resume {remote} --cluster FILE' continues it\n"

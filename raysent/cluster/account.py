@@ -102,9 +102,10 @@ class Machine:
         """When it was launched, in UTC."""
         return datetime.datetime.fromtimestamp(self.launched, datetime.UTC)
 
-    def is_orphan(self, now: datetime.datetime) -> bool:
-        """Return whether the machine has outlived its time to live, or that time is unknown."""
-        return self.expires is None or self.expires <= now
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the machine has outlived its time to live, or that time is unknown."""
+        return self.expires is None or self.expires <= datetime.datetime.now(datetime.UTC)
 
 
 @contextlib.contextmanager

@@ -179,16 +179,12 @@ def follow_stored(
         wait(POLL_S)
 
 
-def stop_run(
-    run: StoredRun, *, say: Say, cluster: Head | None = None, wait: Callable[[float], object] = time.sleep
-) -> int | None:
+def stop_run(run: StoredRun, *, say: Say) -> int | None:
     """Ask a submitted sweep to stop, wait until it has stopped, and take away what it may read.
 
     Args:
         run: The sweep.
         say: Called with lines about the progress.
-        cluster: The head of its cluster; None for the one that its record names.
-        wait: Waits for a number of seconds.
 
     Returns:
         Its exit code; None if it has not stopped after five minutes.
@@ -199,11 +195,11 @@ def stop_run(
         say("asked the sweep to stop; it saves its trials first")
     for _ in range(int(STOP_WAIT_S / POLL_S)):
         if code is None:
-            wait(POLL_S)
+            time.sleep(POLL_S)
             with contextlib.suppress(ArtifactError):  # read again at the next look
                 code = read_record(run.remote).code
         if code is not None:
-            (cluster or _head_of(run)).forget_inputs(Path(run.remote).name)
+            _head_of(run).forget_inputs(Path(run.remote).name)
             return code
     return None
 

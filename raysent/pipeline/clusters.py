@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import datetime
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -299,7 +298,7 @@ def cluster_down(file: str | Path = _CLUSTER, *, orphans: bool = False, progress
     """
     cluster = read_cluster(Path(file))
     if orphans:
-        Account(cluster.region).terminate([one for one in cluster_status(file).machines if one.is_orphan(_now())])
+        Account(cluster.region).terminate([one for one in cluster_status(file).machines if one.is_orphan])
     else:
         Launcher(cluster).down(on_line=_say if progress else _silent)
     return cluster.name
@@ -328,7 +327,7 @@ class ClusterStatus:
                 **{name: getattr(one, name) for name in _SHOWN},
                 "launched": one.launched_at.isoformat(),
                 "expires": one.expires and one.expires.isoformat(),
-                "is_orphan": one.is_orphan(_now()),
+                "is_orphan": one.is_orphan,
             }
             for one in self.machines
         ]
@@ -344,9 +343,7 @@ def cluster_status(file: str | Path = _CLUSTER) -> ClusterStatus:
         RaysentError: If the file is wrong or AWS refuses.
     """
     cluster = read_cluster(Path(file))
-    machines = [
-        one for one in Account(cluster.region).machines() if one.cluster == cluster.name or one.is_orphan(_now())
-    ]
+    machines = [one for one in Account(cluster.region).machines() if one.cluster == cluster.name or one.is_orphan]
     prices = {one.instance_type: _list_price(one.instance_type, cluster.region) for one in machines}
     return ClusterStatus(cluster.name, cluster.region, tuple(machines), prices)
 
@@ -376,10 +373,6 @@ def _list_price(instance_type: str, region: str) -> float | None:
         return price_list().on_demand(instance_type, region).usd_per_hour
     except ConfigError:
         return None
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
 
 
 def _say(line: str) -> None:
