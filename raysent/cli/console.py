@@ -12,28 +12,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from raysent.progress import (
-    PIPE_WIDTH,
-    PlainConsole,
-    ProgressLines,
-    format_duration,
-    format_value,
-    messages,
-    natural_width,
-)
-
-__all__ = [
-    "DASH",
-    "ProgressLines",
-    "address_of",
-    "format_duration",
-    "format_value",
-    "messages",
-    "print_json",
-    "print_table",
-    "results",
-    "usd",
-]
+from raysent.progress import PIPE_WIDTH, PlainConsole, natural_width
 
 # The form of the objects that `--json` prints; it changes when a name or a meaning does.
 JSON_VERSION = 1

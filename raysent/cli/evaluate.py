@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import raysent
-from raysent.cli.console import DASH, address_of, messages, print_json, print_table, results
+from raysent.cli.console import DASH, address_of, print_json, print_table, results
 from raysent.cli.options import (
     DataOption,
     JsonOption,
@@ -26,6 +26,7 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.errors import ExitCode
+from raysent.progress import messages
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, FusedModel, LabelCurve

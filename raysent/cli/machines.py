@@ -11,8 +11,9 @@ import typer
 
 import raysent
 from raysent import pipeline
-from raysent.cli.console import DASH, format_duration, messages, print_json, print_table, results, usd
+from raysent.cli.console import DASH, print_json, print_table, results, usd
 from raysent.cli.options import JsonOption, RunArgument, SetOption, SpaceArgument, YesOption, arguments_of
+from raysent.progress import format_duration, messages
 
 cluster_app = typer.Typer(help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True)
 cost_app = typer.Typer(help="Bills.", no_args_is_help=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import raysent
-from raysent.cli.console import messages, print_json, print_table, results
+from raysent.cli.console import print_json, print_table, results
 from raysent.cli.options import (
     CorpusOption,
     JsonOption,
@@ -25,6 +25,7 @@ from raysent.cli.options import (
     opened_name,
     split_names,
 )
+from raysent.progress import messages
 
 if TYPE_CHECKING:
     from raysent.pipeline import Distilled

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 import raysent
-from raysent.cli.console import DASH, messages, print_json, print_table, results
+from raysent.cli.console import DASH, print_json, print_table, results
 from raysent.cli.options import JsonOption
+from raysent.progress import messages
 
 if TYPE_CHECKING:
     from raysent.reproduction import ClaimResult, TableResult

@@ -17,16 +17,7 @@ import typer
 
 import raysent
 from raysent import pipeline
-from raysent.cli.console import (
-    address_of,
-    format_duration,
-    format_value,
-    messages,
-    print_json,
-    print_table,
-    results,
-    usd,
-)
+from raysent.cli.console import address_of, print_json, print_table, results, usd
 from raysent.cli.evaluate import ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
@@ -50,6 +41,7 @@ from raysent.cli.options import (
     with_settings,
 )
 from raysent.errors import ConfigError, ExitCode
+from raysent.progress import format_duration, format_value, messages
 
 if TYPE_CHECKING:
     from raysent.cluster import SubmittedSweep

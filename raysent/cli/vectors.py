@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import raysent
-from raysent.cli.console import messages, print_json, print_table
+from raysent.cli.console import print_json, print_table
 from raysent.cli.options import (
     AddressOption,
     ColumnOption,
@@ -20,6 +20,7 @@ from raysent.cli.options import (
     arguments_of,
 )
 from raysent.errors import ConfigError, ExitCode
+from raysent.progress import messages
 
 if TYPE_CHECKING:
     from raysent.exports import EncodedCorpus
