@@ -42,6 +42,8 @@ _PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "
 # Begins the names of what `Record.arrays` holds.
 _MODEL_ARRAYS = "model_"
 _ABOUT = ("settings", "interval", "num_unfinished_fits", "versions", "seconds")
+# The arrays of a fold, as `FoldResult` and, after its number, a file call them.
+_OF_FOLD = ("validation_rows", "validation_log_probabilities", "test_rows", "test_log_probabilities")
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -320,10 +322,7 @@ def write_record(folder: Path, record: Record) -> None:
     }
     arrays |= {f"{_MODEL_ARRAYS}{name}": value for name, value in record.arrays.items()}
     for number, fold in enumerate(record.folds):
-        arrays[f"fold{number}_validation_rows"] = fold.validation_rows
-        arrays[f"fold{number}_validation_log_probabilities"] = fold.validation_log_probabilities
-        arrays[f"fold{number}_test_rows"] = fold.test_rows
-        arrays[f"fold{number}_test_log_probabilities"] = fold.test_log_probabilities
+        arrays |= {f"fold{number}_{name}": getattr(fold, name) for name in _OF_FOLD}
     save_arrays(folder / f"{record.task}.npz", arrays)
     plain = {name: getattr(record, name) for name in _PLAIN}
     strengths = {"fold_strengths": [fold.strength for fold in record.folds], "probe_strength": record.probe.strength}
@@ -352,13 +351,7 @@ def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | 
 
 def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     folds = tuple(
-        FoldResult(
-            validation_rows=arrays[f"fold{number}_validation_rows"],
-            validation_log_probabilities=arrays[f"fold{number}_validation_log_probabilities"],
-            test_rows=arrays[f"fold{number}_test_rows"],
-            test_log_probabilities=arrays[f"fold{number}_test_log_probabilities"],
-            strength=strength,
-        )
+        FoldResult(**{name: arrays[f"fold{number}_{name}"] for name in _OF_FOLD}, strength=strength)
         for number, strength in enumerate(about["fold_strengths"])
     )
     return Record(

@@ -244,13 +244,7 @@ class RunConfig(StrictModel):
     @property
     def model(self) -> ModelConfig:
         """The settings that a saved model contains."""
-        return ModelConfig(
-            encoder=self.encoder,
-            objective=self.objective,
-            second_encoder=self.second_encoder,
-            postprocessing=self.postprocessing,
-            code=self.code,
-        )
+        return ModelConfig(**{name: getattr(self, name) for name in ModelConfig.model_fields})
 
     @property
     def key(self) -> str:

@@ -337,6 +337,17 @@ def read_passage(passage: Passage) -> Iterator[Piece]:
     return _READERS[passage.kind](passage)
 
 
+def read_passages(passages: Sequence[Passage]) -> tuple[list[str], list[int]]:
+    """Return the sentences of passages, and how many are before each end of a document."""
+    sentences: list[str] = []
+    ends = []
+    for piece in chain.from_iterable(map(read_passage, passages)):
+        sentences += piece.sentences
+        if piece.ends_document:
+            ends.append(len(sentences))
+    return sentences, ends
+
+
 def map_passages(
     function: Callable[[Sequence[Passage]], Result], sources: Sequence[Source], config: CorpusConfig
 ) -> Generator[Result]:

@@ -32,7 +32,7 @@ from raysent.data.corpus.documents import (
     Passage,
     describe_reading,
     map_passages,
-    read_passage,
+    read_passages,
     table_notes,
     text_language,
 )
@@ -284,13 +284,7 @@ class _PassageReader:
         return _PassageReader, ()
 
     def __call__(self, passages: Sequence[Passage]) -> _EncodedPassages:
-        sentences: list[str] = []
-        ends = []
-        for passage in passages:
-            for piece in read_passage(passage):
-                sentences += piece.sentences
-                if piece.ends_document:
-                    ends.append(len(sentences))
+        sentences, ends = read_passages(passages)
         ids, lengths = self._table.encode(sentences)
         known, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
         order = np.argsort(firsts)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raysent.data.corpus.documents import Passage, read_passage
+from raysent.data.corpus.documents import Passage, read_passages
 from raysent.parallel import Progress
 
 
@@ -50,14 +50,8 @@ class StoredSentences:
 
 def read_written(passages: Sequence[Passage]) -> tuple[list[bytes], list[int]]:
     """Return the sentences of passages in UTF-8, with single blanks, and how many are before each end of a document."""
-    sentences: list[bytes] = []
-    ends: list[int] = []
-    for passage in passages:
-        for piece in read_passage(passage):
-            sentences += [_with_single_blanks(sentence).encode("utf-8", "replace") for sentence in piece.sentences]
-            if piece.ends_document:
-                ends.append(len(sentences))
-    return sentences, ends
+    sentences, ends = read_passages(passages)
+    return [_with_single_blanks(sentence).encode("utf-8", "replace") for sentence in sentences], ends
 
 
 def _with_single_blanks(sentence: str) -> str:

@@ -36,6 +36,8 @@ USAGE = """from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("FOLDER", trust_remote_code=True)
 vectors = model.encode(["A sentence.", "Another one."])
 similarities = model.similarity(vectors, vectors)"""
+# Of folders that need no code of their own.
+STANDARD_USAGE = USAGE.replace(", trust_remote_code=True", "")
 DIFFERS_ON: tuple[str, ...] = ()
 
 # Types of codes that `Code` of the exported code computes.
@@ -90,7 +92,7 @@ def is_standard(models: Sequence[SentenceModel]) -> bool:
 
 def usage_of(models: Sequence[SentenceModel]) -> str:
     """Return the lines of Python that read the folder."""
-    return USAGE.replace(", trust_remote_code=True", "") if is_standard(models) else USAGE
+    return STANDARD_USAGE if is_standard(models) else USAGE
 
 
 def write(models: Sequence[SentenceModel], folder: Path) -> None:

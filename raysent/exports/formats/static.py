@@ -15,17 +15,14 @@ from typing import Any
 
 from raysent.errors import ConfigError
 from raysent.exports.formats import Encode
+from raysent.exports.formats.sentence_transformers import STANDARD_USAGE
 from raysent.exports.tokenizer import build_tokenizer
 from raysent.models import SentenceModel
 
 TARGET = "static"
 EXTRA = "sentence-transformers"
 LIBRARY = "sentence-transformers"
-USAGE = """from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("FOLDER")
-vectors = model.encode(["A sentence.", "Another one."])
-similarities = model.similarity(vectors, vectors)"""
+USAGE = STANDARD_USAGE
 DIFFERS_ON: tuple[str, ...] = ("",)
 
 

@@ -51,8 +51,7 @@ def summary(run: Run) -> Section:
 
 def _evaluated(run: Run) -> str:
     models, tasks = len({score.model for score in run.scores}), len({score.task for score in run.scores})
-    parts = [f"{counted(models, 'model')} evaluated on {counted(tasks, 'task')}"] if models else []
-    return f"{'; '.join(parts)}." if parts else ""
+    return f"{counted(models, 'model')} evaluated on {counted(tasks, 'task')}." if models else ""
 
 
 def _best(run: Run) -> str:
