@@ -146,7 +146,7 @@ def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> 
         num_read += 1
         # The word may contain spaces; the vector has exactly `dim` fields.
         word = _decoded(fields.rsplit(b" ", dim)[0] if fields.count(b" ") > dim else fields.split(b" ", 1)[0])
-        if b" " in fields and " " in word and _is_number(word.rsplit(" ", 1)[1]):
+        if b" " in fields and " " in word and is_number(word.rsplit(" ", 1)[1]):
             _ragged(where, line, dim)
         if wanted is None or word in wanted:
             yield where, word, _numbers(where, fields, dim)
@@ -171,7 +171,8 @@ def _decoded(word: bytes) -> str:
     return word.decode("utf-8", errors="replace")
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number as `float` reads it."""
     try:
         float(text)
     except ValueError:

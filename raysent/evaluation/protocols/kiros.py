@@ -33,6 +33,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from raysent.data.vocabulary.vectors import is_number
 from raysent.evaluation.probes.logistic import Fits, ScaledFeatures, Spectrum, class_targets
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, cross_entropy
 from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures, f1
@@ -277,7 +278,7 @@ def pair_features(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
 
 def _features_of_pair(first: list[str], second: list[str]) -> list[float]:
     one, other = set(first), set(second)
-    numbers, others = ({word for word in words if _is_number(word)} for words in (one, other))
+    numbers, others = ({word for word in words if is_number(word)} for words in (one, other))
     num_shared = len(one & other)
     ratio = (len(first) / len(second) + len(second) / len(first)) / 2 if first and second else 0.0
     return [
@@ -288,14 +289,6 @@ def _features_of_pair(first: list[str], second: list[str]) -> list[float]:
         num_shared / len(other) if other else 0.0,
         ratio,
     ]
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 class NaiveBayes(ScaledFeatures):
