@@ -20,10 +20,17 @@ from raysent.live import fitted_lines
 from raysent.pipeline import arguments
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
-from raysent.sweeps.fitting import Situation, fit_space, fit_to_machine, fitted_settings, part_trained
+from raysent.sweeps.fitting import (
+    Situation,
+    fit_space,
+    fit_to_machine,
+    fitted_settings,
+    part_trained,
+    with_possible_trials,
+)
 from raysent.sweeps.machines import Machines, machines_at, this_machine
 from raysent.sweeps.record import save_record
-from raysent.sweeps.space import apply_overrides, find_space, parse_space, read_space
+from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space, read_space, with_overrides
 from raysent.sweeps.speed import RunSeconds, recent_run_s
 from raysent.training.data import open_training_data
 from raysent.training.run import RunConfig
@@ -326,6 +333,46 @@ def test_fit_to_machine_records_plain_values(tmp_path):
     read = load_record(tmp_path).space
     assert read.document.values == space.document.values
     assert fit_to_machine(read) is read
+
+
+@pytest.mark.parametrize(
+    ("search", "more", "trials"),
+    [
+        ("encoder.bidirectional: {choice: [false, true]}, training.batch_size: {choice: [10, 20]}", "", 4),
+        ("encoder.bidirectional: {choice: [false, true]}, training.batch_size: {randint: [2, 4]}", "", 6),
+        ("training.batch_size: {quniform: [10, 49, 10]}", "limits: {trials: 24, seeds: 3}", 12),
+        ("training.batch_size: {quniform: [10, 49, 10]}", "limits: {trials: 5, seeds: 3}", 5),
+        ("encoder.bidirectional: {choice: [false, true]}, encoder.dropout: {uniform: [0.0, 0.5]}", "", 12),
+        ("training.learning_rate: {choice: [0.001, 0.002]}", "", 2),
+        ("training.learning_rate: {choice: [0.001, 0.002]}", "fit: [training.learning_rate]", 12),  # from an interval
+    ],
+)
+def test_trials_are_no_more_than_the_space_has(search, more, trials):
+    """Of a space without intervals its configurations, times the seeds of each."""
+    base = "base: {encoder: {type: gru}, objective: {type: context_prediction}}"
+    space = parse_space(parse_yaml(f"{base}\nsearch: {{{search}}}\n{more}\n"), name="s")
+    assert with_possible_trials(space).limits.trials == trials
+
+
+def test_trials_of_a_small_space_have_all_the_time(tmp_path, monkeypatch):
+    """Before the time is divided, and once more where values that became equal are one."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: (0.01, 0.1))
+    values = {"corpus.format": "sentences", "encoder.embedding.dim": 8, "objective.context_size": 1}
+    values |= {"training.batch_size": 20, "training.learning_rate": 1e-3, "cost.trial": "1s"}
+    given = {"corpus": write_corpus(tmp_path), "metric": "context_accuracy", "tasks": [], "time": "40s"}
+    planned = pipeline.plan("quick_thoughts", set={**values, "encoder.hidden_size": 16}, progress=False, **given)
+    assert "for 2 trials" in planned.space.fitted["training.epochs"]
+    assert planned.estimate.reports[1][0] == 2
+    line = next(line for line in fitted_lines(planned.space) if "limits.trials " in line)
+    assert line.split(maxsplit=2) == ["limits.trials", "2", "the space has no more configurations"]
+    monkeypatch.setattr("raysent.sweeps.fitting.fit_space", lambda space, *_, **__: with_width(space))
+    assert pipeline.plan("quick_thoughts", set=values, progress=False, **given).space.limits.trials == 2
+
+
+def with_width(space: SearchSpace) -> SearchSpace:
+    """Return a space with the only width that fits."""
+    return with_overrides(space, ["encoder.hidden_size=16"])
 
 
 def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
-from raysent.sweeps.fitting import fit_to_machine
+from raysent.sweeps.fitting import fit_to_machine, with_possible_trials
 from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import layout, machines_at, this_machine
@@ -242,7 +242,7 @@ def _checked(
     **given: Any,
 ) -> tuple[SearchSpace, Path, list[Task]]:
     """Return what is swept, its folder and the tasks of its evaluation, before anything takes time."""
-    checked = swept_space(space, tasks=tasks, data=data, **given)
+    checked = with_possible_trials(swept_space(space, tasks=tasks, data=data, **given))
     folder = run_folder_of(run, checked.name)
     check_targets(track, checked, folder)
     chosen = tasks_of(checked, tasks, data, progress=progress)

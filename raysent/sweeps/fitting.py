@@ -224,9 +224,20 @@ def fit_to_machine(
         situation = _situation(space, size, machines, plan, is_local=address is None)
         speed = MeasuredSpeed(size, plan, progress, is_measured=is_alike(machines, address))
         situation = replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
-        return fit_space(space, situation, speed=speed)
+        fitted = fit_space(space, situation, speed=speed)
+        return with_possible_trials(fitted) if is_sweep else fitted
     except RaysentError as error:
         raise space.located(error, params) from None
+
+
+def with_possible_trials(space: SearchSpace) -> SearchSpace:
+    """Return a space with no more trials than its configurations and seeds allow, and why."""
+    num, seeds = space.num_configurations, space.limits.seeds
+    # Where it is still fitted, a choice of rates becomes an interval.
+    if space.limits.trials <= num * seeds or "training.learning_rate" in space.domains.keys() & set(space.fit):
+        return space
+    why = f"the space has no more configurations{f', each with {seeds} seeds' if seeds > 1 else ''}"
+    return _with_chosen(space, Override("limits.trials", int(num) * seeds, "the space"), why)
 
 
 def with_vocabulary(space: SearchSpace, *, progress: Progress | None = None) -> SearchSpace:
@@ -239,10 +250,12 @@ def with_vocabulary(space: SearchSpace, *, progress: Progress | None = None) -> 
         chosen, why = chosen_vocabulary_type(config, progress=progress)
     except RaysentError as error:
         raise space.located(error, params) from None
-    reasons = {"vocabulary.type": why, **space.fitted}
-    chosen_by = "the text"
-    overrides = [Override("base.vocabulary.type", chosen, chosen_by), Override("fitted", reasons, chosen_by)]
-    return with_overrides(space, overrides)
+    return _with_chosen(space, Override("base.vocabulary.type", chosen, "the text"), why)
+
+
+def _with_chosen(space: SearchSpace, chosen: Override, why: str) -> SearchSpace:
+    reasons = {**space.fitted, chosen.name.removeprefix("base."): why}
+    return with_overrides(space, [chosen, Override("fitted", reasons, chosen.option)])
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:

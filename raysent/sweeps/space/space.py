@@ -156,6 +156,11 @@ class SearchSpace(SpaceFile):
         """Whether the metric is to be maximised or minimised."""
         return METRICS[self.metric]
 
+    @property
+    def num_configurations(self) -> float:
+        """How many configurations there are, or more, as conditions leave some out; infinite if none can be counted."""
+        return math.prod(_num_values(domain) for domain in self.domains.values())
+
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
         return all(params.get(other) in labels for other, labels in self.conditions.get(name, {}).items())
@@ -250,6 +255,13 @@ class SearchSpace(SpaceFile):
         except pydantic.ValidationError as error:
             path, message = explain(error, values, RunConfig)
             raise self.document.error(_origin(self, params, path), message) from None
+
+
+def _num_values(domain: Domain) -> float:
+    if isinstance(domain, Choice):
+        return len(domain.options)
+    step = domain.step or int(domain.is_integer)
+    return 1 + (round((domain.high - domain.low) / step) if step else math.inf)
 
 
 def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
