@@ -161,8 +161,58 @@ def test_a_claim_may_compare_a_metric_of_the_runs(folder: Path):
     found = _toy_claim(folder, better="gru", worse="bag", metric="context_accuracy")
     reports = [load_reports(folder / "out/models/gru" / seed)[-1].metrics["context_accuracy"] for seed in "01"]
     assert found.better == pytest.approx([100 * value for value in reports])
-    with pytest.raises(ConfigError, match=r"^metric context_accurcy: must be one of gru's: "):
-        _toy_claim(folder, better="gru", worse="bag", metric="context_accurcy")
+    unknown = _toy_claim(folder, better="gru", worse="bag", metric="context_accurcy")
+    assert unknown.verdict == "not run"
+    known = "context_accuracy, context_nll, loss"
+    assert unknown.reason == f"gru: metric context_accurcy: must be one of gru's: {known}"
+
+
+def test_a_claim_that_cannot_be_measured_leaves_the_others(folder: Path):
+    """Of a model that is not trained there is no metric; the claims after it are run."""
+    values = yaml.safe_load((folder / "toy.yaml").read_text())
+    values["claims"] = {
+        "never": {"claim": "words learn", "better": "words", "worse": "both", "metric": "context_accuracy"},
+        "then": {"claim": "a GRU is better", "better": "gru", "worse": "bag", "tasks": ["cr"]},
+    }
+    (folder / "several.yaml").write_text(yaml.safe_dump(values))
+    options = {"data": folder, "output": folder / "out", "tables": [], "claims": ["never", "then"], "seeds": (0, 1)}
+    never, then = reproduce(str(folder / "several.yaml"), **options).claims
+    assert never.reason == "words: metric context_accuracy: must be one of words's: none, as it is not trained"
+    assert (never.verdict, len(then.better)) == ("not run", 2)
+
+
+def test_a_claim_is_judged_on_all_its_tasks(folder: Path):
+    """Those whose files are not there are named."""
+    found = _toy_claim(folder, better="gru", worse="bag", tasks=["CR", "SUBJ", "STS14"])
+    assert (found.verdict, found.reason) == ("not run", "needs the files of SUBJ, STS14")
+
+
+def test_what_was_made_of_other_data_is_made_again(folder: Path):
+    """By its path, in the file or by another folder of data; what does not read it keeps its key."""
+    values = read_paper(str(folder / "toy.yaml")).model_dump(exclude_none=True)
+    values["models"] |= {"average": {"average": "vectors"}, "side": {"compose": ["average", "gru"]}}
+
+    def keys(path: str, data: Path = folder) -> list[str]:
+        values["scales"]["small"]["data"]["vectors"] = {"path": path}
+        graph = Graph(validate(PaperFile, Document(values)), "small", data, folder / "out")
+        return [graph.key(name, 0) for name in ("average", "side", "gru")]
+
+    glove, word2vec, moved = keys("glove.txt"), keys("word2vec.txt"), keys("glove.txt", folder / "more")
+    assert [one == other for one, other in zip(glove, word2vec, strict=True)] == [False, False, True]
+    assert glove[0] != moved[0]
+    assert glove == keys("glove.txt")
+
+
+def test_results_of_another_scale_are_not_kept(folder: Path):
+    """Tables of a small scale are none of the published settings."""
+    values = yaml.safe_load((folder / "toy.yaml").read_text())
+    values["scales"]["paper"] = values["scales"]["small"]
+    (folder / "scales.yaml").write_text(yaml.safe_dump(values))
+    options = {"data": folder, "output": folder / "out", "claims": ["later"]}
+    reproduce(str(folder / "scales.yaml"), tables=["1"], **options)
+    reproduce(str(folder / "scales.yaml"), tables=[], scale="paper", **options)
+    results = read_json(folder / "out/results.json")
+    assert (results["scale"], results["tables"], list(results["claims"])) == ("paper", {}, ["later"])
 
 
 def test_a_claim_may_compare_the_speed_of_a_search(folder: Path):
@@ -477,7 +527,9 @@ def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: 
         graph.derive()
         (found,) = {*(tmp_path / "out/derived").iterdir()} - seen
         assert len(found.read_text().splitlines()) == num_lines
-        assert found.name == graph.paper.scales["small"].data["pairs"].derived("pairs", tmp_path)
+        derived = graph.paper.scales["small"].data["pairs"]
+        assert found.name == derived.derived("pairs", tmp_path)
+        assert found.name != derived.model_copy(update={"path": "other.gz"}).derived("pairs", tmp_path)
         seen.add(found)
         (tmp_path / "senteval/SICK/SICK_test_annotated.txt").write_text(rows)
     assert letters("A man's dog!") == letters("a man 's dog")

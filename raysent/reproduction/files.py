@@ -55,10 +55,10 @@ class Dataset(StrictModel):
         return self
 
     def derived(self, name: str, data: Path) -> str:
-        """Return the name of the derived file: another one where what is left out differs, or a task is not there."""
+        """Return the name of the derived file: another one of another file, or where what is left out differs."""
         tasks = {one: find_task(one, scorings={"similarity"}, option="without ") for one in self.without}
         held = [one for one, task in tasks.items() if task.is_present(data / "senteval")]
-        return f"{name}-{content_key(self.derive, held)[:8]}.tsv"
+        return f"{name}-{content_key(self.derive, held, str(data / self.path))[:8]}.tsv"
 
 
 class Machine(StrictModel):

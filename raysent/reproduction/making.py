@@ -30,7 +30,7 @@ from raysent.models.files import TENSORS_FILE, read_record
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.reading import parse_json
-from raysent.reproduction.files import DERIVED, PaperFile, Scale, filled, merged
+from raysent.reproduction.files import DERIVED, ModelEntry, PaperFile, Scale, filled, merged
 from raysent.storage import content_key, load_tensors, read_json, write_json, write_text
 from raysent.storage.layout import VOCABULARY_FILE
 from raysent.training.data import open_training_data
@@ -113,7 +113,8 @@ class Graph:
         """Return a key of what determines a model."""
         entry = self.paper.models[name]
         own = entry.model_dump(mode="json", exclude={"run", "small", "paper", "train", "parameters"})
-        return content_key(own, self.values(name), seed, [self.key(part, seed) for part in entry.parts])
+        files = map(str, self._files(entry).values())
+        return content_key(own, self.values(name), seed, [self.key(part, seed) for part in entry.parts], *files)
 
     def make(self, name: str, seed: int) -> float:
         """Train or make a model whose parts exist, unless it exists; returns the seconds that it took when made.
@@ -161,10 +162,14 @@ class Graph:
         if outcome.status != "finished":
             raise TrainingError(f"{name}: {outcome.message or outcome.status}")
 
+    def _files(self, entry: ModelEntry) -> dict[str, Path]:
+        datasets = self.paper.scales[self.scale].data
+        return {key: self.data / datasets[key].path for key in entry.datasets}
+
     def _made(self, name: str, seed: int) -> SentenceModel:
         """Return a model that is made of another one, or of word vectors."""
-        entry, datasets = self.paper.models[name], self.paper.scales[self.scale].data
-        files = {key: self.data / datasets[key].path for key in entry.datasets}
+        entry = self.paper.models[name]
+        files = self._files(entry)
         if entry.average is not None:
             return average_of_words(
                 read_word_vectors(files[entry.average]),

@@ -331,12 +331,13 @@ class _Runner:
         entry = self._paper.claims[name]
         if entry.needs or entry.better is None or entry.worse is None:
             return ClaimResult(name, entry.claim, "not run", reason=entry.needs)
-        tasks = self._scores.present(entry.tasks)
+        missing = [task for task in entry.tasks if not self._scores.present([task])]
         images = self.graph.data / entry.images / "images.npy"
         if entry.images and not images.is_file():
             return ClaimResult(name, entry.claim, "not run", reason=f"needs features of images ({images})")
-        if not (tasks or entry.metric or entry.searched or entry.images):
-            return ClaimResult(name, entry.claim, "not run", reason=f"needs the files of {', '.join(entry.tasks)}")
+        if (missing or not entry.tasks) and not (entry.metric or entry.searched or entry.images):
+            reason = f"needs the files of {', '.join(missing) or 'a task'}"
+            return ClaimResult(name, entry.claim, "not run", reason=reason)
         usual = self._paper.scales[self.graph.scale].protocol or "fast"
         sides = list(zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True))
         scores: list[tuple[float, float]] = []
@@ -353,7 +354,10 @@ class _Runner:
             of_seed = []
             for arm, protocol in sides:
                 self._progress(f"claim {name}: {arm}, seed {seed}")
-                of_seed.append(self._scores.of_arm(entry, arm, seed, tasks=tasks, protocol=protocol))
+                try:
+                    of_seed.append(self._scores.of_arm(entry, arm, seed, protocol=protocol))
+                except RaysentError as error:
+                    return ClaimResult(name, entry.claim, "not run", reason=f"{arm}: {error}")
             scores.append((of_seed[0], of_seed[1]))
         better, worse = zip(*scores, strict=True)
         return claim_result(name, entry, better=better, worse=worse, seeds=seeds)
@@ -382,7 +386,8 @@ class _Runner:
 
 def _save(result: Reproduction, output: Path) -> None:
     path = output / RESULTS_FILE
-    before = read_json(path) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
+    before = found if found.get("scale") == result.scale else {}
     tables = {**before.get("tables", {}), **{table.number: asdict(table) for table in result.tables}}
     claims = {**before.get("claims", {}), **{claim.name: asdict(claim) for claim in result.claims}}
     write_json(path, {"paper": result.paper, "scale": result.scale, "tables": tables, "claims": claims})

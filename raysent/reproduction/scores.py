@@ -111,7 +111,7 @@ class Scores:
             scores[task] = score_methods(records, [entry.method])[entry.method].test
         return scores
 
-    def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, tasks: Sequence[str], protocol: str) -> float:
+    def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, protocol: str) -> float:
         """Return the score of a claim's arm, as the claim says.
 
         Returns:
@@ -127,10 +127,12 @@ class Scores:
         if claim.images:
             return image_recall(self._graph.folder(name, seed), self._graph.data / claim.images, seed=seed)
         if not claim.metric:
-            return float(np.mean(list(self.of_model(name, seed, tasks=tasks, protocol=protocol).values())))
-        metrics = load_reports(self._graph.folder(name, seed))[-1].metrics
+            return float(np.mean(list(self.of_model(name, seed, tasks=claim.tasks, protocol=protocol).values())))
+        reports = load_reports(self._graph.folder(name, seed))
+        metrics = reports[-1].metrics if reports else {}
         if claim.metric not in metrics:
-            raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {', '.join(metrics)}")
+            known = ", ".join(metrics) or "none, as it is not trained"
+            raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {known}")
         return 100 * metrics[claim.metric]
 
     def _results(self, name: str, seed: int, tasks: Sequence[str], protocol: str) -> list[object]:
