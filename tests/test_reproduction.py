@@ -22,6 +22,7 @@ from raysent.reproduction import estimate, known_papers, read_paper, reproduce, 
 from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.making import Graph, all_lines, caption_pairs, complete_pairs, letters, represent
 from raysent.reproduction.reported import reported_tables
+from raysent.reproduction.run import planned_run
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
 from raysent.storage import read_json
 from raysent.training.outcome import load_reports
@@ -536,6 +537,15 @@ def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: 
     values["scales"]["small"]["data"]["pairs"] = {"path": "pairs.gz", "without": ["STS15"]}
     with pytest.raises(ConfigError, match="without: needs derive"):
         validate(PaperFile, Document(values))
+
+
+def test_cse_drops_words_where_sentences_continue_phrases():
+    """At scale `paper`, as in section 4.1; trained on one corpus alone it drops none."""
+    paper, configs = read_paper("cse"), {}
+    for name in paper.order(["cumulative", "sentence"]):
+        configs[name] = planned_run(paper, name, configs, scale="paper", data=Path("data"))
+    dropped = {name: config.encoder.embedding.dropout for name, config in configs.items()}
+    assert dropped == {"phrase": 0.0, "cumulative": 0.1, "sentence": 0.0}
 
 
 def test_estimate_of_penalized_words_reads_the_whole_table():

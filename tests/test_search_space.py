@@ -31,6 +31,13 @@ def test_every_shipped_space_is_valid(path):
     assert space.config(space.first_params())
 
 
+def test_relatedness_is_tuned_on_the_grids_of_paraphrases():
+    """Jiao, Wang and Feng, section 4.2: "same as in Section 4.1"."""
+    relatedness, paraphrases = (read_space(find_space(name)).domains for name in ("sick_relatedness", "cse"))
+    for name in ("objective.lambda_w", "objective.lambda_c", "training.batch_size"):
+        assert set(relatedness[name].options) == set(paraphrases[name].options)
+
+
 def test_find_space_takes_a_bare_name_and_refuses_a_table():
     """`quick_thoughts` will do for its path."""
     assert find_space("quick_thoughts").stem == "quick_thoughts"

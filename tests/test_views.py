@@ -16,7 +16,7 @@ from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
 from raysent.kernels.packing import pack
 from raysent.models import ModelConfig, SentenceModel
-from raysent.models.embeddings import EmbeddingConfig, Tables, WordTable
+from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
 from raysent.models.encoders import build_encoder
 from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.linear import Config as Linear
@@ -27,6 +27,7 @@ from raysent.models.objectives.view_generation import Config as Generation
 from raysent.models.objectives.view_generation import next_words, orthonormalize
 from raysent.models.objectives.view_joint import Config as Joint
 from raysent.models.postprocessing import first_singular_vector
+from raysent.sweeps.space import find_space, read_space
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
@@ -227,6 +228,18 @@ def test_orthonormalize_makes_the_smaller_side_orthonormal(shape):
         orthonormalize(weight, beta=0.01)
     gram = weight.T @ weight if shape[0] > shape[1] else weight @ weight.T
     torch.testing.assert_close(gram.detach(), torch.eye(min(shape)), atol=1e-3, rtol=0)
+
+
+def test_every_searched_beta_is_stable_from_the_start_of_the_published_size():
+    """2,048 units and words of 300 numbers: no step makes the decoder larger than it starts."""
+    config = Linear(embedding=EmbeddingConfig(dim=300), hidden_size=2048)
+    tables = EmptyTables(Vocabulary(["<pad>", "<unk>"]), generator=torch.Generator().manual_seed(0))
+    start = build_encoder(config, tables).maps[0].detach()
+    for beta in read_space(find_space("multiview_generative")).domains["objective.beta"].options:
+        weight = torch.nn.Parameter(start.clone())
+        for _ in range(5):
+            orthonormalize(weight, beta=beta)
+        assert weight.norm() <= start.norm()
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

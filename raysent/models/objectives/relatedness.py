@@ -8,7 +8,7 @@
 W are the word vectors, C the encoder's other parameters. W0 are the initial word vectors; C0 are the initial values
 (`penalty_center: initial`, for a run that starts with a trained model) or zero.
 
-Source: Tai et al., 2015, section 4.2; Jiao, Wang and Feng, 2018, section 4.3, and their released code.
+Source: Tai et al., 2015, section 4.2; Jiao, Wang and Feng, 2018, section 4.2, and their released code.
 Differs: the penalties on W and C have the factor 1/2 too. `variant: authors` takes the mean over levels as well.
 """
 
