@@ -20,6 +20,7 @@ Differs: lines of the data end at "\n" only, so that MR and SUBJ have as many ro
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -100,7 +101,8 @@ class _Task:
 
         folds = StratifiedKFold(self.recipe.num_folds, shuffle=True, random_state=seed)
         labels = self.data.labels[rows]
-        return [(rows[train], rows[held_out]) for train, held_out in folds.split(np.zeros(len(rows)), labels)]
+        with warnings.catch_warnings(action="ignore"):  # of rare classes, which raysent names with the task's file
+            return [(rows[train], rows[held_out]) for train, held_out in folds.split(np.zeros(len(rows)), labels)]
 
     def choose(self, folds: Sequence[Fold]) -> tuple[int, float, list[Fit]]:
         """Return the index of the best penalty over folds, its mean accuracy in percent, and its fit on every fold."""
