@@ -126,7 +126,8 @@ def plan(  # noqa: PLR0913 - the options of the command
     there = machines_at(address, checked)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
+        fitted = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
+        checked = with_possible_trials(fitted)
         facts = prepare_space(checked, progress=bar, is_local=True)
         expected = estimate(checked, trial_time(checked, there, address=address, progress=bar), there)
     if progress:
@@ -210,7 +211,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     checked = take_along(checked, folder)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)
+        checked = with_possible_trials(fit_to_machine(checked, tasks=named, address=address, progress=bar))
     checked = _divide(checked, folder, chosen, None if data is None else Path(data))
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.

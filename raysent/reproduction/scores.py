@@ -128,8 +128,7 @@ class Scores:
             return image_recall(self._graph.folder(name, seed), self._graph.data / claim.images, seed=seed)
         if not claim.metric:
             return float(np.mean(list(self.of_model(name, seed, tasks=claim.tasks, protocol=protocol).values())))
-        reports = load_reports(self._graph.folder(name, seed))
-        metrics = reports[-1].metrics if reports else {}
+        metrics = next((one.metrics for one in reversed(load_reports(self._graph.folder(name, seed)))), {})
         if claim.metric not in metrics:
             known = ", ".join(metrics) or "none, as it is not trained"
             raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {known}")

@@ -224,8 +224,7 @@ def fit_to_machine(
         situation = _situation(space, size, machines, plan, is_local=address is None)
         speed = MeasuredSpeed(size, plan, progress, is_measured=is_alike(machines, address))
         situation = replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
-        fitted = fit_space(space, situation, speed=speed)
-        return with_possible_trials(fitted) if is_sweep else fitted
+        return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
 
