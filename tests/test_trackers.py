@@ -12,21 +12,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_folders import write_evaluation
 
 import raysent
 from raysent.config import parse_yaml
+from raysent.ensembles.result import MeanOverTasks, read_result, write_result
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps import read_events, read_sweep
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.limits import ComponentChoice
-from raysent.sweeps.trackers import TRACKERS, FollowedTrials, TrackingThread, check_targets, evaluated_event, track
+from raysent.sweeps.trackers import (
+    TRACKERS,
+    FollowedTrials,
+    TrackingThread,
+    check_targets,
+    evaluated_event,
+    flat_scores,
+    track,
+)
 
 RUN = Path(__file__).parent / "data" / "version_2" / "finished"
 EVENTS = list(read_events(RUN))
 SCORES = {"validation": 70.0, "test": 60.0}
 EVALUATED = evaluated_event(
     RUN,
+    time=1.5e9,
     scores={name: {"MR": SCORES, "my task (2)": SCORES} for name in ("ensemble", "0001", "0002", "tfidf:chars")},
     members=["0001", "0002"],
     best_member="0001",
@@ -333,3 +344,25 @@ def test_track_says_in_one_line_what_a_tracker_raises(run, recording):
     with pytest.raises(ConfigError, match=r"^to x:fails: OSError: no space left$"):
         track(run, "x:fails")
     assert recording.made[-1].is_closed
+
+
+def test_scores_that_trackers_get_have_the_mean_of_the_ensemble(run, recording):
+    """Not one of their own: correlations have no place in a mean of accuracies."""
+    write_evaluation(run, ["0001", "0002"])
+    result = read_result(run)
+    mean = MeanOverTasks(scores=result.tasks["MR"].scores, difference=result.mean.difference)
+    write_result(run, result.model_copy(update={"mean": mean}))
+    raysent.track(run, "x:works")
+    for name in ("ensemble", "0001", "0002"):
+        found = flat_scores(recording.made[0].events[-1]["scores"][name])
+        assert found["test/mean"] == found["test/MR"] == result.tasks["MR"].scores[name].test
+        assert found["validation/mean"] == found["validation/MR"] != found["validation/TREC"]
+
+
+def test_scores_that_are_sent_again_are_the_same_event(run, recording):
+    """MLflow knows a point again by its time."""
+    write_evaluation(run, ["0001", "0002"])
+    for _ in range(2):
+        raysent.track(run, "x:works")
+    first, second = (one.events[-1] for one in recording.made)
+    assert first == second

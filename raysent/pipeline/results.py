@@ -421,6 +421,7 @@ def evaluated_scores(folder: Path) -> Event | None:
     result, answers = read_result(folder), read_answers(folder)
     return evaluated_event(
         folder,
+        time=(folder / ENSEMBLE_FILE).stat().st_mtime,
         scores=_scores_by_model(result),
         members=list(result.members),
         best_member=result.best_member,
@@ -431,11 +432,11 @@ def evaluated_scores(folder: Path) -> Event | None:
 
 def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, float]]]:
     names = [ENSEMBLE, *result.members, *result.baselines]
+    rated = {"mean": result.mean, **result.tasks} if len(result.tasks) > 1 else result.tasks
     return {
         name: {
             task: {"validation": found.scores[name].validation, "test": found.scores[name].test}
-            for task, found in result.tasks.items()
-            if name in found.scores
+            for task, found in rated.items()
         }
         for name in names
     }

@@ -12,7 +12,6 @@ from __future__ import annotations
 import queue
 import shlex
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -124,26 +123,24 @@ def sweep_title(space: SearchSpace, folder: Path) -> str:
 
 
 def evaluated_event(
-    folder: Path, *, scores: Mapping[str, Mapping[str, Mapping[str, float]]], **facts: str | Sequence[str]
+    folder: Path, *, time: float, scores: Mapping[str, Mapping[str, Mapping[str, float]]], **facts: str | Sequence[str]
 ) -> Event:
     """Return the event that ends a sweep for its trackers: what the best trials and their ensemble score.
 
     Args:
         folder: The run folder.
-        scores: Name of a trial, of a baseline or `ensemble` -> task -> `validation` and `test`, in percent.
+        time: When it was evaluated, in seconds since 1970; the same in each event, by which MLflow knows a score again.
+        scores: Name of a trial, of a baseline or `ensemble` -> task, or `mean` of several tasks -> `validation` and
+            `test`, in percent.
         facts: Further values: `members` and `best_member`, names of trials; `method`, which combines them; and
             `summary`, one sentence.
     """
-    return {"event": EVALUATED, "time": time.time(), "folder": to_uri(folder), "scores": scores, **facts}
+    return {"event": EVALUATED, "time": time, "folder": to_uri(folder), "scores": scores, **facts}
 
 
 def flat_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return one model's scores by ``test/TASK`` and ``validation/TASK``, and the means of several tasks."""
-    found = {f"{rows}/{task}": value for task, values in scores.items() for rows, value in values.items()}
-    if len(scores) > 1:
-        for rows in ("validation", "test"):
-            found[f"{rows}/mean"] = sum(values[rows] for values in scores.values()) / len(scores)
-    return found
+    """Return one model's scores by ``test/TASK`` and ``validation/TASK``."""
+    return {f"{rows}/{task}": value for task, values in scores.items() for rows, value in values.items()}
 
 
 class FollowedTrials:
