@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysent.config import Document, parse_yaml
 from raysent.cost import Budget, Funds
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal, read_events
 from raysent.sweeps.ranking import best_trial
+from raysent.sweeps.samplers import RandomSampler
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import derived_seed, trials_of
 
@@ -130,6 +134,45 @@ def test_controller_knows_what_its_journal_says():
     assert trials_of(events) == controller.trials
     best = best_trial(controller.space, controller.trials.values())
     assert [report.index for report in best.reports] == list(range(1, NUM_REPORTS + 1))
+
+
+class _Proposing(RandomSampler):
+    """A sampler of another package, which proposes what it is given."""
+
+    def __init__(self, params: dict) -> None:
+        self._params = params
+
+    def ask(self, number: int) -> tuple[dict, int]:
+        """Return them, whatever the space is."""
+        return self._params, 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"encoder.foo": 3}, "'encoder.foo'"),
+        ({"training.batch_size": 30}, "30"),
+        ({"training.batch_size": [10]}, "unhashable type: 'list'"),
+        ({"training.learning_rate": "fast"}, "training.learning_rate: must be a valid number; given 'fast'"),
+    ],
+)
+def test_a_proposal_that_describes_no_run_is_refused_before_the_journal_has_it(change, reason):
+    """In a line that names the sampler: a journal with it could not be resumed."""
+    written = []
+    sampler = _Proposing({**_space().first_params(), **change})
+    controller = SweepController(_space(), seed=0, write=lambda *event, **_: written.append(event), sampler=sampler)
+    message = rf"^limits.sampler: must propose .*; tpe proposed \{{.*\}}: .*{re.escape(reason)}$"
+    with pytest.raises(ConfigError, match=message):
+        controller.suggest()
+    assert not written
+    assert not controller.trials
+
+
+def test_numbers_of_numpy_that_a_sampler_proposes_are_plain_in_the_journal():
+    """As `generator.choice` returns them."""
+    params = {**_space().first_params(), "training.batch_size": np.int64(20), "encoder.bidirectional": np.True_}
+    trial = SweepController(_space(), seed=0, write=lambda *_, **__: None, sampler=_Proposing(params)).suggest()
+    assert json.dumps(trial.params) == json.dumps({**params, "training.batch_size": 20, "encoder.bidirectional": True})
 
 
 def test_values_are_worth_the_median_of_their_seeds():

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from raysent.cost import Budget, Funds
+from raysent.errors import ConfigError, RaysentError
 from raysent.sweeps.journal import Event, finite
 from raysent.sweeps.ranking import first_number, median_value, result_of
 from raysent.sweeps.samplers import Sampler, make_sampler
@@ -314,7 +315,15 @@ class SweepController:
         if drawn is None:
             self.exhausted = True
             return None
-        params, attempts = drawn
+        proposed, attempts = drawn
+        params = {
+            name: value.item() if hasattr(value, "item") else value for name, value in proposed.items()
+        }  # NumPy's
+        try:  # what the journal has, every later session reads
+            self.space.config(params)
+        except (RaysentError, KeyError, TypeError) as error:
+            sampler = f"limits.sampler: must propose searched names with their values; {self.space.limits.sampler.type}"
+            raise ConfigError(f"{sampler} proposed {params}: {error}") from None
         name, seed = trial_name(number), derived_seed(self._seed, "run", number)
         self._record("suggested", trial=name, number=number, attempts=attempts, params=params, seed=seed)
         return self.trials[name]
