@@ -432,11 +432,9 @@ def evaluated_scores(folder: Path) -> Event | None:
 
 def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, float]]]:
     names = [ENSEMBLE, *result.members, *result.baselines]
-    rated = {"mean": result.mean, **result.tasks} if len(result.tasks) > 1 else result.tasks
+    scores = {task: found.scores for task, found in result.tasks.items()}
+    rated = {"mean": result.mean.scores, **scores} if len(scores) > 1 else scores
     return {
-        name: {
-            task: {"validation": found.scores[name].validation, "test": found.scores[name].test}
-            for task, found in rated.items()
-        }
+        name: {task: {"validation": found[name].validation, "test": found[name].test} for task, found in rated.items()}
         for name in names
     }
