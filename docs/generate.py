@@ -23,7 +23,11 @@ from raysent.cluster import ClusterSettings
 from raysent.config import described_fields
 from raysent.errors import ExitCode
 from raysent.evaluation.task_files.settings import TaskSettings
+from raysent.models.codes import CODES, CodeConfig
+from raysent.models.encoders import ENCODERS, EncoderConfig
+from raysent.models.objectives import OBJECTIVES, ObjectiveConfig
 from raysent.pipeline import registries
+from raysent.registry import Registry
 from raysent.sweeps.space.limits import SpaceFile
 from raysent.training.run import RunConfig
 
@@ -127,10 +131,15 @@ def _about(model: Model) -> str:
 
 
 def _models(annotation: Any) -> list[Model]:
-    """Return the models that an annotation holds."""
+    """Return the models that an annotation holds; of a kind such as encoders, each of them."""
+    if annotation in _KINDS:
+        return [module.Config for module in _KINDS[annotation].values()]
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return [annotation]
     return list(dict.fromkeys(model for inner in typing.get_args(annotation) for model in _models(inner)))
+
+
+_KINDS: dict[Any, Registry[Any]] = {EncoderConfig: ENCODERS, ObjectiveConfig: OBJECTIVES, CodeConfig: CODES}
 
 
 def _kind(model: Model) -> str:

@@ -24,6 +24,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args
 
 import pydantic
+from pydantic_core import CoreSchema
 
 from raysent.errors import ConfigError, did_you_mean
 
@@ -185,18 +186,26 @@ def by_table(attribute: str) -> Callable[[Any], dict[str, Any]]:
     return read
 
 
-def union(registry: Registry[Any]) -> Any:
-    """Return the type that validates any `Config` of a registry's modules, selected by its `type`.
+@dataclass(frozen=True, eq=False)
+class AnyOf:
+    """The annotation of a field that takes any `Config` of a registry's modules, selected by its `type`.
 
-    A `type` whose package cannot be loaded is refused with the reason.
+        AnyEncoder: TypeAlias = Annotated[EncoderConfig, AnyOf(ENCODERS)]
+
+    The modules are imported when a model with such a field is built, not where the annotation is made: a module of
+    another package may be imported first, and imports that place itself. A `type` that cannot be loaded is refused with
+    the reason.
     """
 
-    def refuse_broken(values: Any) -> Any:
-        name = values.get("type") if isinstance(values, Mapping) else None
-        if isinstance(name, str) and name not in registry and name in registry.broken:
-            raise ValueError(f"type {name} {registry.broken[name]}")
-        return values
+    registry: Registry[Any]
 
-    configs = tuple(module.Config for module in registry.values())
-    kind = Annotated[Union[configs], pydantic.Field(discriminator="type")] if len(configs) > 1 else configs[0]  # noqa: UP007
-    return Annotated[kind, pydantic.BeforeValidator(refuse_broken)]
+    def __get_pydantic_core_schema__(self, _: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+        configs = tuple(module.Config for module in self.registry.values())
+        kind = Annotated[Union[configs], pydantic.Field(discriminator="type")] if len(configs) > 1 else configs[0]  # noqa: UP007
+        return handler.generate_schema(Annotated[kind, pydantic.BeforeValidator(self._refuse_broken)])
+
+    def _refuse_broken(self, values: Any) -> Any:
+        name = values.get("type") if isinstance(values, Mapping) else None
+        if isinstance(name, str) and name not in self.registry and name in self.registry.broken:
+            raise ValueError(f"type {name} {self.registry.broken[name]}")
+        return values

@@ -5,6 +5,7 @@ import pickle
 import sys
 import weakref
 from collections import deque
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
@@ -29,7 +30,7 @@ from raysent.models.encoders.concat import Config as Concat
 from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.lstm import Config as Lstm
 from raysent.models.layers import word_sums
-from raysent.registry import Registry, by_type, union
+from raysent.registry import AnyOf, Registry, by_type
 
 NUM_WORDS = 40
 WORDS = EmbeddingConfig(dim=5)
@@ -175,7 +176,9 @@ def test_registry_finds_a_new_file_of_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
     modules = Registry("encoder", package=registry.__name__, folders=registry.__path__, read=by_type)
     monkeypatch.setattr(registry, "ENCODERS", modules)
-    members = pydantic.TypeAdapter(union(modules)).validate_python({"type": "first", "embedding": {"dim": 3}})
+    members = pydantic.TypeAdapter(Annotated[Any, AnyOf(modules)]).validate_python(
+        {"type": "first", "embedding": {"dim": 3}}
+    )
     vectors = build_encoder(members, tables())(pack(batch_of([5, 6], [7])))
     assert vectors.shape == (2, 3)
     sys.modules.pop("raysent.models.encoders.first_word")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import pydantic
 import pytest
 
 from raysent.errors import ConfigError
-from raysent.registry import Registry, by_table, by_type, union
+from raysent.registry import AnyOf, Registry, by_table, by_type
 
 MODULE = '''"""{summary}"""
 from typing import Literal
@@ -142,19 +143,19 @@ def test_by_table_reads_a_mapping_of_components() -> None:
         read(object())
 
 
-def test_union_tells_configurations_apart_by_type(folder: Path) -> None:
+def test_any_of_tells_configurations_apart_by_type(folder: Path) -> None:
     """Whether there are several or one."""
-    one = pydantic.TypeAdapter(union(shapes(folder)))
+    one = pydantic.TypeAdapter(Annotated[Any, AnyOf(shapes(folder))])
     assert one.validate_python({"type": "round", "size": 3}).size == 3
     install(folder, MODULE.format(summary="A square.", name="square"), "square = squares")
-    both = pydantic.TypeAdapter(union(shapes(folder)))
+    both = pydantic.TypeAdapter(Annotated[Any, AnyOf(shapes(folder))])
     assert both.validate_python({"type": "square"}).type == "square"
 
 
-def test_union_tells_why_a_type_cannot_be_loaded(folder: Path) -> None:
+def test_any_of_tells_why_a_type_cannot_be_loaded(folder: Path) -> None:
     """A configuration that names an encoder of a broken package says so, not that the type is unknown."""
     install(folder, "import nowhere_to_be_found", "square = squares")
     with pytest.raises(
         pydantic.ValidationError, match=r"type square cannot be loaded from squares 1\.2: ModuleNotFound"
     ):
-        pydantic.TypeAdapter(union(shapes(folder))).validate_python({"type": "square"})
+        pydantic.TypeAdapter(Annotated[Any, AnyOf(shapes(folder))]).validate_python({"type": "square"})

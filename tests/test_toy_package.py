@@ -40,6 +40,25 @@ def test_installed_package_adds_components(installed):
     run_checks(installed, "-k", "not sweep")
 
 
+IMPORTED_FIRST = """
+from toy_components import attention, hinge, signs
+from raysent.models.codes import CODES
+from raysent.models.config import ModelConfig
+config = ModelConfig.model_validate({"encoder": {"type": "toy_attention"}, "objective": {"type": "toy_hinge"}})
+assert type(config.encoder) is attention.Config, config.encoder
+assert type(config.objective) is hinge.Config, config.objective
+assert CODES["toy_signs"] is signs
+"""
+
+
+def test_modules_of_the_package_may_be_imported_before_raysent(installed):
+    """As its author's own tests do: what they import of raysent does not load them in turn."""
+    paths = os.pathsep.join([str(FOLDER.parent.parent), str(installed)])
+    command, environment = [sys.executable, "-c", IMPORTED_FIRST], {**os.environ, "PYTHONPATH": paths}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.cluster
 def test_installed_package_directs_a_sweep(installed):
     """Sampler, scheduler and tracker, in a sweep on Ray whose workers find the package too."""

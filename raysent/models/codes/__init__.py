@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.errors import DataError
-from raysent.registry import Registry, by_type, union
+from raysent.registry import AnyOf, Registry, by_type
 
 UInt8 = npt.NDArray[np.uint8]
 
@@ -127,10 +127,7 @@ def build_code(config: CodeConfig, *, dim: int, generator: torch.Generator) -> C
 
 CODES: Registry[CodeModule] = Registry("code", package=__name__, folders=__path__, read=by_type)
 
-if TYPE_CHECKING:
-    AnyCode: TypeAlias = CodeConfig
-else:
-    AnyCode = union(CODES)
+AnyCode: TypeAlias = Annotated[CodeConfig, AnyOf(CODES)]
 
 
 def pack_bits(bits: npt.ArrayLike) -> UInt8:

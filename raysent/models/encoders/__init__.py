@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import pydantic
 import torch
@@ -21,7 +21,7 @@ from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.kernels.packing import Packed
 from raysent.models.backbone import Backbone
 from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
-from raysent.registry import Registry, by_type, union
+from raysent.registry import AnyOf, Registry, by_type
 
 _NO_WORDS = (PAD_WORD, UNK_WORD)
 
@@ -299,10 +299,4 @@ def build_encoder(config: EncoderConfig, tables: Tables) -> Tower:
 
 ENCODERS: Registry[EncoderModule] = Registry("encoder", package=__name__, folders=__path__, read=by_type)
 
-if TYPE_CHECKING:
-    AnyEncoder: TypeAlias = EncoderConfig
-else:
-    AnyEncoder = union(ENCODERS)
-    for _module in ENCODERS.values():
-        # A composition names `AnyEncoder`, which is defined only now.
-        _module.Config.model_rebuild(force=True, _types_namespace={"AnyEncoder": AnyEncoder})
+AnyEncoder: TypeAlias = Annotated[EncoderConfig, AnyOf(ENCODERS)]

@@ -7,7 +7,7 @@ Source: Logeswaran and Lee, 2018, section 4.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import Literal, Self, cast
 
 import pydantic
 import torch
@@ -15,10 +15,7 @@ from torch import Tensor, nn
 
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import Tables, WordTable
-from raysent.models.encoders import EncoderConfig, Tower, build_encoder
-
-if TYPE_CHECKING:
-    from raysent.models.encoders import AnyEncoder
+from raysent.models.encoders import AnyEncoder, EncoderConfig, Tower, build_encoder
 
 
 class Config(EncoderConfig):
@@ -29,6 +26,8 @@ class Config(EncoderConfig):
         training: `separate` gives each member a loss of its own, as if it were trained alone; `joint` trains the
             whole vector with one loss.
     """
+
+    model_config = pydantic.ConfigDict(defer_build=True)  # its members may be of types that are not imported yet
 
     type: Literal["concat"] = "concat"
     members: dict[str, AnyEncoder] = pydantic.Field(min_length=1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from raysent.kernels.devices import to_device
 from raysent.models.codes import Code, CodeConfig
 from raysent.models.embeddings import WordTable
 from raysent.models.encoders import EncoderConfig
-from raysent.registry import Registry, by_type, union
+from raysent.registry import AnyOf, Registry, by_type
 
 CONTEXT_METRICS = ("context_accuracy", "context_nll")
 """Metrics that validation computes from two towers: which sentences are neighbours."""
@@ -502,7 +502,4 @@ def build_objective(config: ObjectiveConfig, build_context: BuildContext | None 
 
 OBJECTIVES: Registry[ObjectiveModule] = Registry("objective", package=__name__, folders=__path__, read=by_type)
 
-if TYPE_CHECKING:
-    AnyObjective: TypeAlias = ObjectiveConfig
-else:
-    AnyObjective = union(OBJECTIVES)
+AnyObjective: TypeAlias = Annotated[ObjectiveConfig, AnyOf(OBJECTIVES)]
