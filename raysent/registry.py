@@ -108,6 +108,11 @@ class Registry(Mapping[str, T]):
         self._components()
         return self._broken
 
+    @property
+    def failures(self) -> str:
+        """The end of a message on an unknown name, which an entry point that fails may define under another name."""
+        return "".join(f"; entry point {name} {reason}" for name, reason in self.broken.items())
+
     def find(self, name: str, *, where: str = "", others: Iterable[str] = ()) -> T:
         """Return the component of a name.
 
@@ -125,7 +130,8 @@ class Registry(Mapping[str, T]):
         if name in self._broken:
             raise ConfigError(f"{where or f'{self.kind} {name}'}: {self._broken[name]}")
         known = [*self._components(), *others]
-        raise ConfigError(f"{where or f'{self.kind} {name}'}: unknown {self.kind}{did_you_mean(name, known)}")
+        unknown = f"unknown {self.kind}{did_you_mean(name, known)}{self.failures}"
+        raise ConfigError(f"{where or f'{self.kind} {name}'}: {unknown}")
 
     def refresh(self) -> None:
         """Forget the components; the next look-up reads folder and entry points again."""
@@ -149,7 +155,7 @@ class Registry(Mapping[str, T]):
         package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
         try:
             values = self._read(point.load())
-        except Exception as error:  # another package may raise anything
+        except (Exception, SystemExit) as error:  # another package may raise anything
             line = " ".join(str(error).split())
             self._broken[point.name] = f"cannot be loaded from {package}: {type(error).__name__}: {line}"
             return
@@ -206,6 +212,7 @@ class AnyOf:
 
     def _refuse_broken(self, values: Any) -> Any:
         name = values.get("type") if isinstance(values, Mapping) else None
-        if isinstance(name, str) and name not in self.registry and name in self.registry.broken:
-            raise ValueError(f"type {name} {self.registry.broken[name]}")
+        if isinstance(name, str) and name not in self.registry and self.registry.broken:
+            unknown = f"is unknown{did_you_mean(name, self.registry)}{self.registry.failures}"
+            raise ValueError(f"type {name} {self.registry.broken.get(name, unknown)}")
         return values

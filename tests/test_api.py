@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,9 @@ from tiny_run import tiny_run, write_corpus
 
 import raysent
 from raysent.evaluation.tasks import senteval
+from raysent.models.objectives import OBJECTIVES, ObjectiveConfig, PairBatches
+from raysent.pipeline import registries
+from raysent.registry import Component
 from raysent.reproduction import plan_reproduction, read_paper
 from raysent.sweeps import read_events
 from raysent.training.loop import fit
@@ -305,6 +309,30 @@ def test_load_refuses_another_folder(tmp_path):
     """A folder of something else is an error that says what it holds."""
     with pytest.raises(raysent.ArtifactError, match="holds no"):
         raysent.load(tmp_path)
+
+
+def test_components_list_what_fails_by_kind_and_objectives_with_a_setting_that_must_be_given(monkeypatch):
+    """One entry point's name may stand in several groups; what an objective reads needs no value of its settings."""
+
+    class Config(ObjectiveConfig):
+        """Settings of an objective of another package."""
+
+        type: Literal["far"] = "far"
+        margin: float
+
+        @property
+        def batches(self) -> PairBatches:
+            """Read pairs."""
+            return PairBatches()
+
+    module = SimpleNamespace(Config=Config, summary="Far from others.")
+    component = Component("far", module, "mine 1.0", "mine.far")
+    monkeypatch.setattr(OBJECTIVES, "_found", {**OBJECTIVES._components(), "far": component})
+    for kind in ("samplers", "trackers"):
+        monkeypatch.setattr(registries()[kind], "_broken", {"mine": f"no {kind}"})
+    table = raysent.components()
+    assert table.attrs["broken"] == {"samplers.mine": "no samplers", "trackers.mine": "no trackers"}
+    assert table.set_index("name").summary["far"].startswith("Far from others; reads ")
 
 
 def test_components_of_one_kind():

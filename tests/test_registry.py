@@ -97,6 +97,7 @@ def test_registry_keeps_what_it_has_where_an_entry_point_has_the_same_name(folde
             "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         ),
         ("raise RuntimeError('no\\nGPU')", "square = squares", "RuntimeError: no GPU"),
+        ("raise SystemExit('no license')", "square = squares", "SystemExit: no license"),
         ("", "square = squares:Missing", "AttributeError: module 'squares' has no attribute 'Missing'"),
         ("", "square = squares", "ConfigError: squares: must define class Config with type: Literal["),
     ],
@@ -111,6 +112,18 @@ def test_registry_tells_why_an_entry_point_is_broken(folder: Path, source: str, 
     message = str(caught.value)
     assert message.startswith(f"shape square: cannot be loaded from squares 1.2: {reason}")
     assert "\n" not in message
+
+
+def test_an_unknown_name_may_be_that_of_an_entry_point_that_fails(folder: Path) -> None:
+    """Entry points have names of their own, so what fails is named where a name is looked up or selects a `Config`."""
+    install(folder, "import nowhere_to_be_found", "mine = squares")
+    registry = shapes(folder)
+    failure = "entry point mine cannot be loaded from squares 1.2: ModuleNotFoundError: No module named"
+    with pytest.raises(ConfigError, match=rf"^shape square: unknown shape; known: round; {failure}"):
+        registry.find("square")
+    adapter = pydantic.TypeAdapter(Annotated[Any, AnyOf(registry)])
+    with pytest.raises(pydantic.ValidationError, match=rf"type square is unknown; known: round; {failure}"):
+        adapter.validate_python({"type": "square"})
 
 
 def test_registry_names_the_nearest_of_an_unknown_name(folder: Path) -> None:

@@ -105,7 +105,7 @@ def registries() -> dict[str, Registry[Any]]:
 
 
 def _summary(kind: str, component: Component[Any]) -> str:
-    reads = f"; reads {component.value.Config().reads}." if kind == "objectives" else ""
+    reads = f"; reads {component.value.Config.model_construct().reads}." if kind == "objectives" else ""
     return f"{component.summary.removesuffix('.')}{reads}" if reads else component.summary
 
 
@@ -119,7 +119,7 @@ def components(kind: str | None = None) -> pd.DataFrame:
 
     Returns:
         Columns ``kind``, ``name``, ``package`` and ``summary``. ``attrs["broken"]`` has entry points that cannot be
-        loaded, by name, and why.
+        loaded, by kind and name such as ``encoders.mine``, and why.
 
     Raises:
         ConfigError: If there is no such kind.
@@ -134,7 +134,7 @@ def components(kind: str | None = None) -> pd.DataFrame:
                 {"kind": name, "name": one.name, "package": one.package, "summary": _summary(name, one)}
                 for one in registry.components()
             ]
-            broken |= dict(registry.broken)
+            broken |= {f"{name}.{point}": reason for point, reason in registry.broken.items()}
     table = pd.DataFrame(rows, columns=["kind", "name", "package", "summary"])
     table.attrs["broken"] = broken
     return table

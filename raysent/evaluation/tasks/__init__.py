@@ -125,7 +125,7 @@ def _registered_task(name: str, scorings: Collection[Scoring], option: str) -> T
     close = get_close_matches(_plain(name), by_plain, n=1)
     usable = [task.name for task in TASKS.values() if task.scoring in scorings]
     hint = f"did you mean '{by_plain[close[0]]}'?" if close else f"known: {', '.join(usable)}"
-    raise ConfigError(f"{option}{name}: unknown task; {hint}")
+    raise ConfigError(f"{option}{name}: unknown task; {hint}{TASKS.failures}")
 
 
 def _plain(name: str) -> str:
