@@ -777,11 +777,15 @@ def test_resume_tracks_into_the_folder_that_was_typed(raysent_, tmp_path, monkey
     seen = []
     resume = wraps(raysent.resume)(lambda *_, **given: seen.append(given["track"]))
     monkeypatch.setattr("raysent.resume", resume)
-    for track in ("tensorboard:tb", "[tensorboard:tb, tensorboard:/tb, 'tensorboard:', wandb:tb]"):
+    for track in (
+        "tensorboard:tb",
+        "[tensorboard:tb, tensorboard:/tb, 'tensorboard:', wandb:tb, 'mlflow:sqlite:///a.db', 'mlflow:sqlite:////a.db']",
+    ):
         assert raysent_("resume", "run", "--set", f"track={track}").code == 0
     [[one], several] = seen
     assert one == f"tensorboard:{tmp_path}/tb"
-    assert several == [one, "tensorboard:/tb", "tensorboard:", "wandb:tb"]
+    files = [f"mlflow:sqlite:///{tmp_path}/a.db", "mlflow:sqlite:////a.db"]
+    assert several == [one, "tensorboard:/tb", "tensorboard:", "wandb:tb", *files]
 
 
 def test_scores_are_printed_before_the_curves_are_made(monkeypatch, capsys):

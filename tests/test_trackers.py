@@ -131,6 +131,8 @@ class Recording:
 
     def on_event(self, event: dict) -> None:
         """Keep the event, or fail, or wait."""
+        if self.place == "exits":
+            raise SystemExit(3)
         if self.place == "fails" and event["event"] == "report":
             raise OSError("no space left")
         if self.place == "blocks":
@@ -170,6 +172,38 @@ def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording,
         "missing"
         for name, target in (("trackers.0: x", "TRACKER:TARGET"), ("--track x:fails", "x:fails"))
     ]
+
+
+def test_a_tracker_that_exits_or_has_no_target_is_one_line_too(recording, monkeypatch, tmp_path):
+    """The others go on; without a target there is no command that sends the rest."""
+    lines = []
+    with TrackingThread(SPACE, tmp_path, targets=["x:exits", "x:works"], warn=lines.append) as tracking:
+        monkeypatch.delattr(Recording, "TARGET")
+        for event in EVENTS:
+            tracking(event)
+    assert lines == ["--track x:exits: SystemExit: 3; the sweep continues"]
+    assert len(recording.made[1].events) == len(EVENTS)
+    assert recording.made[1].is_closed
+
+
+def test_a_tracker_that_cannot_be_made_is_one_line_before_anything_starts(monkeypatch):
+    """Such as one that finds no server; the line names its place in the space."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise ConnectionError("no server\nat all")
+
+    monkeypatch.setattr(TRACKERS["tensorboard"], "__init__", refused)
+    with pytest.raises(ConfigError, match=r"^s.yaml:2: trackers.0: ConnectionError: no server at all$"):
+        _space("[tensorboard]")
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a b#é"])
+def test_mlflow_writes_into_the_run_folder_whatever_its_name_is(name, tmp_path):
+    """An address of SQLAlchemy reads ? and % as signs."""
+    pytest.importorskip("mlflow", reason="pip install raysent[mlflow]")
+    tracker = TRACKERS["mlflow"](SPACE, TRACKERS["mlflow"].Config(), folder=tmp_path / name)
+    address = importlib.import_module("sqlalchemy").make_url(tracker._uri)
+    assert address.database == str(tmp_path / name / "mlflow.db")
 
 
 def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):

@@ -135,7 +135,8 @@ def resume(
     given = arguments_of(raysent.resume, overrides)
     if "track" in given:  # a folder is named from the folder in which it is typed
         named = [given["track"]] if isinstance(given["track"], str) else given["track"]
-        given["track"] = [re.sub("^tensorboard:(?=[^/])", lambda _: f"tensorboard:{Path.cwd()}/", one) for one in named]
+        files = "^(tensorboard:|mlflow:sqlite:///)(?=[^/])"
+        given["track"] = [re.sub(files, lambda found: f"{found[1]}{Path.cwd()}/", one) for one in named]
     with _working_folder(run) as named:
         ended = raysent.resume(named, address=address, progress=not as_json, **settings, **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
@@ -163,8 +164,8 @@ def track(
     """Send a sweep's trials to a tracker.
 
     Parameters, reports and ends of all trials come from the journal; then the scores of the ensemble, of its members
-    and of baselines. Optuna and MLflow do not get a trial twice that has ended there. --set 'track=[…]' of
-    sweep and resume sends them while it runs.
+    and of baselines. MLflow does not get a trial twice that has ended there. --set 'track=[…]' of sweep and resume
+    sends them while it runs.
     """
     num_events = raysent.track(run, to)
     if as_json:

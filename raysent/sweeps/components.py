@@ -61,6 +61,11 @@ def build(registry: Registry[Any], space: SearchSpace, choice: ComponentChoice, 
         return kind(space, config, **options)
     except ConfigError as error:
         raise space.document.error(path, str(error)) from None
+    except Exception as error:
+        if registry is not TRACKERS:
+            raise
+        reason = " ".join(str(error).split())  # whatever the tracker's library raises
+        raise space.document.error(path, f"{type(error).__name__}: {reason}") from None
 
 
 def check_components(space: SearchSpace) -> None:

@@ -41,7 +41,7 @@ class Tracker(Protocol):
     the evaluation, which `evaluated_event` describes and the journal does not have; `close` once, at the end of the
     session. A resumed sweep makes a new tracker, which receives the events of its own session: so add to files, do not
     replace them. Write nothing before the first event. A tracker that raises is reported in one line and receives no
-    more events; the sweep continues.
+    more events; the sweep continues. One whose `__init__` raises is refused in one line before anything starts.
     """
 
     def on_event(self, event: Event) -> None:
@@ -54,8 +54,8 @@ class Tracker(Protocol):
 class TrackingThread:
     """Passes the events of a sweep to its trackers, in a thread of its own. Use as a context manager.
 
-    The sweep waits neither for a slow tracker nor for its library. A tracker that raises is reported in one line and
-    receives no more events; `track` sends the rest afterwards.
+    The sweep waits neither for a slow tracker nor for its library; other trackers do, as they are called in turn. A
+    tracker that raises is reported in one line and receives no more events; `track` sends the rest afterwards.
     """
 
     def __init__(
@@ -107,12 +107,14 @@ class TrackingThread:
     def _call(self, name: str, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception as error:  # whatever the tracker's library raises
+        except (Exception, SystemExit) as error:  # whatever the tracker's library raises
+            reason, rest = " ".join(str(error).split()), self._rest(name)
             del self._trackers[name]
-            reason = " ".join(str(error).split())
-            self._warn(f"{name}: {type(error).__name__}: {reason}; {self._rest(name)}")
+            self._warn(f"{name}: {type(error).__name__}: {reason}; {rest}")
 
     def _rest(self, name: str) -> str:
+        if getattr(self._trackers.get(name), "TARGET", None) is None:
+            return "the sweep continues"
         run, target = shlex.quote(address_of(self._folder)), name.partition("--track ")[2] or "TRACKER:TARGET"
         return f"the sweep continues; 'raysent track {run} --to {shlex.quote(target)}' sends what is missing"
 

@@ -56,7 +56,8 @@ class MlflowRuns:
         if find_spec("mlflow") is None:
             raise ConfigError("mlflow needs the package mlflow-skinny; install raysent[mlflow]")
         self._space, self._folder = space, folder
-        self._uri = config.uri or f"sqlite:///{folder / _DEFAULT_FILE}"
+        file = str(folder / _DEFAULT_FILE).replace("%", "%25").replace("?", "%3F")  # as SQLAlchemy reads an address
+        self._uri = config.uri or f"sqlite:///{file}"
         self._title = sweep_title(space, folder)
         self._experiment, self._experiment_id = config.experiment or self._title, ""
         self._trials = FollowedTrials(folder)
