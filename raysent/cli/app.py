@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -27,6 +26,7 @@ from raysent import __version__
 from raysent.cli import evaluate, machines, models, papers, sweep, vectors
 from raysent.cli.options import as_typed
 from raysent.errors import ConfigError, ExitCode, RaysentError, did_you_mean
+from raysent.platforms import signals_handled
 from raysent.progress import VERBOSE_VARIABLE, PrintableFormatter, messages, printable
 
 # What every mistake in a command line is: typer may keep click, whose class it is, under another name.
@@ -185,19 +185,11 @@ def main() -> None:
     sys.exit(status)
 
 
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
+def _signals_interrupt() -> contextlib.AbstractContextManager[None]:
     """Let SIGTERM and a closed terminal inside the block do what Ctrl-C does; what a parent ignores stays ignored."""
-    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) == signal.SIG_DFL}
-    for number in before:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    known = {name: signal.getsignal(getattr(signal, name)) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)}
+    names = [name for name, handler in known.items() if handler == signal.SIG_DFL]
+    return signals_handled(dict.fromkeys(names, signal.default_int_handler))
 
 
 def _options_first(arguments: list[str]) -> list[str]:
