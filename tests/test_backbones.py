@@ -18,6 +18,8 @@ from tiny_run import check_resumed, check_weights, tiny_run
 from benchmarks.pretrain import write_start
 from raysent.config import Document
 from raysent.data.vocabulary import SubwordVocabulary
+from raysent.ensembles import Ensemble
+from raysent.ensembles.ensemble import LoadedMember
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
@@ -506,6 +508,23 @@ def test_default_prompt_is_put_before_text_in_exports(bert, tmp_path):
         _, code, _ = (tmp_path / f"graph{number}/README.md").read_text().split("```")
         exec(code.removeprefix("python").replace("FOLDER", str(tmp_path / f"graph{number}")), names := {})
         np.testing.assert_allclose(names["vectors"], model.encode(["A sentence.", "Another one."]), atol=1e-5)
+
+
+def test_queries_and_documents_have_each_members_prompts_in_exports(bert, tmp_path):
+    """As raysent puts them: by name, else the default one; of an ensemble each member its own."""
+    folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["both"])
+    named = build(bert, prompts={"query": "cat: ", "passage": "dog: "})
+    models = [named, build(folder), build(bert, pooling="cls", prompts={"passage": "the runs "}), build(bert)]
+    members = [LoadedMember(str(number), model) for number, model in enumerate(models)]
+    result = SimpleNamespace(tasks={}, protocol="fast", members=[member.name for member in members])
+    ensemble = Ensemble(members, folder=tmp_path / "ensemble", result=result)
+    for name, model in (("one", named), ("all", ensemble)):
+        assert export(model, tmp_path / name).check.holds
+        again = library.SentenceTransformer(str(tmp_path / name), device="cpu", trust_remote_code=True)
+        for method in ("encode", "encode_query", "encode_document"):
+            for options in ({}, {"prompt": "runs "}):
+                vectors, expected = getattr(again, method)(TEXT, **options), getattr(model, method)(TEXT, **options)
+                np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=f"{name} {method} {options}")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bert"])

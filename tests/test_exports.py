@@ -309,10 +309,16 @@ def test_other_ids_finds_a_difference(monkeypatch) -> None:
 
 
 def test_compare_measures_vectors_and_bits() -> None:
-    """The largest difference of a number; of codes, the share of bits."""
+    """The largest difference of a number, by any method; of codes, the share of bits."""
     model, code = build(BAG), build(BAG, code={"type": "threshold"})
     text = ["a dog", "the man"]
     assert compare(model, [model], lambda rows: model.encode(rows) + 0.25, text).difference == pytest.approx(0.25)
+
+    def without_prompts(rows: list[str], method: str = "encode") -> np.ndarray:
+        return model.encode(rows) + 0.25 * (method == "encode_query")
+
+    for methods, expected in ((("encode_document",), 0.0), (("encode_document", "encode_query"), 0.25)):
+        assert compare(model, [model], without_prompts, text, methods=methods).difference == pytest.approx(expected)
 
     def flipped(rows: list[str]) -> np.ndarray:
         bits = code.encode(rows)

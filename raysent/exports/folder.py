@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -142,8 +143,9 @@ def export(
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         target.write(models, temporary)
-        prompt = getattr(target, "PROMPT", None)
-        check = compare(encoder, models, target.open(temporary), sentences, except_for=target.DIFFERS_ON, prompt=prompt)
+        prompt, methods = getattr(target, "PROMPT", None), getattr(target, "METHODS", ())
+        options: dict[str, Any] = {"except_for": target.DIFFERS_ON, "prompt": prompt, "methods": methods}
+        check = compare(encoder, models, target.open(temporary), sentences, **options)
         if not check.holds:
             raise ArtifactError(f"to {to}: the export must equal the model; given {check}; please report this")
         card = model_card(encoder, models, target=target, check=str(check), folder=folder, license=license)
@@ -164,6 +166,7 @@ def compare(
     *,
     except_for: Sequence[str] = (),
     prompt: str | None = None,
+    methods: Sequence[str] = (),
 ) -> Check:
     """Return how an export differs from its model.
 
@@ -174,12 +177,16 @@ def compare(
         sentences: Text to compare; by default sentences of the models' words, and odd ones.
         except_for: Sentences to leave out.
         prompt: What the model puts before each; None for its own prompt, as the export does.
+        methods: Further methods of both, which differ by their prompts; a few sentences are compared.
     """
     given = check_sentences(models[0].vocabulary) if sentences is None else sentences
     texts = [text for text in given if text not in except_for]
     is_other = np.any([other_ids(model, texts) for model in models], axis=0)
     same = [text for text, other in zip(texts, is_other, strict=True) if not other]
-    distance = np.abs(encoder.encode(same, prompt=prompt) - encode(same))
+    pairs = [(encoder.encode(same, prompt=prompt), encode(same))]
+    few = same[: len(_PLAIN)]
+    pairs += [(getattr(encoder, method)(few), encode(few, method)) for method in methods]
+    distance = np.concatenate([np.abs(own - other) for own, other in pairs])
     is_code = len(models) == 1 and models[0].code is not None
     found = float(distance.mean() if is_code else distance.max(initial=0.0))
     return Check(len(texts), int(is_other.sum()), found, is_code)

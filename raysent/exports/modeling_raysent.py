@@ -476,8 +476,11 @@ class RaysentModule(InputModule):
         for member in self.members:
             member.about["max_length"] = length
 
-    def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
+    def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
         """Return each member's word ids, padded [batch, time], and lengths [batch].
+
+        Where no prompt is given, each member has its own; nor is "" one where there is a task, since
+        sentence-transformers gives it for queries and documents of an ensemble.
 
         Raises:
             TypeError: If a text is no string.
@@ -485,9 +488,10 @@ class RaysentModule(InputModule):
         odd = next((text for text in inputs if not isinstance(text, str)), "")
         if odd != "":
             raise TypeError(f"texts must be strings; given {type(odd).__name__}")
-        features = {}
+        features, task = {}, kwargs.get("task")
+        is_own = prompt is None or (task and not prompt)
         for number, member in enumerate(self.members):
-            start = member.about.get("prompt", "") if prompt is None else prompt
+            start = member.about["prompts"].get(task, member.about["prompt"]) if is_own else prompt
             texts = [f"{start}{text}" for text in inputs]
             cut = [torch.tensor(row) for row in self.ids(number, texts, member.about)]
             features[f"ids_{number}"] = nn.utils.rnn.pad_sequence(cut, batch_first=True)

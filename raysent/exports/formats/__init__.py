@@ -15,7 +15,7 @@ from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.registry import Registry
 
-Encode = Callable[[list[str]], Float32]
+Encode = Callable[..., Float32]
 
 
 class Format(Protocol):
@@ -23,6 +23,7 @@ class Format(Protocol):
 
     Call order: `check_model` before anything is written, `write`, then `open`, whose function must return what the
     model's `encode` returns, with the prompt `PROMPT` where a module has that; `usage_of(models)` may replace `USAGE`.
+    Where a module has `METHODS`, such as ``encode_query``, the function takes their names too, after the sentences.
 
     Attributes:
         TARGET: The name of the target.

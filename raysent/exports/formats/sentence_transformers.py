@@ -24,6 +24,7 @@ from raysent.models import SentenceModel
 from raysent.models.encoders import ENCODERS, pretrained
 from raysent.models.pretrained import quiet
 from raysent.models.schemes.st import KIND
+from raysent.models.sentence_encoder import DOCUMENT_PROMPTS
 from raysent.registry import OWN_PACKAGE
 from raysent.storage import save_tensors, write_json
 from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
@@ -39,6 +40,7 @@ similarities = model.similarity(vectors, vectors)"""
 # Of folders that need no code of their own.
 STANDARD_USAGE = USAGE.replace(", trust_remote_code=True", "")
 DIFFERS_ON: tuple[str, ...] = ()
+METHODS = ("encode_query", "encode_document")
 
 # Types of codes that `Code` of the exported code computes.
 _CODES = ("autoencoder", "principal_components", "random_projection", "threshold")
@@ -116,7 +118,7 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     settings = {
         "__version__": versions,
         "model_type": "SentenceTransformer",
-        "prompts": dict(models[0].prompts) if len(models) == 1 else {},
+        "prompts": {**models[0].prompts, **_prompts(models[0])} if len(models) == 1 else {},
         "default_prompt_name": models[0].default_prompt_name if len(models) == 1 else None,
         # On bits, the Manhattan distance is the Hamming distance.
         "similarity_fn_name": "manhattan" if is_code else "cosine",
@@ -137,8 +139,8 @@ def open(folder: Path) -> Encode:
     with quiet():
         model = library.SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
 
-    def encode(sentences: list[str]) -> Any:
-        return model.encode(sentences, batch_size=64)
+    def encode(sentences: list[str], method: str = "encode") -> Any:
+        return getattr(model, method)(sentences, batch_size=64)
 
     return encode
 
@@ -181,8 +183,15 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
         cast("SubwordVocabulary", model.vocabulary).tokenizer.save(f"{name}/{TOKENIZER_FILE}")
         write_json(Path(name) / "tokenizer_config.json", {**about.tokenizer, **length})
         parts = [modules.Transformer(name, max_seq_length=model.max_length), *tower.heads]
-        prompts = {"prompts": about.prompts, "default_prompt_name": about.default_prompt or None}
+        prompts = {"prompts": {**about.prompts, **_prompts(model)}, "default_prompt_name": about.default_prompt or None}
         library.SentenceTransformer(modules=parts, device="cpu", **prompts).save(str(folder), create_model_card=False)
+
+
+def _prompts(model: SentenceModel) -> dict[str, str]:
+    """Return what the model puts before queries and documents, by the names of sentence-transformers."""
+    tasks = {"query": ("query",), "document": DOCUMENT_PROMPTS}
+    found = {task: model._with_prompt(names, (), {}).get("prompt_name") for task, names in tasks.items()}
+    return {task: model._prompt(name, None) for task, name in found.items()}
 
 
 def _about(model: SentenceModel) -> dict[str, Any]:
@@ -196,7 +205,8 @@ def _about(model: SentenceModel) -> dict[str, Any]:
     return {
         **record.model_dump(mode="json"),
         "config": _described(record.config.model_dump(mode="json")),
-        "prompt": model.prompts.get(model.default_prompt_name or "", ""),
+        "prompt": model._prompt(None, None),
+        "prompts": _prompts(model),
         "unknown_id": model.vocabulary.unknown_id,
         "has_padding": model.vocabulary.has_padding,
         "num_towers": len(model.towers),
