@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import CommandLine
@@ -330,6 +331,36 @@ def test_encode_corpus_reads_columns_and_sentences(tmp_path) -> None:
     assert split == ["The rain fell all night.", "It was cold."] * 3
 
 
+def test_encode_corpus_reads_no_vectors_of_its_own_output(tmp_path, monkeypatch) -> None:
+    """Inside the folder of tables, by any name of it, damaged or of a text that is gone; other Parquet files are text."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows").mkdir()
+    for name in ("a", "b"):
+        Path(f"rows/{name}.csv").write_text(f"text\n{name}\n")
+    pq.write_table(pa.table({"text": ["c"]}), "rows/c.parquet")
+    Path("link").symlink_to("rows")
+    assert encode_corpus("hash:8", "rows", "rows/out").num_files == 3
+    for text, out in (("rows", "link/out"), (tmp_path / "rows", "rows/../rows/out")):
+        done = encode_corpus("hash:8", text, out)
+        assert (done.num_files, done.num_skipped) == (0, 3), (text, out)
+    Path("rows/b.csv").unlink()
+    Path("rows/out/a.csv.parquet").write_bytes(b"PAR1")
+    done = encode_corpus("hash:8", "rows", "rows/out")
+    assert (done.num_files, done.num_skipped) == (1, 1)
+    assert VectorFolder("rows/out").names() == ["a.csv", "b.csv", "c.parquet"]
+    for _ in range(2):  # beside the text, and above it
+        encode_corpus("hash:8", "rows/*.[cp]*", "rows")
+        encode_corpus("hash:8", "rows/*.csv", ".")
+    assert sorted(path.name for path in Path("rows").glob("*.parquet")) == [
+        "a.csv.parquet",
+        "c.parquet",
+        "c.parquet.parquet",
+    ]
+    assert [path.name for path in Path().glob("*.parquet")] == ["a.csv.parquet"]
+    with pytest.raises(DataError, match=r"^input: must name at least one file; given none$"):
+        encode_corpus("hash:8", "rows/out", "rows/out")
+
+
 def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None:
     """Text and vectors in s3://: whole objects, no other files, and resumed by the ETag of the text."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
@@ -347,6 +378,10 @@ def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None
     assert rows == [*(texts / "a.txt").read_text().split("\n")[:-1], *(texts / "b.txt").read_text().split("\n")[:-1]]
     with pytest.raises(ArtifactError, match="holds vectors of the model hash:8, not of hash:9"):
         encode_corpus("hash:9", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
+    bucket.put_object(Bucket=BUCKET, Key="rows/a.csv", Body=b"text\none\n")
+    for expected in ((1, 0), (0, 1)):  # vectors among tables are no text
+        done = encode_corpus("hash:8", f"s3://{BUCKET}/rows", f"s3://{BUCKET}/rows/out/")
+        assert (done.num_files, done.num_skipped) == expected
     assert list((tmp_path / "cache" / "uploads").iterdir()) == []
 
 

@@ -218,8 +218,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         found = encoder._with_prompt(tuple(chosen.prompt_name), (), {})
         chosen = replace(chosen, prompt_name=found.get("prompt_name") or list(found.get("reads_as", ())))
     check_size("workers", 1 if workers is None else workers)
-    files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
+    files = _find_files(input, folder, column=column, splits_sentences=splits_sentences)
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
         chosen = replace(chosen, device=_choose_device(encoder, folder, address))
         options = {"column": column or "", "sentences": splits_sentences}
@@ -399,8 +399,13 @@ def _name_of(model: str | Path | SentenceEncoder) -> str:
     return str(model) if is_scheme_name(str(model)) else str(open_folder(model))
 
 
-def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None, splits_sentences: bool) -> list[_File]:
-    """Return the files of all paths, at least one each, and their vectors' places in the folder, all different."""
+def _find_files(
+    input: str | Path | Sequence[str | Path], folder: VectorFolder, *, column: str | None, splits_sentences: bool
+) -> list[_File]:
+    """Return the files of all paths, and their vectors' places in the folder, all different.
+
+    The folder's own Parquet files are no text, where it is among the text.
+    """
     paths = [str(path) for path in ([input] if isinstance(input, str | Path) else input)]
     files: dict[str, _File] = {}
     for path in paths:
@@ -420,9 +425,11 @@ def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None,
             # A link may come to name another version of the file, so it is not followed.
             origin = source.path if is_remote(source.path) else os.path.abspath(source.path)  # noqa: PTH100
             files[name] = _File(source, name, source.version(), origin, column, splits_sentences)
-    if not files:
+    of_text = {name: folder.name_of(file.source.path) for name, file in files.items()}
+    own = {name for name, of in of_text.items() if of is not None and (of in files or folder.find_file(of))}
+    if not files.keys() - own:
         raise DataError("input: must name at least one file; given none")
-    return [files[name] for name in sorted(files)]
+    return [files[name] for name in sorted(files.keys() - own)]
 
 
 def _place(file: str, path: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -155,6 +156,15 @@ class VectorFolder:
     def path_of(self, file: str) -> str:
         """Return the path or address of the Parquet file of a text's file."""
         return f"{self.name.rstrip('/')}/{file}{_SUFFIX}"
+
+    def name_of(self, path: str) -> str | None:
+        """Return the text's file whose Parquet file a path or address, by any link, would be; None for others."""
+        if is_remote(path) or self.local is None:
+            place, inside = path, f"{self.name}/"
+        else:
+            place, inside = os.path.realpath(path), f"{os.path.realpath(self.name).rstrip('/')}/"
+        is_own = place.startswith(inside) and place.endswith(_SUFFIX)
+        return place.removeprefix(inside).removesuffix(_SUFFIX) if is_own else None
 
     @property
     def _about(self) -> str:
