@@ -24,6 +24,8 @@ from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
 from raysent.exports.formats import FORMATS
+from raysent.exports.formats.onnx import _Graph
+from raysent.exports.tokenizer import build_tokenizer, exported_ids, pad_id
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import _SIDE_BY_SIDE, Backbone, read_backbone, read_tokenizer
 from raysent.models.config import ModelConfig
@@ -533,6 +535,20 @@ def test_every_architecture_has_a_graph(kind, tmp_path):
     pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
     folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["last"])
     assert export(build(folder), tmp_path / "out", to="onnx").check.num_sentences == 200
+
+
+def test_text_without_a_token_is_an_unknown_one_in_exports(tmp_path):
+    """Where the tokenizer adds no special tokens; also where all texts of a graph's batch are empty."""
+    folder = write_backbone(tmp_path / "qwen3", "qwen3")
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": None}))
+    model = build(folder)
+    assert export(model, tmp_path / "out").check.num_sentences == 200
+    graph, padding = _Graph(model).eval(), pad_id(model.vocabulary)
+    for texts in (["", ""], ["a cat", "", "the dog runs"]):
+        rows = exported_ids(build_tokenizer(model.vocabulary, max_length=model.max_length), texts)
+        ids = torch.tensor([row + [padding] * (max(map(len, rows)) - len(row)) for row in rows], dtype=torch.long)
+        np.testing.assert_allclose(graph(ids).detach(), model.encode(texts), atol=1e-5)
 
 
 def places_of(lengths: np.ndarray, cuts: Any) -> list[int]:

@@ -284,3 +284,4 @@ def test_static_export_carries_subwords(tmp_path) -> None:
     model = SentenceModel.build(ModelConfig.model_validate(values), vocabulary, seed=0, max_length=30).eval()
     done = export(model, tmp_path / "static", to="static", sentences=list(TEXTS.values()))
     assert done.check.num_other_ids == 0
+    assert export(model, tmp_path / "again", to="static").check.num_sentences == 198  # all but "" and " "

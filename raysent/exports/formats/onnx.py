@@ -136,21 +136,21 @@ class _Graph(nn.Module):
     def __init__(self, model: SentenceModel) -> None:
         super().__init__()
         self._member, self._max_length = plain_member(model), model.max_length
-        self._padding = pad_id(model.vocabulary)
+        self._padding, self._unknown = pad_id(model.vocabulary), model.vocabulary.unknown_id
         self._batch: Any = exported_code().Batch
         for part in filter(lambda one: hasattr(one, "set_attn_implementation"), self._member.modules()):
             part.set_attn_implementation("eager")  # plain products, which can be converted of every architecture
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
-        # One place more: a batch of nothing but empty texts has no ids, and they are one unknown word.
+        # One place more: a batch of nothing but empty texts may have no ids, and they are one unknown word.
         ids = nn.functional.pad(ids, (0, 1), value=self._padding)
         lengths = (ids != self._padding).sum(dim=1)
         if self._padding != PAD_ID:
-            ids = ids.clamp(min=0)
+            ids = torch.where((lengths == 0)[:, None], self._unknown, ids.clamp(min=0))
         else:
             has_known = ((ids != PAD_ID) & (ids != UNK_ID)).any(dim=1)
             lengths = torch.where(has_known, lengths, 1)
             ids = torch.where(has_known[:, None], ids, UNK_ID)
-        vectors: Tensor = self._member(self._batch(ids[:, : self._max_length], lengths.clamp(max=self._max_length)))
+        vectors: Tensor = self._member(self._batch(ids[:, : self._max_length], lengths.clamp(1, self._max_length)))
         return vectors

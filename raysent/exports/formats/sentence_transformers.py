@@ -1,7 +1,8 @@
 """sentence-transformers: a folder that `SentenceTransformer(folder, trust_remote_code=True)` reads without raysent.
 
 The folder contains its own module, `modeling_raysent.py`; that file describes the others. That of a pretrained encoder
-of one tower is a standard one, of sentence-transformers' own modules, and needs no `trust_remote_code`.
+of one tower is a standard one, of sentence-transformers' own modules, and needs no `trust_remote_code`, unless its
+tokenizer adds no special tokens: those modules give zeros for text that has no token, and raysent reads an unknown one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def is_standard(models: Sequence[SentenceModel]) -> bool:
     """Return whether sentence-transformers' own modules compute a model: one pretrained tower, and nothing after it."""
     model = models[0]
     has_more = model.code is not None or model.postprocessing.is_fitted_to_text or len(model.towers) > 1
-    return len(models) == 1 and model.config.encoder.type == "pretrained" and not has_more
+    is_one = len(models) == 1 and model.config.encoder.type == "pretrained" and not has_more
+    return is_one and cast("SubwordVocabulary", model.vocabulary).num_special > 0
 
 
 def usage_of(models: Sequence[SentenceModel]) -> str:

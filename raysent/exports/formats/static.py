@@ -3,7 +3,7 @@
 The mean of word vectors has the direction of their sum, so both poolings have the same vectors of unit length.
 
 Differs: `StaticEmbedding` reads all words of a sentence, also beyond the model's `max_length`; truncation is set in
-`tokenizer.json`. The empty sentence has a vector of zeros in place of that of an unknown word.
+`tokenizer.json`. Text of blanks may have a vector of zeros in place of that of an unknown word.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TARGET = "static"
 EXTRA = "sentence-transformers"
 LIBRARY = "sentence-transformers"
 USAGE = STANDARD_USAGE
-DIFFERS_ON: tuple[str, ...] = ("",)
+DIFFERS_ON: tuple[str, ...] = ("", " ")
 
 
 def check_model(models: Sequence[SentenceModel]) -> None:
