@@ -93,6 +93,18 @@ def test_vectors_are_those_of_sentence_transformers(kind, tmp_path):
         assert settings.get("normalize", False) == np.allclose(np.linalg.norm(vectors, axis=1), 1)
 
 
+def test_prompts_that_a_folder_lacks_are_those_of_sentence_transformers(bert, tmp_path):
+    """Empty ones, in place of the default one too, as in folders of its earlier versions."""
+    for name, prompts in (("default", {"of": "the: "}), ("passage", {"of": "the: ", "passage": "cat: "})):
+        folder = write_sentence_transformer(tmp_path / name, bert, prompts=prompts, default_prompt="of")
+        path = folder / "config_sentence_transformers.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts}))
+        model, reference = build(folder), library.SentenceTransformer(str(folder), device="cpu")
+        for method in ("encode", "encode_query", "encode_document"):
+            vectors, expected = getattr(model, method)(TEXT), getattr(reference, method)(TEXT)
+            np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=f"{name} {method}")
+
+
 @pytest.mark.parametrize("scheme", ["st", "hf"])
 def test_frozen_members_honour_pooling_and_prompts(scheme, bert, tmp_path):
     """By themselves, and side by side: each encoder takes its own prompt."""

@@ -163,6 +163,7 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
         raise ArtifactError(f"{root / _CONFIG_FILE}: must name a pad_token_id, after which positions begin; given null")
     parts = [_read(folder / module["path"] / _CONFIG_FILE, default={}) for module in modules[1:]]
     settings = _read(folder / "config_sentence_transformers.json", default={})
+    prompts = settings.get("prompts") or {}  # sentence-transformers reads empty ones for those that are absent
     of_text = _read(root / "sentence_bert_config.json", default={})
     tokenizer = {**_read(root / "special_tokens_map.json", default={}), **_read(root / _TOKENIZER_FILE, default={})}
     return Backbone(
@@ -173,7 +174,7 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
         tokenizer={name: value for name, value in tokenizer.items() if name not in _UNUSED_OF_TOKENIZER},
         pooling=_modes(parts[0], path) if parts else ["mean"],
         heads=[{"type": kind, **part} for kind, part in zip(kinds[2:], parts[1:], strict=True)],
-        prompts=settings.get("prompts") or {},
+        prompts={"query": "", "document": "", **prompts} if prompts else {},
         default_prompt=settings.get("default_prompt_name"),
         max_tokens=_limit(config, tokenizer, of_text),
         lowercase=bool(of_text.get("do_lower_case")),
