@@ -375,6 +375,33 @@ def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_export_into_a_folder_that_cannot_be_replaced_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
+    """The working folder, or one that another command filled meanwhile; a link is followed."""
+    write = SimpleNamespace(TARGET="own", EXTRA="", LIBRARY="numpy", USAGE="", DIFFERS_ON=(), check_model=list)
+    write.write, write.open = (lambda _, folder: (folder / "own").write_text("")), (lambda _: model.encode)
+    monkeypatch.setattr(type(FORMATS), "find", lambda *_, **__: write)
+    model, there = build(BAG), tmp_path / "there"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    with pytest.raises(ArtifactError, match=r"^\.: cannot be written; name another folder$"):
+        export(model, ".")
+
+    def write_while_another_does(_, folder) -> None:
+        (folder / "own").write_text("")
+        (there / "other").write_text("")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write, "write", write_while_another_does)
+        with pytest.raises(ArtifactError, match=r"there: cannot be written; name another folder$"):
+            export(model, there)
+    (there / "other").unlink()
+    for name in ("there", "new"):
+        Path(tmp_path / f"to_{name}").symlink_to(tmp_path / name)
+        assert export(model, tmp_path / f"to_{name}").folder == tmp_path / f"to_{name}"
+        assert (tmp_path / name / "own").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "there", "to_new", "to_there"]
+
+
 def test_export_of_another_packages_encoder_is_refused() -> None:
     """Its code is not part of the exported module."""
     model = build(BAG)

@@ -134,7 +134,7 @@ def export(
     encoder = load(encoder_name(model, say=messages.print)) if isinstance(model, str | Path) else model
     models = trained_models(encoder)
     target.check_model(models)
-    path = Path(output)
+    path = Path(output).resolve() if Path(output).is_symlink() else Path(output)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ArtifactError(f"{path}: exists; name a new folder")
     folder = open_folder(encoder.source) if encoder.source else None
@@ -155,7 +155,7 @@ def export(
             temporary.replace(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return Export(path, to, check)
+    return Export(Path(output), to, check)
 
 
 def compare(

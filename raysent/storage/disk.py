@@ -14,6 +14,9 @@ import safetensors
 from raysent.errors import ArtifactError
 from raysent.platforms import user_folder
 
+# Also of a folder that is in use, or that another command filled, where one should be renamed to it.
+_REFUSED = (errno.EACCES, errno.EBUSY, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTEMPTY, errno.EPERM, errno.EROFS)
+
 
 @contextlib.contextmanager
 def storage_errors(path: Path | str) -> Iterator[None]:
@@ -29,7 +32,7 @@ def storage_errors(path: Path | str) -> Iterator[None]:
         is_short = error.errno is None and "requested and" in str(error)
         if is_short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
+        if error.errno in _REFUSED:
             if error.filename is None:  # no file of ours is at fault: a semaphore
                 raise ArtifactError(f"{path}: the system refused part of the work on it: {error}") from error
             raise ArtifactError(f"{path}: cannot be written; name another folder") from error
