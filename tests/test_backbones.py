@@ -484,7 +484,7 @@ def test_export_is_a_standard_folder(kind, name, encoder, tmp_path):
     assert again.max_seq_length == model.max_seq_length
     card = (tmp_path / "out/README.md").read_text()
     assert "Started from `own`, license mit." in card
-    assert "license: mit" in card
+    assert 'license: "mit"' in card
     assert "trust_remote_code" not in card
 
 

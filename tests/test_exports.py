@@ -250,15 +250,18 @@ def test_license_of_a_card_is_an_identifier_of_the_hub(tmp_path) -> None:
         ("my licence: x [y", "must be an identifier of the hub"),
         ("other:", "must be an identifier of the hub"),
         ("other: a\nb: c", "must be an identifier of the hub"),
+        ("other: a\x85b", "must be an identifier of the hub"),
     ):
         with pytest.raises(ConfigError, match=f"^license .*{message}"):
             export(build(BAG), tmp_path / "no", license=license)
     assert not (tmp_path / "no").exists()
-    name = "my: 'licence' [\"x"
+    name = "my: 'licence' 🙂 [\"x"
     export(build(BAG, code={"type": "threshold"}), tmp_path / "out", license=f"other: {name}")
     card = hub.ModelCard.load(tmp_path / "out" / "README.md")
     assert (card.data.license, card.data.license_name) == ("other", name)
     assert "cannot be trained on" in card.text
+    export(build(BAG), tmp_path / "no", license="no")
+    assert hub.ModelCard.load(tmp_path / "no" / "README.md").data.license == "no"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -357,7 +360,7 @@ def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatc
     model = build(GRU)
     done = export(model, tmp_path / "out", license="apache-2.0")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "\nlicense: apache-2.0\n" in card
+    assert '\nlicense: "apache-2.0"\n' in card
     assert "It turns text into vectors of" in card
     assert str(done.check) in card
     assert f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence" in card

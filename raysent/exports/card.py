@@ -88,7 +88,8 @@ def _metadata(target: Format, license: str | None, usage: str) -> str:
     lines += ["- custom_code"] if "trust_remote_code" in usage else []
     if license:
         identifier, _, name = license.partition(":")
-        lines += [f"license: {identifier}", *([f"license_name: {json.dumps(name.strip())}"] if name else [])]
+        named = {"license": identifier, **({"license_name": name.strip()} if name else {})}
+        lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in named.items()]
     return "\n".join(["---", *lines, "---"])
 
 
@@ -98,7 +99,8 @@ def check_license(license: str | None) -> None:
     Raises:
         ConfigError: In that case.
     """
-    if license is None or _IDENTIFIER.fullmatch(license) or re.fullmatch(r"other: *\S[^\n\r]{0,200}", license):
+    is_name = license is not None and license.isprintable() and re.fullmatch(r"other: *\S.{0,200}", license)
+    if license is None or _IDENTIFIER.fullmatch(license) or is_name:
         return
     raise ConfigError(
         f"license {license!r:.60}: must be an identifier of the hub, such as apache-2.0, or 'other: NAME'"
