@@ -318,6 +318,16 @@ def test_encode_corpus_refuses_hidden_files(texts, tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_encode_corpus_refuses_a_name_that_is_no_text(tmp_path) -> None:
+    """A table of vectors cannot hold it."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    Path(os.fsdecode(os.fsencode(folder) + b"/a\xff.txt")).write_text("rain\n")
+    with pytest.raises(DataError, match=r"^input '/.*a\\udcff\.txt': must be a name in UTF-8; rename the file$"):
+        encode_corpus("hash:8", folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_encode_corpus_reads_columns_and_sentences(tmp_path) -> None:
     """Tables and JSON lines by a column; running text by its sentences."""
     (tmp_path / "rows.csv").write_text('id,body\n1,"one, two"\n2,three\n')

@@ -417,6 +417,8 @@ def _find_files(
             name = _place(source.path, path)
             if name.startswith(".") or "/." in name:
                 raise DataError(f"input {path}: {name}: must not begin with a dot, as no search finds it; rename it")
+            if source.path.encode(errors="replace").decode() != source.path:
+                raise DataError(f"input {source.path!a}: must be a name in UTF-8; rename the file")
             if name in files and files[name].source.path != source.path:
                 raise DataError(
                     f"input {path}: {source.path} and {files[name].source.path} would both become {name}; "
