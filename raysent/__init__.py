@@ -8,8 +8,6 @@
 >>> vectors = raysent.load("runs/one").encode(["A sentence."])
 """
 
-from __future__ import annotations
-
 import os
 
 import lazy_loader

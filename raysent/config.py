@@ -214,7 +214,6 @@ def _flow_depth(text: str) -> int:
 
 
 def _num_values(node: Any, known: dict[int, int]) -> int:
-    """Return the number of values of a node after every anchor is expanded."""
     if not isinstance(node, CommentedMap | CommentedSeq):
         return 1
     if id(node) not in known:

@@ -452,7 +452,6 @@ class PairStream(_Stream[Pairs]):
         return replace(pairs, rows=own, texts=number_texts(*self._pairs.select(rows).parts))
 
     def _make_order(self, epoch: int) -> np.ndarray:
-        """Return the pairs in the order of an epoch, int64 [pairs]."""
         return np.random.default_rng((self._seed, epoch)).permutation(len(self._pairs))
 
 

@@ -255,7 +255,6 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
 
 
 def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, name: str) -> np.ndarray:
-    """Return the index of each pair's class, int64 [pairs]."""
     index = {name: number for number, name in enumerate(classes)}
     unknown = next((label for label in names if label not in index), None)
     if unknown is not None:

@@ -470,7 +470,6 @@ def _values(column: Any, name: str) -> list[Any]:
 
 
 def _open_dataset(folder: str, name: str = "") -> TableBlocks:
-    """Open the folder of one dataset, with a file for each of its shards."""
     name = name or folder
     files = arrow_files(folder, name=name)
     with _arrow_reader(files[0], name) as reader:

@@ -231,7 +231,6 @@ def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
 
 
 def _record_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders that may hold a model's records, the preferred ones first."""
     places = sorted((folder / EVALUATION_FOLDER).glob("*/"))
     if folder.parent.name == TRIALS_FOLDER:
         places += sorted((folder.parent.parent / EVALUATION_FOLDER).glob(f"*{folder.name}/"))

@@ -99,7 +99,6 @@ def cosines(first: Float32, second: Float32) -> Float32:
 
 
 def _dots(first: Float32, second: Float32) -> Float32:
-    """Return the inner products of rows [rows]."""
     dim = first.shape[1]
     whole = dim - dim % _LANES
     lanes = np.zeros((len(first), _LANES), dtype=np.float32)

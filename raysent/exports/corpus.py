@@ -345,7 +345,6 @@ def _encode_in_processes(
 def _encode_on_ray(
     target: _Target, todo: Sequence[_File], address: str, workers: int | None, note: Callable[..., None]
 ) -> Generator[int]:
-    """Encode files on a cluster, in any order; yields the rows of each."""
     gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
     if not workers:  # more than the cluster can run now, so that it grows and no worker waits
         coming = workers_to_come()

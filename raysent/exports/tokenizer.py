@@ -102,7 +102,6 @@ def _lowercase() -> list[normalizers.Normalizer]:
 
 
 def _marked(word: str) -> str:
-    """Return a lowercase word as it reads after `_lowercase`."""
     if word in _ABBREVIATED:
         return word[:-1] + _PERIOD
     is_negation = len(word) >= _LEAST_NEGATION and word.endswith("n't") and word[:-2].isalpha()

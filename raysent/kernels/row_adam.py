@@ -163,7 +163,6 @@ class RowAdam:
         self._drift[:, : self.num_steps + 1] = state["drift"]
 
     def _rows_and_gradient(self) -> tuple[Tensor, Tensor]:
-        """Return distinct rows [rows] and their gradient [rows, dim]."""
         gradient = self.weight.grad
         if gradient is None:
             empty = torch.empty(0, dtype=torch.int64, device=self.weight.device)

@@ -114,7 +114,6 @@ def check_weighting(name: str) -> Weighting:
 
 
 def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] | None, sif_weight: float) -> np.ndarray:
-    """Return the weight of each word, float32 [words]."""
     if weighting == "uniform":
         return np.ones(len(words), dtype=np.float32)
     if not counts or not any(counts.values()):

@@ -158,7 +158,6 @@ class Tables:
         return self._fixed[config]
 
     def _values(self, config: EmbeddingConfig) -> Tensor:
-        """Return a table's initial values [vocabulary, dim]."""
         values = torch.empty(len(self._vocabulary), config.dim)
         values.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
         if config.vectors is not None:

@@ -110,7 +110,6 @@ def find_folder(
 
 
 def _is_name(path: str) -> bool:
-    """Return whether it is the name of a model of the hub, and not that of a folder here."""
     return bool(_HUB_NAME.fullmatch(path)) and not Path(path).is_dir()
 
 

@@ -159,10 +159,8 @@ class VectorFolder:
 
     def name_of(self, path: str) -> str | None:
         """Return the text's file whose Parquet file a path or address, by any link, would be; None for others."""
-        if is_remote(path) or self.local is None:
-            place, inside = path, f"{self.name}/"
-        else:
-            place, inside = os.path.realpath(path), f"{os.path.realpath(self.name).rstrip('/')}/"
+        real = str if is_remote(path) else os.path.realpath
+        place, inside = real(path), f"{real(self.name).rstrip('/')}/"
         is_own = place.startswith(inside) and place.endswith(_SUFFIX)
         return place.removeprefix(inside).removesuffix(_SUFFIX) if is_own else None
 

@@ -138,7 +138,6 @@ def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> Ru
 def _student_front(
     folder: Path, teacher: str, tasks: Sequence[Task], data: Path | None, *, progress: bool
 ) -> tuple[FrontRow, ...]:
-    """Evaluate a student and the members of its teacher; records are kept in the student's folder."""
     members = teacher_members(teacher)
     place = open_folder(teacher) if not is_scheme_name(teacher) else Path()
     method = read_result(place).method if (place / ENSEMBLE_FILE).is_file() else "validation"

@@ -6,8 +6,6 @@ scores.py   models and tables -> scores; arms of a claim -> a verdict
 run.py      `reproduce`: all of it, resumable; `plan_reproduction`: its parameters, steps, hours and dollars
 """
 
-from __future__ import annotations
-
 from raysent.reproduction.files import Scale, known_papers, read_paper
 from raysent.reproduction.run import ModelEstimate, Reproduction, estimate, plan_reproduction, reproduce
 from raysent.reproduction.scores import ClaimResult, TableResult

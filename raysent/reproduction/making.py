@@ -167,7 +167,6 @@ class Graph:
         return {key: self.data / datasets[key].path for key in entry.datasets}
 
     def _made(self, name: str, seed: int) -> SentenceModel:
-        """Return a model that is made of another one, or of word vectors."""
         entry = self.paper.models[name]
         files = self._files(entry)
         if entry.average is not None:

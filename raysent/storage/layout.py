@@ -16,8 +16,6 @@ a composition  composition.json members/a/ ...
 vectors      vectors.json NAME.parquet ... cost/
 """
 
-from __future__ import annotations
-
 RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"
 OUTCOME_FILE = "outcome.json"

@@ -355,7 +355,6 @@ def ray_folder() -> str | None:
 
 
 def _users_folder() -> Path:
-    """Return this user's folder, which no other user may enter."""
     name = f"raysent-{os.geteuid()}"
     for base in (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp"):
         folder = Path(base, name)

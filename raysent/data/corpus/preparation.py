@@ -136,7 +136,6 @@ def _vocabulary_type(text: _Text, config: CorpusConfig, vocabulary: VocabularyCo
 
 
 def _word_counts(text: TextStore, split: Split) -> np.ndarray:
-    """Return how often each word occurs in a split, int64 [words]."""
     counts = np.zeros(len(text.words), dtype=np.int64)
     for first, last in split.bounds:
         for start in range(first, last, _BLOCK_SENTENCES):

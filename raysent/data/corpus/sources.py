@@ -234,7 +234,6 @@ def _nearest(path: Path) -> str:
 
 
 def _find_datasets(folder: Path) -> list[Source]:
-    """Return the dataset in a folder, or one for each of its splits."""
     if not (folder / SPLITS_FILE).is_file():
         return [Source(str(folder), is_dataset=True)]
     return [Source(str(folder / split), is_dataset=True) for split in split_names(str(folder))]

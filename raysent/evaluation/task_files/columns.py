@@ -242,7 +242,6 @@ _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no"}
 
 
 def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -> list[str | None]:
-    """Return ``yes`` or ``no`` for each row: whether it has the label."""
     if not columns.labels:
         return ["yes" if only in labels else "no" for labels in _label_sets(settings, table, columns)]
     found: list[str | None] = []

@@ -206,7 +206,6 @@ def _folds(
 
 
 def _named_folds(column: str, table: Table) -> np.ndarray:
-    """Return the fold of each row that a column names, int64 [rows]."""
     names = [str(name) for name in as_labels(table.column(column, key="folds"))]
     if not 3 <= len(set(names)) <= 20:
         raise DataError(f"{table.source}: folds '{column}': must name 3 to 20 folds; given {len(set(names))}")
@@ -214,7 +213,6 @@ def _named_folds(column: str, table: Table) -> np.ndarray:
 
 
 def _grouped_folds(table: Table, labels: np.ndarray, groups: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
-    """Return seeded stratified folds of whole groups, int64 [rows]."""
     num_folds = min(num_folds, len(np.unique(groups)), int(np.bincount(labels).max()))
     if num_folds < 2:
         raise DataError(

@@ -95,5 +95,4 @@ class Objective(BaseObjective):
         return values.float()
 
     def _labels(self, batch: Pairs) -> Tensor:
-        """Return each pair's class [batch]."""
         return to_device(np.asarray(batch.labels), next(self.parameters()).device)

@@ -157,7 +157,6 @@ class Objective(BaseObjective):
         }
 
     def _decoded(self, bits: Tensor) -> Tensor:
-        """Return the restored vectors [sentences, dim]."""
         decoded: Tensor = self.center + self.scale * self.decoder(2 * bits - 1)
         return decoded
 
@@ -193,7 +192,6 @@ class Objective(BaseObjective):
         return (a, b), (a, torch.randint(0, rows, (len(a),), generator=generator))
 
     def _distance(self, one: Tensor, other: Tensor) -> Tensor:
-        """Return the distance of codes, row by row [batch]."""
         # For bits this equals |b - b'|, with a gradient that does not vanish where they agree.
         differing = (one * (1 - other) + other * (1 - one)).sum(dim=1)
         if self._config.distance == "l2":

@@ -116,7 +116,6 @@ class Objective(BaseObjective):
         return self._log_probabilities(read, batch).exp() @ levels.float()
 
     def _log_probabilities(self, read: Read, batch: Pairs) -> Tensor:
-        """Return the log-probabilities of the levels [batch, levels]."""
         one, other = (unit(read(side)[0]) for side in batch.parts)
         features = torch.cat([one * other, (one - other).abs()], dim=1)
         return functional.log_softmax(self.output(torch.sigmoid(self.hidden(features))).float(), dim=1)

@@ -120,7 +120,6 @@ class Objective(BaseObjective):
         return self._words[0].weight.detach()[words].float()
 
     def _draw(self, batch: int, generator: torch.Generator | None) -> np.ndarray:
-        """Return negative words of each sentence [batch, num_negatives]."""
         seed = int(torch.randint(0, 2**62, (), generator=generator))
         size = (batch, self._config.num_negatives)
         return np.random.default_rng(seed).choice(len(self.word_probabilities), size=size, p=self.word_probabilities)

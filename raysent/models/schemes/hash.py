@@ -75,7 +75,6 @@ class HashEncoder(SentenceEncoder):
         return out
 
     def _hashed(self, word: str) -> Float32:
-        """Return one word's vector [dim]."""
         seed = int(hashlib.md5(word.lower().encode(errors="replace"), usedforsecurity=False).hexdigest()[:8], 16)
         with self._lock:  # a new generator would take twenty times as long as a seed
             self._random.seed(seed)
