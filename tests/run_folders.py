@@ -45,7 +45,7 @@ search:
   training.batch_size: {choice: [100, 200, 400]}
   objective.context_size: {choice: [1, 2, 3]}
   encoder: {choice: {uni: {type: gru}, bi: {type: gru, bidirectional: true}, bag: {type: bag}}}
-  encoder.hidden_size: {randint: [64, 512]}
+  encoder.hidden_size: {quniform: [64, 512, 2]}
 when: {encoder.hidden_size: {encoder: [uni, bi]}}
 limits: {trials: %d, sampler: random, scheduler: {type: none}}
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 
 import numpy as np
 import pytest
@@ -150,19 +149,21 @@ class _Proposing(RandomSampler):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"encoder.foo": 3}, "'encoder.foo'"),
-        ({"training.batch_size": 30}, "30"),
-        ({"training.batch_size": [10]}, "unhashable type: 'list'"),
-        ({"training.learning_rate": "fast"}, "training.learning_rate: must be a valid number; given 'fast'"),
+        ({"encoder.foo": 3}, r"limits.sampler: must propose .*; tpe proposed \{.*\}: 'encoder.foo'"),
+        ({"training.batch_size": 30}, r"limits.sampler: must propose .*; tpe proposed \{.*\}: 30"),
+        (
+            {"training.batch_size": [10]},
+            r"limits.sampler: must propose .*; tpe proposed \{.*\}: unhashable type: 'list'",
+        ),
+        ({"training.learning_rate": "fast"}, r".*training.learning_rate: must be a valid number; given 'fast'"),
     ],
 )
 def test_a_proposal_that_describes_no_run_is_refused_before_the_journal_has_it(change, reason):
-    """In a line that names the sampler: a journal with it could not be resumed."""
+    """In a line that names the sampler, or the value: a journal with it could not be resumed."""
     written = []
     sampler = _Proposing({**_space().first_params(), **change})
     controller = SweepController(_space(), seed=0, write=lambda *event, **_: written.append(event), sampler=sampler)
-    message = rf"^limits.sampler: must propose .*; tpe proposed \{{.*\}}: .*{re.escape(reason)}$"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=f"^{reason}$"):
         controller.suggest()
     assert not written
     assert not controller.trials

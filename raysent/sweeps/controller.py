@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from raysent.cost import Budget, Funds
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ConfigError
 from raysent.sweeps.journal import Event, finite
 from raysent.sweeps.ranking import first_number, median_value, result_of
 from raysent.sweeps.samplers import Sampler, make_sampler
@@ -316,12 +316,11 @@ class SweepController:
             self.exhausted = True
             return None
         proposed, attempts = drawn
-        params = {
-            name: value.item() if hasattr(value, "item") else value for name, value in proposed.items()
-        }  # NumPy's
+        # NumPy's numbers become plain ones.
+        params = {name: value.item() if hasattr(value, "item") else value for name, value in proposed.items()}
         try:  # what the journal has, every later session reads
             self.space.config(params)
-        except (RaysentError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             sampler = f"limits.sampler: must propose searched names with their values; {self.space.limits.sampler.type}"
             raise ConfigError(f"{sampler} proposed {params}: {error}") from None
         name, seed = trial_name(number), derived_seed(self._seed, "run", number)

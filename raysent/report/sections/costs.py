@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +26,10 @@ def spending(run: Run) -> Section | None:
     if bill is None:
         text = "This sweep cost nothing, because its machines have no price. cost.usd_per_hour sets one."
         return Section(key, title, blocks=[Note(text)])
-    blocks: list[Block] = [Facts(_facts(run, bill))]
+    budget_usd = run.sweep.space.cost.budget_usd
+    blocks: list[Block] = [Facts(_facts(bill, budget_usd))]
     if len(bill.history) > 1:
-        blocks.append(_over_time(run, bill))
+        blocks.append(_over_time(bill, budget_usd, started=run.sweep.record.started or math.inf))
     blocks.append(Note(" ".join([_on_demand(bill), NOT_INCLUDED])))
     return Section(key, title, _spent(bill), blocks)
 
@@ -48,17 +50,12 @@ def _spent(bill: Bill) -> str:
     return " ".join(parts)
 
 
-def _facts(run: Run, bill: Bill) -> list[tuple[str, str]]:
+def _facts(bill: Bill, budget_usd: float | None) -> list[tuple[str, str]]:
     facts = [("spent", dollars(bill.usd))]
-    budget_usd = _budget_usd(run)
     facts += [("budget", dollars(budget_usd))] if budget_usd is not None else []
     facts += [("lost work", dollars(bill.lost_usd) if not bill.num_unknown else f"≥ {dollars(bill.lost_usd)}")]
     facts += [("on demand", dollars(bill.on_demand_usd))] if bill.on_demand_usd is not None else []
     return facts
-
-
-def _budget_usd(run: Run) -> float | None:
-    return None if run.sweep is None else run.sweep.space.cost.budget_usd
 
 
 def _on_demand(bill: Bill) -> str:
@@ -75,10 +72,8 @@ def _lost(bill: Bill) -> float:
     return bill.lost_usd / (useful + bill.lost_usd) if bill.lost_usd else 0.0
 
 
-def _over_time(run: Run, bill: Bill) -> Figure:
-    begun = bill.history[0].time
-    if run.sweep is not None and run.sweep.record.started:
-        begun = min(begun, run.sweep.record.started)
+def _over_time(bill: Bill, budget_usd: float | None, *, started: float) -> Figure:
+    begun = min(bill.history[0].time, started)
     scale, unit = (3600.0, "hours") if bill.history[-1].time - begun >= 3600 else (60.0, "minutes")
     times = [(point.time - begun) / scale for point in bill.history]
     spent, lost = [point.spent_usd for point in bill.history], [point.lost_usd for point in bill.history]
@@ -90,7 +85,6 @@ def _over_time(run: Run, bill: Bill) -> Figure:
         traces.append(_steps("lost work", [(times[at], lost[at]) for at in kept], BAD))
     if taken:
         traces.append(_crosses([(times[at], spent[at]) for at in taken]))
-    budget_usd = _budget_usd(run)
     levels = [] if budget_usd is None or budget_usd >= 2 * max(spent) else [budget_usd]  # else far above the plot
     return figure(
         traces,
