@@ -202,6 +202,22 @@ def test_pca_keeps_the_most_variance_and_random_directions_less():
     assert 0 < less < kept
 
 
+@pytest.mark.parametrize(("num_rows", "dim"), [(40, 8), (5, 8)])
+def test_directions_of_few_rows_need_no_matrix_of_all_numbers(num_rows, dim, monkeypatch):
+    """Those of the covariance, of which few sentences of a wide teacher have no more than rows; all are orthonormal."""
+    rows = np.random.default_rng(0).normal(size=(num_rows, 90)).astype(np.float32)
+    rows -= rows.mean(axis=0)
+    values, vectors = np.linalg.eigh(rows.astype(np.float64).T @ rows)
+    decompose, sizes = torch.linalg.eigh, []
+    monkeypatch.setattr(torch.linalg, "eigh", lambda matrix: sizes.append(len(matrix)) or decompose(matrix))
+    matrix, kept = _directions(rows, dim, kind="pca")
+    assert sizes == [num_rows]
+    assert kept == pytest.approx(values[-dim:].sum() / values.sum(), rel=1e-6)
+    np.testing.assert_allclose(matrix.T @ matrix, np.eye(dim), atol=1e-6)
+    same = min(dim, num_rows - 1)
+    np.testing.assert_allclose(np.abs(np.sum(matrix[:, :same] * vectors[:, ::-1][:, :same], axis=0)), 1, atol=1e-5)
+
+
 def test_target_that_loses_variance_is_refused(folder):
     """The error names both settings and what is lost."""
     with pytest.raises(ConfigError, match=r"^objective\.dim: .*all but 1 % of the variance.*objective\.max_loss"):

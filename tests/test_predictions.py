@@ -90,6 +90,19 @@ def test_table_keeps_its_columns_and_gets_labels_and_probabilities(saved, tmp_pa
     assert made.counts == found["predicted"].value_counts().to_dict()
 
 
+@pytest.mark.parametrize("first", ["This hotel was really bad, and I will not come back.", "房间很不错。"])
+def test_first_line_that_looks_like_a_row_is_refused(saved, tmp_path, first) -> None:
+    """It would be lost; it is a row with `header=False`, and a name where the column is named."""
+    file = tmp_path / "new.csv"
+    file.write_text(f'"{first}"\n' + "".join(f"{text}\n" for text in texts(4, seed=2)), encoding="utf-8")
+    with pytest.raises(
+        DataError, match="must name the columns; given .*, which looks like a row; it is one with header=F"
+    ):
+        predict(saved / "own", file, output=tmp_path / "out.csv", progress=False)
+    assert predict(saved / "own", file, output=tmp_path / "out.csv", header=False, progress=False).num_rows == 5
+    assert predict(saved / "own", file, output=tmp_path / "out.csv", column=first, progress=False).num_rows == 4
+
+
 def test_cluster_s_blocks_come_back_in_the_order_of_the_rows(saved, tmp_path, monkeypatch) -> None:
     """Whichever ends first, and by a copy of the model."""
 

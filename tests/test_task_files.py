@@ -106,6 +106,18 @@ def test_table_without_a_header_loses_no_row(tmp_path, suffix):
         load(f"{write_table(tmp_path / 'own.jsonl', rows(20))}:header=no")
 
 
+def test_label_is_no_text_however_long_it_is(tmp_path):
+    """Of two columns the one that is named as a label, a score or a split is not the text; of equal names the first is."""
+    found = [
+        {"Suchwort": f"w{number}", "label": f"{'warm' if number % 2 else 'cool'} and far away"} for number in range(40)
+    ]
+    task = find_task(write_table(tmp_path / "short.csv", found))
+    assert task.remarks.notes[0].startswith("short: text = 'Suchwort' (the other column), label = 'label'")
+    assert task.load().sentences == ([row["Suchwort"] for row in found],)
+    both = [{"text": row["text"], "Text": "no", "label": row["label"]} for row in rows(20)]
+    assert find_task(write_table(tmp_path / "both.csv", both)).load().sentences == ([row["text"] for row in both],)
+
+
 def test_ragged_row_of_a_table_without_a_header_is_counted_from_the_first(tmp_path):
     """The first line is row 1 there."""
     path = tmp_path / "own.csv"

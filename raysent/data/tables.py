@@ -267,7 +267,7 @@ def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], whe
     )
 
 
-_NUMBER_OR_SENTENCE = re.compile(r"^\s*[-+]?[\d.,]*\d\s*$|[.!?…]\s*$")
+_NUMBER_OR_SENTENCE = re.compile(r"^\s*[-+]?[\d.,]*\d\s*$|[.!?…。！？]\s*$")
 _MOST_WORDS, _MOST_CHARACTERS = 4, 40
 
 

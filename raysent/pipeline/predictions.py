@@ -267,7 +267,7 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
     names = list(table.names)
     blocks = table.blocks(names) if names else iter(())
     first: list[list[Any]] = next(blocks, [[] for _ in names])
-    table_of_first = Table(name, dict(zip(names, first, strict=True)), {}, {})
+    table_of_first = Table(name, dict(zip(names, first, strict=True)), {}, {}, table.has_header)
     texts = tuple(given) or text_columns(table_of_first, num_columns)
     if len(texts) != num_columns:
         raise ConfigError(f"column {' and '.join(texts)}: the task needs {num_columns} column(s); given {len(texts)}")

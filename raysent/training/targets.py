@@ -239,18 +239,22 @@ def _fit_projection(
 
 def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, float]:
     """Return orthonormal columns [joined, dim], and what they keep of the variance of vectors [rows, joined]."""
-    rows = torch.from_numpy(centred)
-    covariance = (rows.T @ rows).double()
-    if kind == "pca":
-        columns = torch.linalg.eigh(covariance).eigenvectors[:, -dim:].flip(1)
+    rows, joined = torch.from_numpy(centred), centred.shape[1]
+    drawn = torch.randn(joined, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    if kind != "pca":
+        columns = torch.linalg.qr(drawn).Q
+    else:
+        if len(rows) < joined:  # of fewer rows than numbers, their inner products have the same directions
+            of_rows = torch.linalg.eigh(rows.double() @ rows.double().T).eigenvectors[:, -dim:].flip(1)
+            found = rows.double().T @ of_rows
+            columns = torch.linalg.qr(torch.cat([found, drawn[:, found.shape[1] :]], dim=1)).Q
+        else:
+            columns = torch.linalg.eigh((rows.T @ rows).double()).eigenvectors[:, -dim:].flip(1)
         # The sign of a direction is free: its largest number is positive.
         largest = columns.gather(0, columns.abs().argmax(dim=0, keepdim=True))
         columns = columns * largest.sign()
-    else:
-        drawn = torch.randn(len(covariance), dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        columns = torch.linalg.qr(drawn).Q
-    kept = float((columns * (covariance @ columns)).sum() / covariance.diagonal().sum().clamp(min=1e-300))
-    return columns.float().numpy(), kept
+    whole = rows.double().square().sum().clamp(min=1e-300)
+    return columns.float().numpy(), float((rows.double() @ columns).square().sum() / whole)
 
 
 def _check_loss(loss: float, joined: int, settings: TargetBatches) -> None:

@@ -61,7 +61,10 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
     Raises:
         DataError: If a column is missing, or the first line of the table looks like a row.
     """
-    _check_header(settings, table)
+    named = (settings.text, settings.text_a, settings.label, settings.score, settings.group, settings.header or None)
+    others = (settings.split, settings.folds)
+    if all(name is None for name in named) and not any(isinstance(name, str) for name in others):
+        _check_header(table, "add :header=no if it is one, or :header=yes")
     guess = _Guess(table)
     label, labels = (None, tuple(settings.label)) if isinstance(settings.label, list) else (settings.label, ())
     for name in labels:
@@ -93,8 +96,9 @@ def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
         num_columns: One, or two for pairs.
 
     Raises:
-        DataError: If there are none.
+        DataError: If there are none, or the first line of the table looks like a row.
     """
+    _check_header(table, "it is one with header=False; else name the column of the text")
     guess = _Guess(table)
     # Two columns are a pair where no name says what one of them is.
     is_all = num_columns == len(table.columns) and (num_columns == 1 or not _CONVENTIONAL & set(guess.by_plain))
@@ -105,27 +109,21 @@ def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
     return found
 
 
-_CONVENTIONAL = {*TEXT_COLUMNS, *chain.from_iterable(PAIRS), *LABELS, *SCORES, *SPLITS, *GROUPS}
+_NO_TEXT = {*LABELS, *SCORES, *SPLITS, *GROUPS}
+_CONVENTIONAL = {*TEXT_COLUMNS, *chain.from_iterable(PAIRS), *_NO_TEXT}
 
 
-def _check_header(settings: TaskSettings, table: Table) -> None:
+def _check_header(table: Table, otherwise: str) -> None:
     """Refuse a first line that no name is known of, and that looks like a row: it would be lost."""
-    named = (settings.text, settings.text_a, settings.label, settings.score, settings.group)
-    others = (settings.split, settings.folds)
-    is_named = any(name is not None for name in named) or any(isinstance(name, str) for name in others)
-    if not table.has_header or settings.header or is_named:
-        return
-    if _CONVENTIONAL & {name.lower() for name in table.columns}:
+    if not table.has_header or _CONVENTIONAL & {name.lower() for name in table.columns}:
         return
     # A label that other rows have too says it as well as a sentence does.
     repeated = (name for name, values in table.columns.items() if name in values)
     odd = next(repeated, None) or data_among(list(table.columns))
     if odd is not None:
         shown = odd if len(odd) <= MAX_LABELS else f"{odd[: MAX_LABELS - 1]}…"
-        raise DataError(
-            f"{table.source}: the first line must name the columns; given '{shown}', which looks like a row; add "
-            ":header=no if it is one, or :header=yes"
-        )
+        looks = f"given '{shown}', which looks like a row; {otherwise}"
+        raise DataError(f"{table.source}: the first line must name the columns; {looks}")
 
 
 def _text_columns(settings: TaskSettings, guess: _Guess) -> tuple[str, ...]:
@@ -142,7 +140,7 @@ class _Guess:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.notes: list[str] = []
-        self.by_plain = {name.lower().strip(): name for name in table.columns}
+        self.by_plain = {name.lower().strip(): name for name in reversed(list(table.columns))}
 
     def find(self, key: str, names: Sequence[str], used: Sequence[str | None] = ()) -> str | None:
         """Return the first column of these names that is not used for something else, or None."""
@@ -183,11 +181,12 @@ class _Guess:
     def _longest(self) -> str | None:
         if len(self.table.columns) != 2 or not len(self.table):
             return None
-        lengths = {name: np.mean([len(str(value)) for value in values]) for name, values in self.table.columns.items()}
-        name = max(lengths, key=lambda column: lengths[column])
-        if not all(isinstance(value, str) for value in self.table.columns[name]):
+        likely = {name: values for name, values in self.table.columns.items() if name.lower().strip() not in _NO_TEXT}
+        lengths = {name: np.mean([len(str(value)) for value in values]) for name, values in likely.items()}
+        name = max(lengths, key=lambda column: lengths[column], default=None)
+        if name is None or not all(isinstance(value, str) for value in likely[name]):
             return None
-        self.notes.append(f"text = '{name}' (the longer of two columns)")
+        self.notes.append(f"text = '{name}' (the {'longer of two columns' if len(likely) > 1 else 'other column'})")
         return name
 
 

@@ -139,7 +139,8 @@ def _measures(found: MeanScores) -> list[Cell]:
     ]
     for name, _, decimals, _ in MEASURES:
         one = found.measures.get(name)
-        tooltip = "" if one is None else f"95 % interval {_interval(one, decimals)}"
+        # Resamples of a sum of absolute values lie above it.
+        tooltip = "" if one is None or name == "ece" else f"95 % interval {_interval(one, decimals)}"
         value = None if one is None else one.value
         cells.append(Cell(fixed(value, decimals), value, title=tooltip))
     return cells
