@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import optuna
 import pandas as pd
 
 from raysent.cost import bill_values
@@ -33,7 +34,7 @@ from raysent.models.objectives import CONTEXT_METRICS
 from raysent.report import write as write_page
 from raysent.storage import address_of, open_folder
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, LEDGER_FILE
-from raysent.sweeps import RecordedSweep, read_ledger, read_sweep, spent_usd, trial_folder
+from raysent.sweeps import Event, RecordedSweep, read_ledger, read_sweep, spent_usd, trial_folder
 from raysent.sweeps.estimate import Estimate
 from raysent.sweeps.fitting import fitted_values
 from raysent.sweeps.ranking import median_values
@@ -44,11 +45,6 @@ from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import trial_name
 from raysent.training.outcome import Outcome
 from raysent.training.validation import chance_of
-
-if TYPE_CHECKING:
-    import optuna
-
-    from raysent.sweeps import Event
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raysent.config import Override
+from raysent.cost.prices import SpotUsd
 from raysent.ensembles import (
     DEFAULT_SIZES,
     EnsembleResult,
@@ -70,7 +71,7 @@ from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.estimate import estimate
 from raysent.sweeps.fitting import fit_to_machine, with_possible_trials
-from raysent.sweeps.fleet import EvaluationMachines, evaluation_machines
+from raysent.sweeps.fleet import EvaluationMachines, Fleet, evaluation_machines
 from raysent.sweeps.lessons import keep_lessons
 from raysent.sweeps.machines import layout, machines_at, this_machine
 from raysent.sweeps.ranking import select_members
@@ -79,10 +80,6 @@ from raysent.sweeps.speed import trial_time
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trial import ENDED
 from raysent.training.validation.metrics import Downstream
-
-if TYPE_CHECKING:
-    from raysent.cost.prices import SpotUsd
-    from raysent.sweeps.fleet import Fleet
 
 
 def plan(  # noqa: PLR0913 - the options of the command
