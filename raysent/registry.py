@@ -150,7 +150,6 @@ class Registry(Mapping[str, T]):
         return self._found
 
     def _add(self, point: EntryPoint) -> None:
-        """Add the components of an entry point, or record why it cannot be used."""
         assert self._found is not None
         package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
         try:

@@ -549,7 +549,6 @@ def split_names(folder: str) -> list[str]:
 
 
 def _class_names(schema: Any) -> dict[str, list[str]]:
-    """Return the classes' names that `datasets` stores in the schema, by column."""
     about = (schema.metadata or {}).get(b"huggingface")
     try:
         features = parse_json(about)["info"]["features"] if about else {}

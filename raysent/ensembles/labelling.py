@@ -68,7 +68,6 @@ def next_rows(
 
 
 def _clusters(texts: Sequence[str], num_clusters: int, *, weights: Float64) -> Int64:
-    """Return the cluster of each text, int64 [texts], by its parts of words."""
     from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes seconds to import, and most commands do without
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415 - as above
     from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above

@@ -142,7 +142,6 @@ class Predictor:
 
 
 def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...]) -> np.ndarray:
-    """Return one member's log-probabilities of new rows, [rows, classes]."""
     if isinstance(encoder, LexicalModel):
         return predict_lexical(encoder, record.probe, dict(record.arrays), columns, kind=record.kind)
     if record.about.get("own_layer"):

@@ -248,7 +248,6 @@ class SearchIndex:
         return Hits(rows, scores)
 
     def _rescored(self, rows: np.ndarray) -> np.ndarray:
-        """Return what the signs of some rows stand for, float32 [rows, dim]."""
         if self.format.precision == "int8":
             return np.asarray(self.int8[rows], np.float32)
         return np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2 - 1

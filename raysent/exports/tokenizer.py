@@ -88,7 +88,6 @@ def _replacements() -> list[normalizers.Normalizer]:
 
 
 def _lowercase() -> list[normalizers.Normalizer]:
-    """Return the steps that mark what the pattern recognizes by its case, and lowercase the text."""
     after_break = "|".join(rf"\W{name}" for name in _NAMES)
     inside_word = "|".join(rf"\w[-.']{name}" for name in _NAMES)
     return [

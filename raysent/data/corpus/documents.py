@@ -144,7 +144,6 @@ def _line_passages(
 def _json_passages(
     source: Source, _: str, text_field: str, document_field: str | None, __: TextLanguage
 ) -> Iterator[Passage]:
-    """Yield JSON lines, of one document each or of documents that a field identifies."""
     number = 1
     if document_field is None:
         for lines in source.blocks():

@@ -369,7 +369,6 @@ def _text_lines(lines: list[str]) -> Iterator[str]:
 
 
 def _is_heading(line: str, following: str) -> bool:
-    """Return whether a line is underlined, or is a Google-style heading such as ``Args:``."""
     text = line.strip()
     is_underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(len(text), 4)
     return is_underlined or (text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2)

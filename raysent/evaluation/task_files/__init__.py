@@ -289,11 +289,8 @@ def read_label_table(name: str, num_columns: int) -> LabelTable:
     label = settings.label or next((one for one in table.columns if one.lower() in LABELS), LABELS[0])
     for column in texts:
         table.texts(column, key="text")
-    values = (
-        [None] * len(table)
-        if settings.label is None and label not in table.columns
-        else table.column(label, key="label")
-    )
+    has_labels = settings.label is not None or label in table.columns
+    values = table.column(label, key="label") if has_labels else [None] * len(table)
     if any(isinstance(value, list) for value in values):
         raise ConfigError(_ONE_CLASS.format(name=name))
     return LabelTable(name, table, texts, label, as_labels(values, table.class_names.get(label)))

@@ -158,7 +158,6 @@ def _data(
     relevant: Relevant,
     parts: Mapping[str, Sequence[int]],
 ) -> tuple[RetrievalData, Remarks]:
-    """Return the task, with dev and test queries drawn where they are not given."""
     texts = list(queries.values())
     train, dev, test = (np.array(parts.get(part, ()), np.int64) for part in ("train", "validation", "test"))
     notes = []

@@ -69,7 +69,6 @@ def read_model(scheme: str, folder: Path, rest: str) -> SentenceTransformersMode
 
 
 def _foreign_code(folder: Path) -> str | None:
-    """Return the first class or module that is none of its libraries'; None if there is none."""
     path = folder / _MODULES_FILE
     modules = read_json(path) if path.is_file() else []
     types = [str(module.get("type", "")) for module in modules if isinstance(module, dict)]

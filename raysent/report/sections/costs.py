@@ -63,13 +63,7 @@ def _on_demand(bill: Bill) -> str:
         return "On demand: no price, because all machines are your own."
     saved = 100 * (1 - bill.usd / bill.on_demand_usd) if bill.on_demand_usd else 0.0
     compared = f"the bill is {abs(saved):.0f} % {'lower' if saved >= 0 else 'higher'}"
-    without = f" (without lost work, about {dollars(bill.on_demand_usd * (1 - _lost(bill)))})" if bill.lost_usd else ""
-    return f"On demand, the same machine time would have cost {dollars(bill.on_demand_usd)}{without}: {compared}."
-
-
-def _lost(bill: Bill) -> float:
-    useful = sum(cost.usd for cost in bill.trial_costs)
-    return bill.lost_usd / (useful + bill.lost_usd) if bill.lost_usd else 0.0
+    return f"On demand, the same machine time would have cost {dollars(bill.on_demand_usd)}: {compared}."
 
 
 def _over_time(bill: Bill, budget_usd: float | None, *, started: float) -> Figure:
