@@ -28,9 +28,8 @@ $(READY): pyproject.toml constraints.txt
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
 	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
 
-# A third of the time of two is waiting for Ray's processes.
-test: setup  ## The tests, in three processes; `make journeys` and `make chaos` have those that take longer
-	$(BIN)/python -m pytest $(SELECT) --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40
+test: setup  ## The tests, in two processes; `make journeys` and `make chaos` have those that take longer
+	$(BIN)/python -m pytest $(SELECT) --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
 
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py
