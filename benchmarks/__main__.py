@@ -21,7 +21,15 @@ from pathlib import Path
 # Module -> its smallest sizes: about a minute each on one core.
 BENCHMARKS: dict[str, list[str]] = {
     "budget": ["--sweeps", "20", "--json"],
-    "corpus": ["--corpus", str(Path(__file__).parent.parent / "docs"), "--files", "8", "--rounds", "1", "--json"],
+    "corpus": [
+        "--corpus",
+        str(Path(__file__).parent.parent / "docs"),
+        "--files",
+        "8",
+        "--rounds",
+        "1",
+        "--json",
+    ],
     "data_parallel": ["--sizes", "XS", "--rounds", "1", "--steps", "1", "--json"],
     "decisions": ["--trials", "300", "--gpus", "32", "--last", "50", "--json"],
     "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
@@ -63,7 +71,11 @@ def run(name: str, arguments: list[str]) -> list[tuple[str, float]] | None:
 def lack(name: str) -> str | None:
     """Return what a benchmark needs and does not have here, or None if it can run."""
     missing = [module for module in PEERS.get(name, ()) if importlib.util.find_spec(module) is None]
-    return f"needs {', '.join(missing)}: pip install -c constraints.txt '.[bench]'" if missing else None
+    return (
+        f"needs {', '.join(missing)}: pip install -c constraints.txt '.[bench]'"
+        if missing
+        else None
+    )
 
 
 def rows(name: str, arguments: list[str]) -> tuple[list[str], bool]:
@@ -81,7 +93,9 @@ def rows(name: str, arguments: list[str]) -> tuple[list[str], bool]:
 
 def main() -> int:
     """Run the benchmarks, print the table, and return 1 if one failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corpus", help="a folder of text, one paragraph a line")
     parser.add_argument("--only", help="names of benchmarks, separated by commas; by default all")
     options = parser.parse_args()

@@ -68,7 +68,9 @@ def trained(name: str, data: Path, rest: pd.DataFrame, folder: Path, limit: str)
         shutil.rmtree(run, ignore_errors=True)
         lines = folder / "text.txt"
         lines.write_text("\n".join(" ".join(one.split()) for one in rest["text_a"]), "utf-8")
-        kind = {} if text == NOVELS else {"vocabulary.type": "auto"}  # as a sweep without a named space does
+        kind = (
+            {} if text == NOVELS else {"vocabulary.type": "auto"}
+        )  # as a sweep without a named space does
         raysent.sweep("everything", corpus=lines if text is None else data / text, run=run, tasks=[], time=limit,
                       trials=12, seed=zlib.crc32(name.encode()) % 1000, set=kind)  # fmt: skip
         (folder / "trained").touch()
@@ -80,18 +82,24 @@ def trained(name: str, data: Path, rest: pd.DataFrame, folder: Path, limit: str)
 def cell(models: list[str], table: pd.DataFrame, fresh: pd.DataFrame) -> dict[str, Any]:
     """Return the answer on a table: its score, interval, and which fresh rows it and both TF-IDF predict rightly."""
     columns = [name for name in fresh if name != "label"]
-    task = OwnTask(table, name="own", text=columns if len(columns) > 1 else columns[0], label="label")
+    task = OwnTask(
+        table, name="own", text=columns if len(columns) > 1 else columns[0], label="label"
+    )
     with tempfile.TemporaryDirectory() as place:
         evaluator = Evaluator(Path(place) / "evaluation", divides=True)
         records = evaluator.records(expand(models), [task])
         ranked = sorted(records, key=lambda one: -records[one][0].validation)
         (found,) = save_best([one.path for one in ranked], evaluator, run=Path(place), tasks=[task])
         for name in LEXICAL:
-            combine([name], output=Path(place) / name.replace(":", "-"), tasks=[task], method="uniform")
+            combine(
+                [name], output=Path(place) / name.replace(":", "-"), tasks=[task], method="uniform"
+            )
         right = {}
         for name in ("best", *LEXICAL):
             (predictor,) = load_ensemble(Path(place) / name.replace(":", "-")).predictors.values()
-            answers = predictor.answers(predictor.log_probabilities([fresh[one].tolist() for one in columns]))
+            answers = predictor.answers(
+                predictor.log_probabilities([fresh[one].tolist() for one in columns])
+            )
             right[name] = (np.array(answers) == fresh["label"].to_numpy()).astype(int).tolist()
     assert found.answer is not None
     taken = found.answer.candidates[found.answer.taken]
@@ -111,41 +119,61 @@ def measure(name: str, options: Any) -> None:
         for draw in range(options.draws if size else 1):
             path = folder / f"{size}-{draw}.json"
             if not path.exists():
-                write_json(path, cell(models, rest.sample(size or len(rest), random_state=draw), fresh))
+                write_json(
+                    path, cell(models, rest.sample(size or len(rest), random_state=draw), fresh)
+                )
                 one = read_json(path)
-                rows = {key: round(100 * float(np.mean(value)), 1) for key, value in one["right"].items()}
+                rows = {
+                    key: round(100 * float(np.mean(value)), 1)
+                    for key, value in one["right"].items()
+                }
                 print(name, size or "all", draw, one["title"], rows, f"printed {one['test']:.1f} {one['interval']}",
                       flush=True)  # fmt: skip
 
 
 def summary(folder: Path) -> dict[str, Any]:
     """Return differences by number of labels and table, and how often the printed interval holds."""
-    generator, found, means = np.random.default_rng(0), dict[str, Any](), dict[int, list[np.ndarray]]()
+    generator, found, means = (
+        np.random.default_rng(0),
+        dict[str, Any](),
+        dict[int, list[np.ndarray]](),
+    )
     held = list[bool]()
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         for size in SIZES:
             cells = [read_json(path) for path in sorted(place.glob(f"{size}-*.json"))]
             if not cells:
                 continue
-            right = {name: np.array([one["right"][name] for one in cells], float) for name in ("best", *LEXICAL)}
+            right = {
+                name: np.array([one["right"][name] for one in cells], float)
+                for name in ("best", *LEXICAL)
+            }
             rival = max(LEXICAL, key=lambda name: right[name].mean())
             difference = 100 * (right["best"] - right[rival])
             drawn = []
             for _ in range(RESAMPLES):
                 rows = generator.integers(0, difference.shape[1], difference.shape[1])
-                drawn.append(difference[generator.integers(0, len(cells), len(cells))][:, rows].mean())
+                drawn.append(
+                    difference[generator.integers(0, len(cells), len(cells))][:, rows].mean()
+                )
             low, high = np.percentile(drawn, PERCENTILES)
-            found[f"{place.name}, {size or 'all'}"] = [round(float(one), 2) for one in (difference.mean(), low, high)]
+            found[f"{place.name}, {size or 'all'}"] = [
+                round(float(one), 2) for one in (difference.mean(), low, high)
+            ]
             means.setdefault(size, []).append(np.array([difference.mean(), *drawn]))
             for one in cells:
                 score = np.mean(one["right"]["best"])
                 error = 196 * np.sqrt(score * (1 - score) / difference.shape[1])
                 side = one["interval"][0] if 100 * score < one["test"] else one["interval"][1]
-                held.append(bool(abs(100 * score - one["test"]) <= np.hypot(side - one["test"], error)))
+                held.append(
+                    bool(abs(100 * score - one["test"]) <= np.hypot(side - one["test"], error))
+                )
     rows = {}
     for size, of_size in means.items():
         value, *drawn = np.mean(of_size, axis=0)
-        rows[str(size or "all")] = [round(float(one), 2) for one in (value, *np.percentile(drawn, PERCENTILES))]
+        rows[str(size or "all")] = [
+            round(float(one), 2) for one in (value, *np.percentile(drawn, PERCENTILES))
+        ]
     below = [name for name, (_, _, high) in found.items() if high < 0]
     return {"cells": found, "mean over tables": rows, "tables": {str(k or "all"): len(v) for k, v in means.items()},
             "below by an interval": below, "intervals that hold, %": round(100 * float(np.mean(held)), 1),

@@ -48,7 +48,9 @@ SCENARIOS: dict[str, tuple[MarketChoice, float, int, float]] = {
 }
 
 
-def measure(num_sweeps: int, *, seed: int, num_processes: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def measure(
+    num_sweeps: int, *, seed: int, num_processes: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Check the budget in every scenario, and yield each with its result; the sweeps are divided equally among them.
 
     Each result has the bound as it is printed before a sweep with that many machines; a sweep that holds fewer is held
@@ -57,7 +59,9 @@ def measure(num_sweeps: int, *, seed: int, num_processes: int) -> Iterator[tuple
     space = parse_space(parse_yaml(SPACE), name="budget")
     for name, (market, usd_per_hour, num_machines, limit_usd) in SCENARIOS.items():
         scenario = replace(
-            scenario_for(space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=market),
+            scenario_for(
+                space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=market
+            ),
             head_usd_per_hour=price_list().on_demand(HEAD, REGION).usd_per_hour,
             attached_usd_per_hour=price_list().attached_usd(REGION, disk_gib=DISK_GIB),
             **FAULTS,
@@ -66,7 +70,9 @@ def measure(num_sweeps: int, *, seed: int, num_processes: int) -> Iterator[tuple
         each = max(2, num_sweeps // len(SCENARIOS))
         held = num_machines * usd_per_hour + scenario.head_usd_per_hour
         bound = budget.bound_sentence(held + (num_machines + 1) * scenario.attached_usd_per_hour)
-        check = check_cap(space, scenario, budget, num_sweeps=each, seed=seed, num_processes=num_processes)
+        check = check_cap(
+            space, scenario, budget, num_sweeps=each, seed=seed, num_processes=num_processes
+        )
         yield name, {"bound": bound, **asdict(check)}
 
 

@@ -38,7 +38,16 @@ CSE's but for SICK on one of an Intel Xeon with AMX; binary codes had the same v
 
 """
 COLUMNS = (
-    *("claim", "place", "paper's", "verdict", "after Holm", "better", "worse", "difference, 95 % interval"),
+    *(
+        "claim",
+        "place",
+        "paper's",
+        "verdict",
+        "after Holm",
+        "better",
+        "worse",
+        "difference, 95 % interval",
+    ),
     *("margin", "seeds", "tasks", "why"),
 )
 
@@ -57,7 +66,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values such that those below a level are wrong together with at most that chance. Source: Holm, 1979."""
     order = np.argsort(p_values, kind="stable")
     adjusted = np.empty(len(order))
-    adjusted[order] = np.maximum.accumulate(np.sort(p_values) * np.arange(len(order), 0, -1)).clip(max=1)
+    adjusted[order] = np.maximum.accumulate(np.sort(p_values) * np.arange(len(order), 0, -1)).clip(
+        max=1
+    )
     return adjusted.tolist()
 
 
@@ -85,26 +96,43 @@ def claims_page(papers: Iterable[tuple[str, Path]]) -> str:
         path = folder / RESULTS_FILE
         known = read_json(path).get("claims", {}) if path.is_file() else {}
         paper = read_paper(name)
-        rows += [(paper, entry, known.get(claim, {"verdict": "not run"})) for claim, entry in paper.claims.items()]
+        rows += [
+            (paper, entry, known.get(claim, {"verdict": "not run"}))
+            for claim, entry in paper.claims.items()
+        ]
     adjusted = holm([found.get("p") if found.get("p") is not None else 1.0 for *_, found in rows])
     lines: dict[str, list[str]] = {}
     for (paper, entry, found), p_value in zip(rows, adjusted, strict=True):
         reported = reported_difference(paper, entry)
-        place = [entry.claim, f"*{entry.place}*" if entry.place == "ours" else entry.place, _signed(reported)]
+        place = [
+            entry.claim,
+            f"*{entry.place}*" if entry.place == "ours" else entry.place,
+            _signed(reported),
+        ]
         cells = [*place, *_result(entry, found, p_value)]
         lines.setdefault(f"{paper.title} ({paper.paper})", []).append(f"| {' | '.join(cells)} |")
     head = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
     tables = [f"## {title}\n\n{head}\n" + "\n".join(of_paper) for title, of_paper in lines.items()]
-    earlier = [f"- {paper.title}: {entry.claim} – {line}" for paper, entry, _ in rows for line in entry.before]
-    return "\n\n".join([_counts(rows), *tables, "\n".join(["## Earlier verdicts\n", *earlier])]) + "\n"
+    earlier = [
+        f"- {paper.title}: {entry.claim} – {line}"
+        for paper, entry, _ in rows
+        for line in entry.before
+    ]
+    return (
+        "\n\n".join([_counts(rows), *tables, "\n".join(["## Earlier verdicts\n", *earlier])]) + "\n"
+    )
 
 
 def _counts(rows: Sequence[tuple[Any, ClaimEntry, Mapping[str, Any]]]) -> str:
     """Return how many comparisons a paper states, and how many of those and of ours have each verdict."""
     parts = []
     for what, is_ours in (("stated in a paper", False), ("ours", True)):
-        verdicts = [found["verdict"] for _, entry, found in rows if (entry.place == "ours") == is_ours]
-        counted = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts)))
+        verdicts = [
+            found["verdict"] for _, entry, found in rows if (entry.place == "ours") == is_ours
+        ]
+        counted = ", ".join(
+            f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts))
+        )
         parts.append(f"{len(verdicts)} {what} ({counted})")
     return f"{len(rows)} comparisons: {'; '.join(parts)}."
 
@@ -114,14 +142,35 @@ def _result(entry: ClaimEntry, found: Mapping[str, Any], p_value: float) -> list
     if found["verdict"] == "not run":
         # Without the place on the machine that looked for it.
         reason = entry.needs or found.get("reason", "").partition(" (")[0] or entry.why
-        return ["*not run*", "", entry.better or "", entry.worse or "", "", margin, "", entry.measured, reason]
+        return [
+            "*not run*",
+            "",
+            entry.better or "",
+            entry.worse or "",
+            "",
+            margin,
+            "",
+            entry.measured,
+            reason,
+        ]
     protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
-    sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)
+    sides = zip(
+        (entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True
+    )
     arms = [f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides]
     after = found["verdict"] if p_value < 0.05 else "undecidable"
     difference = f"{found['difference']:+.2f} [{', '.join(map(_signed, found['interval']))}]"
     seeds = f"{min(found['seeds'])} to {max(found['seeds'])}"
-    return [f"**{found['verdict']}**", after, *arms, difference, margin, seeds, entry.measured, entry.why]
+    return [
+        f"**{found['verdict']}**",
+        after,
+        *arms,
+        difference,
+        margin,
+        seeds,
+        entry.measured,
+        entry.why,
+    ]
 
 
 def _signed(number: float | None) -> str:

@@ -13,7 +13,9 @@ import torch
 
 def parsed(about: str | None, **defaults: Any) -> argparse.Namespace:
     """Return the options of a benchmark, and `json`: each takes the type of its default; a type has no default."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in {**defaults, "json": False}.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(default, bool):
@@ -21,13 +23,18 @@ def parsed(about: str | None, **defaults: Any) -> argparse.Namespace:
         elif isinstance(default, type):
             parser.add_argument(flag, type=default)
         else:
-            parser.add_argument(flag, type=type(default), default=default, help=f"{default} by default")
+            parser.add_argument(
+                flag, type=type(default), default=default, help=f"{default} by default"
+            )
     return parser.parse_args()
 
 
 def show(found: Any, options: argparse.Namespace) -> None:
     """Print what was found as JSON: on one line with `--json`, else for people."""
-    print(json.dumps(found) if options.json else json.dumps(found, indent=2, ensure_ascii=False), flush=True)
+    print(
+        json.dumps(found) if options.json else json.dumps(found, indent=2, ensure_ascii=False),
+        flush=True,
+    )
 
 
 def seconds_of(work: Callable[[], object], device: str = "cpu", *, count: int = 1) -> float:

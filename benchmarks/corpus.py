@@ -33,7 +33,9 @@ from raysent.data.corpus.sources import find_sources
 from raysent.data.vocabulary import VocabularyConfig
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’]*\s+(?=[\"'“‘]*[A-Z])")
-TOKEN = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b|\w+(?:[-.'’]\w+)*|\.{2,}|--+|[^\s\w]")
+TOKEN = re.compile(
+    r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b|\w+(?:[-.'’]\w+)*|\.{2,}|--+|[^\s\w]"
+)
 
 
 def prepare_plainly(files: list[Path], folder: Path) -> int:
@@ -43,7 +45,11 @@ def prepare_plainly(files: list[Path], folder: Path) -> int:
     for file in files:
         with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as stream:
             for line in stream:
-                split = [TOKEN.findall(sentence) for sentence in SENTENCE_END.split(line.strip()) if sentence]
+                split = [
+                    TOKEN.findall(sentence)
+                    for sentence in SENTENCE_END.split(line.strip())
+                    if sentence
+                ]
                 for tokens in split:
                     counts.update(tokens)
                 sentences += split
@@ -56,7 +62,9 @@ def prepare_plainly(files: list[Path], folder: Path) -> int:
 
 def prepare_ours(files: list[Path], folder: Path, num_processes: int = 1) -> int:
     """Prepare the files with raysent; return the number of sentences."""
-    config = CorpusConfig(path=[str(file) for file in files], cache_dir=str(folder), num_processes=num_processes)
+    config = CorpusConfig(
+        path=[str(file) for file in files], cache_dir=str(folder), num_processes=num_processes
+    )
     return prepare(config, VocabularyConfig()).num_sentences
 
 
@@ -79,10 +87,15 @@ def time_processes(files: list[Path], num_processes: int) -> dict[str, float]:
         after = os.times()
         found[f"own_s_{number}"] = time.process_time() - started
         found[f"others_s_{number}"] = (
-            after.children_user + after.children_system - before.children_user - before.children_system
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
         )
         found[f"clock_s_{number}"] = time.perf_counter() - clock
-    busiest = max(found[f"own_s_{num_processes}"], found[f"others_s_{num_processes}"] / num_processes)
+    busiest = max(
+        found[f"own_s_{num_processes}"], found[f"others_s_{num_processes}"] / num_processes
+    )
     return found | {
         "ratio_of_processes": found["own_s_1"] / busiest,
         "ratio_of_processes_by_the_clock": found["clock_s_1"] / found[f"clock_s_{num_processes}"],
@@ -91,7 +104,11 @@ def time_processes(files: list[Path], num_processes: int) -> dict[str, float]:
 
 def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
     """Run the implementations alternately and return the medians."""
-    ways = {"plain": prepare_plainly, "raysent": prepare_ours, "without compiler": prepare_without_compiler}
+    ways = {
+        "plain": prepare_plainly,
+        "raysent": prepare_ours,
+        "without compiler": prepare_without_compiler,
+    }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     num_sentences = {}
     for _ in range(num_rounds):
@@ -100,7 +117,9 @@ def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
                 start = time.process_time()
                 num_sentences[name] = way(files, Path(folder))
                 seconds[name].append(time.process_time() - start)
-    rates = {name: num_sentences[name] / statistics.median(times) for name, times in seconds.items()}
+    rates = {
+        name: num_sentences[name] / statistics.median(times) for name, times in seconds.items()
+    }
     return {
         "num_files": len(files),
         "num_rounds": num_rounds,

@@ -61,15 +61,23 @@ def run_config(size: Size, options: dict[str, Any]) -> RunConfig:
     )
 
 
-def in_processes(function: Callable[..., None], world_size: int, *arguments: Any, backend: str = "gloo") -> Any:
+def in_processes(
+    function: Callable[..., None], world_size: int, *arguments: Any, backend: str = "gloo"
+) -> Any:
     """Call `function(workers, file, *arguments)` in new processes of a group; returns what it wrote to the file."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
-        group = {"backend": backend, "init_method": f"tcp://127.0.0.1:{port}", "world_size": world_size}
-        torch.multiprocessing.spawn(_in_group, args=(group, function, file, arguments), nprocs=world_size)
+        group = {
+            "backend": backend,
+            "init_method": f"tcp://127.0.0.1:{port}",
+            "world_size": world_size,
+        }
+        torch.multiprocessing.spawn(
+            _in_group, args=(group, function, file, arguments), nprocs=world_size
+        )
         return json.loads(file.read_text())
 
 
@@ -79,7 +87,11 @@ def write_result(file: Path, result: dict[str, Any]) -> None:
 
 
 def _in_group(
-    rank: int, group: dict[str, Any], function: Callable[..., None], file: Path, arguments: tuple[Any, ...]
+    rank: int,
+    group: dict[str, Any],
+    function: Callable[..., None],
+    file: Path,
+    arguments: tuple[Any, ...],
 ) -> None:
     """Join the group, call the function and leave."""
     torch.set_num_threads(1)
@@ -108,7 +120,9 @@ def compare(workers: Workers, file: Path, size: Size, options: dict[str, Any]) -
     sent = _seconds_to_send(num_bytes)
     traced = trace(shared) if options["trace"] else {}
     if workers.is_first:
-        one, several = ([median(column) for column in zip(*times[way][1:], strict=True)] for way in times)
+        one, several = (
+            [median(column) for column in zip(*times[way][1:], strict=True)] for way in times
+        )
         batch = config.training.batch_size
         result = {
             "workers": workers.world_size,
@@ -127,7 +141,9 @@ def compare(workers: Workers, file: Path, size: Size, options: dict[str, Any]) -
 
 def _training(config: RunConfig, workers: Workers) -> _Training:
     """Return a run before its first step."""
-    return _Training(config, open_training_data(config), device=torch.device("cpu"), workers=workers)
+    return _Training(
+        config, open_training_data(config), device=torch.device("cpu"), workers=workers
+    )
 
 
 def _timed(training: _Training | None, num_steps: int) -> list[float]:
@@ -146,7 +162,9 @@ def _timed(training: _Training | None, num_steps: int) -> list[float]:
 
 def _bytes_sent(training: _Training) -> int:
     """Return the bytes of a step's gradients, of word tables those of the rows in use."""
-    gradients = [parameter.grad for parameter in training._optimizer.parameters if parameter.grad is not None]
+    gradients = [
+        parameter.grad for parameter in training._optimizer.parameters if parameter.grad is not None
+    ]
     values = [one._values() if one.is_sparse else one for one in gradients]
     return sum(one.numel() * one.element_size() for one in values)
 
@@ -167,7 +185,9 @@ def trace(training: _Training) -> dict[str, int]:
     with profile(activities=[ProfilerActivity.CPU]) as found:
         training._step()
     events = found.events() or []
-    backward = [event for event in events if event.name.startswith("autograd::engine::evaluate_function")]
+    backward = [
+        event for event in events if event.name.startswith("autograd::engine::evaluate_function")
+    ]
     sums = [event for event in events if event.name == "c10d::allreduce_"]
     end = max(event.time_range.end for event in backward)
     return {
@@ -179,7 +199,9 @@ def trace(training: _Training) -> dict[str, int]:
 
 def num_waits(events: Iterable[Any]) -> int:
     """Return how many of the profiled operations read a tensor's value, outside of Adam's kernel for CPUs."""
-    return sum(event.name in WAITS and not _is_within(event, "aten::_fused_adam") for event in events)
+    return sum(
+        event.name in WAITS and not _is_within(event, "aten::_fused_adam") for event in events
+    )
 
 
 def _is_within(event: Any, prefix: str) -> bool:
@@ -196,9 +218,12 @@ def main() -> None:
     )  # fmt: skip
     options = vars(chosen)
     results = {
-        name: in_processes(compare, options["workers"], SIZES[name], options) for name in options["sizes"].split(",")
+        name: in_processes(compare, options["workers"], SIZES[name], options)
+        for name in options["sizes"].split(",")
     }
-    show({"encoder": options["encoder"], "precision": options["precision"], "sizes": results}, chosen)
+    show(
+        {"encoder": options["encoder"], "precision": options["precision"], "sizes": results}, chosen
+    )
 
 
 if __name__ == "__main__":

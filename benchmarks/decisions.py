@@ -42,7 +42,14 @@ cost: {{usd_per_hour: 0.5}}
 """
 GPUS_PER_MACHINE, NUM_REPORTS, REPORT_S, POLL_S = 8, 9, 60.0, 15.0
 TYPES = tuple(
-    MachineType(f"{market}-{name}", usd, market=market, priority=priority, max_machines=64, num_slots=GPUS_PER_MACHINE)
+    MachineType(
+        f"{market}-{name}",
+        usd,
+        market=market,
+        priority=priority,
+        max_machines=64,
+        num_slots=GPUS_PER_MACHINE,
+    )
     for market, priority in (("spot", 10), ("on-demand", 0))
     for name, usd in (("p4d", 32.8), ("g5", 16.3))
 )
@@ -79,7 +86,9 @@ def simulate(
     *, num_trials: int, num_gpus: int, last: int, on_budget: str = "stop", sampler: str = ""
 ) -> dict[str, dict[str, float]]:
     """Run a sweep in plain values; return the times of its last trials' decisions, by kind."""
-    space = parse_space(parse_yaml(SPACE.format(trials=num_trials, sampler=sampler or "random")), name="decisions")
+    space = parse_space(
+        parse_yaml(SPACE.format(trials=num_trials, sampler=sampler or "random")), name="decisions"
+    )
     budget = Budget(limit_usd=1e9, deadline_s=1e9, on_budget=on_budget)  # type: ignore[arg-type]
     proposes = None if sampler else RandomSampler(space, seed=1)
     controller = SweepController(space, seed=1, write=_forget, budget=budget, sampler=proposes)
@@ -98,10 +107,19 @@ def simulate(
         trials, num_drawn = controller.trials.values(), len(controller.trials)
         timer("charge", num_drawn, charge)
         funds = ledger.funds(elapsed_s=now)
-        left = partial(training_left_s, trials, num_to_draw=num_trials - num_drawn, num_slots=num_gpus)
+        left = partial(
+            training_left_s, trials, num_to_draw=num_trials - num_drawn, num_slots=num_gpus
+        )
         urgent = is_urgent(budget, funds, left_s=timer("left", num_drawn, left), boot_s=300.0)
         alive = {TYPES[0].name: num_machines}
-        admit = partial(admission.plan, now_s=now, num_slots=num_gpus, funds=funds, running=alive, is_urgent=urgent)
+        admit = partial(
+            admission.plan,
+            now_s=now,
+            num_slots=num_gpus,
+            funds=funds,
+            running=alive,
+            is_urgent=urgent,
+        )
         plan = timer("machines", num_drawn, admit)
         for _ in range(plan.targets[TYPES[0].name] - num_machines):
             ledger.open(f"i-{num_machines}", Price(32.8, 32.8, "spot", "list"), now_s=now)

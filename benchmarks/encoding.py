@@ -37,14 +37,20 @@ Encode = Callable[[list[str]], np.ndarray]
 
 def text_and_model(corpus_path: str, num_sentences: int) -> tuple[list[str], SentenceModel]:
     """Return sentences without punctuation and an untrained model of one GRU."""
-    corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=NUM_WORDS))
+    corpus = prepare(
+        CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=NUM_WORDS)
+    )
     # Words of letters and digits only: both tokenizers agree on them.
-    vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, len(corpus.vocabulary)))])
+    vocabulary = Vocabulary(
+        [PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, len(corpus.vocabulary)))]
+    )
     rows = corpus.train.sentences(0, min(num_sentences, len(corpus.train)))
     ids = np.split(rows.ids, np.cumsum(rows.lengths)[:-1])
     text = [" ".join(vocabulary.words[i] for i in row if i > 1) or "w2" for row in ids]
     encoder = Gru(hidden_size=HIDDEN_SIZE, embedding=EmbeddingConfig(dim=WORD_DIM))
-    model = SentenceModel.build(ModelConfig(encoder=encoder, objective=ContextPrediction()), vocabulary, seed=0)
+    model = SentenceModel.build(
+        ModelConfig(encoder=encoder, objective=ContextPrediction()), vocabulary, seed=0
+    )
     return text, model.eval()
 
 
@@ -52,7 +58,9 @@ def peer_encoder(model: SentenceModel) -> Any:
     """Return sentence-transformers' model with the weights of the first tower."""
     library = importlib.import_module("sentence_transformers")
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
-    tokenizers = importlib.import_module("sentence_transformers.sentence_transformer.modules.tokenizer")
+    tokenizers = importlib.import_module(
+        "sentence_transformers.sentence_transformer.modules.tokenizer"
+    )
 
     class PeerGru(modules.LSTM):  # type: ignore[name-defined, misc]
         """Its recurrent module, with a GRU instead of an LSTM."""
@@ -65,7 +73,9 @@ def peer_encoder(model: SentenceModel) -> Any:
     gru.encoder.load_state_dict(model.f.gru.state_dict())
     words = model.vocabulary.words
     tokenizer = tokenizers.WhitespaceTokenizer(vocab=words, stop_words=[], do_lower_case=False)
-    table = modules.WordEmbeddings(tokenizer, model.f.words.weight.detach().clone(), update_embeddings=False)
+    table = modules.WordEmbeddings(
+        tokenizer, model.f.words.weight.detach().clone(), update_embeddings=False
+    )
     pooling = modules.Pooling(HIDDEN_SIZE, pooling_mode="lasttoken")
     return library.SentenceTransformer(modules=[table, gru, pooling], device="cpu")
 
@@ -93,10 +103,14 @@ def ways(model: SentenceModel, peer: Any) -> dict[str, Encode]:
     }
 
 
-def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dict[str, dict[str, float]]:
+def measure(
+    text: list[str], encoders: dict[str, Encode], *, rounds: int
+) -> dict[str, dict[str, float]]:
     """Return sentences per second and the smallest cosine to the exact vectors, for every encoder."""
     exact = encoders["sentence-transformers"](text)
-    cosines = {name: float((encode(text) * exact).sum(axis=1).min()) for name, encode in encoders.items()}
+    cosines = {
+        name: float((encode(text) * exact).sum(axis=1).min()) for name, encode in encoders.items()
+    }
     times: dict[str, list[float]] = {name: [] for name in encoders}
     for _ in range(rounds):
         for name, encode in encoders.items():
@@ -117,7 +131,9 @@ def main() -> None:
     """Measure and print."""
     options = parsed(__doc__, corpus="docs", sentences=8192, rounds=5)
     if importlib.util.find_spec("sentence_transformers") is None:
-        sys.exit("encoding: sentence-transformers must be installed; run pip install raysent[bench]")
+        sys.exit(
+            "encoding: sentence-transformers must be installed; run pip install raysent[bench]"
+        )
     torch.set_num_threads(1)
     precision = set_matmul_precision()
     text, model = text_and_model(options.corpus, options.sentences)

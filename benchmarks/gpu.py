@@ -89,7 +89,11 @@ Found = tuple[str, bool]
 
 
 def run_config(
-    setting: Setting, *, precision: str = "float32", channels: bool = False, **sections: dict[str, Any]
+    setting: Setting,
+    *,
+    precision: str = "float32",
+    channels: bool = False,
+    **sections: dict[str, Any],
 ) -> RunConfig:
     """Return a run of Quick-Thoughts with one encoder, or with the two channels of MC-QT, or other sections."""
     size = setting.size
@@ -98,7 +102,10 @@ def run_config(
     encoder: dict[str, Any] = {**gru, "embedding": words}
     if channels:
         fixed = {**words, "vectors": "ppmi", "trained": False}
-        encoder = {"type": "concat", "members": {"fixed": {**gru, "embedding": fixed}, "trained": encoder}}
+        encoder = {
+            "type": "concat",
+            "members": {"fixed": {**gru, "embedding": fixed}, "trained": encoder},
+        }
     return RunConfig.model_validate(
         {
             "corpus": {"path": setting.corpus, "max_length": 30},
@@ -112,9 +119,13 @@ def run_config(
     )
 
 
-def trained(config: RunConfig, device: torch.device, steps: int, workers: Workers | None = None) -> _Training:
+def trained(
+    config: RunConfig, device: torch.device, steps: int, workers: Workers | None = None
+) -> _Training:
     """Return a run after some steps."""
-    training = _Training(config, open_training_data(config), device=device, workers=workers or Workers())
+    training = _Training(
+        config, open_training_data(config), device=device, workers=workers or Workers()
+    )
     for _ in range(steps):
         training._step()
     training._optimizer.flush()
@@ -129,11 +140,17 @@ def mean_loss(training: _Training) -> float:
 def equality(setting: Setting) -> Found:
     """Compare with the CPU, or a CPU with itself."""
     config = run_config(setting)
-    one, other = trained(config, setting.device, setting.steps), trained(config, _CPU, setting.steps)
+    one, other = (
+        trained(config, setting.device, setting.steps),
+        trained(config, _CPU, setting.steps),
+    )
     if setting.is_gpu:
         error = abs(mean_loss(one) / mean_loss(other) - 1)
         far = largest_difference(one._model.tensors(), other._model.tensors())
-        return f"loss differs by {error:.1e} of it, weights by up to {far:.1e}", error <= _LOSS_TOLERANCE
+        return (
+            f"loss differs by {error:.1e} of it, weights by up to {far:.1e}",
+            error <= _LOSS_TOLERANCE,
+        )
     pairs = zip(one._model.tensors().values(), other._model.tensors().values(), strict=True)
     is_equal = all(torch.equal(*pair) for pair in pairs)
     return f"two runs have {'the same' if is_equal else 'different'} weights", is_equal
@@ -179,7 +196,10 @@ def several_workers(setting: Setting) -> Found:
     backend = "nccl" if is_nccl else "gloo"
     far = in_processes(_difference_from_one, 2, setting, is_nccl, backend=backend)["far"]
     note = "; NCCL needs two GPUs" if setting.is_gpu and not is_nccl else ""
-    return f"by {backend}: weights differ by up to {far:.1e} from one process{note}", far <= _WEIGHT_TOLERANCE
+    return (
+        f"by {backend}: weights differ by up to {far:.1e} from one process{note}",
+        far <= _WEIGHT_TOLERANCE,
+    )
 
 
 def _difference_from_one(workers: Workers, file: Path, setting: Setting, is_nccl: bool) -> None:
@@ -190,7 +210,9 @@ def _difference_from_one(workers: Workers, file: Path, setting: Setting, is_nccl
     workers.check_weights(several._optimizer.parameters, step=setting.steps)
     if workers.is_first:
         one = trained(config, device, setting.steps)
-        write_result(file, {"far": largest_difference(several._model.tensors(), one._model.tensors())})
+        write_result(
+            file, {"far": largest_difference(several._model.tensors(), one._model.tensors())}
+        )
 
 
 def memory(setting: Setting) -> Found:
@@ -212,7 +234,11 @@ def _peak_of_process(workers: Workers, file: Path, setting: Setting) -> None:
     """Write the peak of memory of a process that trains and validates."""
     trained(run_config(setting), setting.device, setting.steps, workers)._metrics()
     # `getrusage` would include the peak of the process that started this one.
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
     write_result(file, {"peak": int(line.split()[1]) * 1024})
 
 
@@ -227,13 +253,20 @@ def pretrained(setting: Setting) -> Found:
             "encoder": {"type": "pretrained", "path": folder},
             "objective": {"type": "contrast", "positives": "context"},
         }
-        training = trained(run_config(setting, precision=precision, **sections), setting.device, _WARM_UP)
-    num = sum(len(training._stream.batch(step).parts[0].ids) for step in range(_WARM_UP, _WARM_UP + setting.steps))
+        training = trained(
+            run_config(setting, precision=precision, **sections), setting.device, _WARM_UP
+        )
+    num = sum(
+        len(training._stream.batch(step).parts[0].ids)
+        for step in range(_WARM_UP, _WARM_UP + setting.steps)
+    )
     step = seconds_of(training._step, setting.device.type, count=setting.steps)
     evaluation = seconds_of(training._metrics, setting.device.type, count=1)
     random, model = np.random.default_rng(0), training._model.eval()
     text = [" ".join(random.choice(words, size)) for size in random.integers(1, _LONGEST, _TEXTS)]
-    encode = seconds_of(lambda: model.encode(text, device=str(setting.device)), setting.device.type, count=1)
+    encode = seconds_of(
+        lambda: model.encode(text, device=str(setting.device)), setting.device.type, count=1
+    )
     vectors = model.encode(text, device=str(setting.device))
     far = float(np.abs(vectors[:100] - model.encode(text[:100], device="cpu")).max())
     return (
@@ -248,7 +281,9 @@ def sharing(setting: Setting) -> Found:
     rates = {count: in_processes(_steps_together, count, setting, 1)["rate"] for count in counts}
     fused = 4 * in_processes(_steps_together, 1, setting, 4)["rate"]
     shown = ", ".join(f"{rate:,.1f} of {count}" for count, rate in rates.items())
-    return f"steps/s: {shown}; at most {fused:,.1f} of four fused", rates[counts[-1]] >= _SHARED * rates[1]
+    return f"steps/s: {shown}; at most {fused:,.1f} of four fused", rates[
+        counts[-1]
+    ] >= _SHARED * rates[1]
 
 
 def _steps_together(workers: Workers, file: Path, setting: Setting, times: int) -> None:
@@ -267,13 +302,22 @@ def _steps_together(workers: Workers, file: Path, setting: Setting, times: int) 
 def epoch(setting: Setting) -> Found:
     """Compare a step of MC-QT with its products at the peak of the device."""
     precision = "bfloat16" if setting.is_gpu else "float32"
-    training = trained(run_config(setting, precision=precision, channels=True), setting.device, _WARM_UP)
+    training = trained(
+        run_config(setting, precision=precision, channels=True), setting.device, _WARM_UP
+    )
     batches = [training._stream.batch(step) for step in range(_WARM_UP, _WARM_UP + setting.steps)]
-    flops = 2 * useful_flops("bigru", setting.size, [batch for batch in batches if isinstance(batch, Batch)])
+    flops = 2 * useful_flops(
+        "bigru", setting.size, [batch for batch in batches if isinstance(batch, Batch)]
+    )
     seconds = seconds_of(training._step, setting.device.type, count=setting.steps)
     peak = _peak_flops(setting.device, torch.bfloat16 if setting.is_gpu else torch.float32)
-    hours, floor = (PAPER_SENTENCES / setting.size.batch_size * one / 3600 for one in (seconds, flops / peak))
-    return f"{hours:,.3g} h, floor {floor:,.3g} h ({100 * floor / hours:.0f} % of the peak)", floor <= hours
+    hours, floor = (
+        PAPER_SENTENCES / setting.size.batch_size * one / 3600 for one in (seconds, flops / peak)
+    )
+    return (
+        f"{hours:,.3g} h, floor {floor:,.3g} h ({100 * floor / hours:.0f} % of the peak)",
+        floor <= hours,
+    )
 
 
 def _peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -298,9 +342,17 @@ CHECKS: dict[str, Callable[[Setting], Found]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Take the checks, print the table and return the number of failures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=["cuda", "cpu"], help="where to compute; by default a GPU if there is one")
-    parser.add_argument("--size", choices=["paper", *SIZES], help="by default paper on a GPU, and XS on a CPU")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device",
+        choices=["cuda", "cpu"],
+        help="where to compute; by default a GPU if there is one",
+    )
+    parser.add_argument(
+        "--size", choices=["paper", *SIZES], help="by default paper on a GPU, and XS on a CPU"
+    )
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--steps", type=int, default=8, help="steps of each check")
     parser.add_argument("--only", help="names of checks, separated by commas")
@@ -309,14 +361,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--device: must be cpu on a machine without a GPU; given cuda")
     device = _CPU if options.device == "cpu" else default_device()
     name = options.size or ("paper" if device.type == "cuda" else "XS")
-    setting = Setting(device, PAPER if name == "paper" else SIZES[name], options.corpus, options.steps)
+    setting = Setting(
+        device, PAPER if name == "paper" else SIZES[name], options.corpus, options.steps
+    )
     set_matmul_precision()
     failed = 0
     print(f"| check, size {name} | on | measured | |\n|---|---|---|---|", flush=True)
     for check in CHECKS if options.only is None else options.only.split(","):
         measured, is_right = CHECKS[check](setting)
         failed += not is_right
-        print(f"| {check} | {device.type} | {measured} | {'right' if is_right else 'WRONG'} |", flush=True)
+        print(
+            f"| {check} | {device.type} | {measured} | {'right' if is_right else 'WRONG'} |",
+            flush=True,
+        )
         if not setting.is_gpu:
             print(f"| {check} | cuda | not measured: needs a GPU | |", flush=True)
     return failed

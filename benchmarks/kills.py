@@ -57,7 +57,14 @@ LIMIT_S, ORPHANS_S, LOOK_S = 1800.0, 180.0, 0.02
 LINE_S = 0.5
 VIOLATION = "VIOLATION"
 # Files that hold times, or how often a command was started; what they say is compared by `doctor`.
-UNCOMPARED = {"journal.jsonl", "ledger.jsonl", "written.json", "report.html", "sweep.json", "run.lock"}
+UNCOMPARED = {
+    "journal.jsonl",
+    "ledger.jsonl",
+    "written.json",
+    "report.html",
+    "sweep.json",
+    "run.lock",
+}
 # Values that hang on the clock or on kills.
 TIMED = {
     "steps_lost",
@@ -194,15 +201,30 @@ def write_inputs(folder: Path) -> None:
         topic, lines = draw.randrange(40), []
         for _ in range(30):
             topic = (topic + draw.randrange(2)) % 40
-            lines.append(" ".join(names[(topic + draw.randrange(3)) % 40] for _ in range(draw.randrange(3, 9))))
+            lines.append(
+                " ".join(
+                    names[(topic + draw.randrange(3)) % 40] for _ in range(draw.randrange(3, 9))
+                )
+            )
         documents.append("\n".join(lines))
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n")
     (folder / "texts").mkdir()
     for number in range(3):
-        (folder / "texts" / f"{number}.txt").write_text("\n".join(documents[4 * number : 4 * number + 4]) + "\n")
-    rows = [(" ".join([*draw.choices(names, k=6), word]), word) for _ in range(40) for word in ("good", "bad")]
-    (folder / "reviews.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    vectors = "".join(f"{name} {' '.join(f'{draw.gauss(0, 1):.3f}' for _ in range(6))}\n" for name in [*names, "new"])
+        (folder / "texts" / f"{number}.txt").write_text(
+            "\n".join(documents[4 * number : 4 * number + 4]) + "\n"
+        )
+    rows = [
+        (" ".join([*draw.choices(names, k=6), word]), word)
+        for _ in range(40)
+        for word in ("good", "bad")
+    ]
+    (folder / "reviews.csv").write_text(
+        "text,label\n" + "".join(f"{text},{label}\n" for text, label in rows)
+    )
+    vectors = "".join(
+        f"{name} {' '.join(f'{draw.gauss(0, 1):.3f}' for _ in range(6))}\n"
+        for name in [*names, "new"]
+    )
     (folder / "words.vec").write_text(f"41 6\n{vectors}")
     (folder / "senteval/CR").mkdir(parents=True)
     for name, word in (("pos", "good"), ("neg", "bad")):
@@ -246,7 +268,11 @@ def contents(folder: Path, command: Command, output: str) -> dict[str, str]:
             continue
         for path in [folder / made, *sorted((folder / made).rglob("*"))]:
             place = path.relative_to(folder)
-            if path.is_file() and path.name not in UNCOMPARED and not any(part[0] == "." for part in place.parts):
+            if (
+                path.is_file()
+                and path.name not in UNCOMPARED
+                and not any(part[0] == "." for part in place.parts)
+            ):
                 found.update(_values(str(place), path.read_bytes()))
     return found
 
@@ -255,7 +281,11 @@ def _values(name: str, data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the places and values of JSON, of one object or one a line; else the hash of the bytes."""
     data = TIMES.sub(b"", data)
     try:
-        values = json.loads(data) if not name.endswith(".jsonl") else [json.loads(line) for line in data.splitlines()]
+        values = (
+            json.loads(data)
+            if not name.endswith(".jsonl")
+            else [json.loads(line) for line in data.splitlines()]
+        )
     except ValueError:
         yield name, hashlib.sha256(data).hexdigest()
         return
@@ -317,7 +347,12 @@ class Run:
             os.environ["OMP_NUM_THREADS"] = "1"
             os.environ["RAYSENT_CACHE"] = str(self._folder / "cache")
             for name, number in (("out.txt", 1), ("err.txt", 2)):
-                os.dup2(os.open(self._folder.with_suffix(f".{name}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+                os.dup2(
+                    os.open(
+                        self._folder.with_suffix(f".{name}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                    ),
+                    number,
+                )
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             sys.argv = ["raysent", *arguments]
             if arguments[0] == "compose":  # a function alone
@@ -363,7 +398,10 @@ class Run:
             os.waitpid(self.pid, 0)
         if code != 0:
             time.sleep(LINE_S)
-        out, err = (self._folder.with_suffix(f".{name}.txt").read_text(errors="replace") for name in ("out", "err"))
+        out, err = (
+            self._folder.with_suffix(f".{name}.txt").read_text(errors="replace")
+            for name in ("out", "err")
+        )
         return Ending(code, out, err, time.monotonic() - self._began, self.pid)
 
 
@@ -444,8 +482,14 @@ class Stage:
                         sys.exit(f"kills: {command.typed}: exit code {ended.code}\n{ended.err}")
                     made.append(contents(folder, command, ended.out))
                     seconds = ended.seconds
-            loose = [place for place in made[0].keys() | made[1].keys() if made[0].get(place) != made[1].get(place)]
-            path.write_text(json.dumps({"made": made[0], "loose": sorted(loose), "seconds": seconds}))
+            loose = [
+                place
+                for place in made[0].keys() | made[1].keys()
+                if made[0].get(place) != made[1].get(place)
+            ]
+            path.write_text(
+                json.dumps({"made": made[0], "loose": sorted(loose), "seconds": seconds})
+            )
             self._references[key] = json.loads(path.read_text())
         return self._references[key]
 
@@ -454,9 +498,9 @@ class Stage:
         if command.is_timed:
             return check_sweep(folder, folder / command.makes[0])
         expected = self.reference(command)
-        return difference(contents(folder, command, out), expected["made"], loose=set(expected["loose"])) or (
-            check_sweep(folder, folder / "out") if command.typed.startswith("sweep") else ""
-        )
+        return difference(
+            contents(folder, command, out), expected["made"], loose=set(expected["loose"])
+        ) or (check_sweep(folder, folder / "out") if command.typed.startswith("sweep") else "")
 
 
 def check_sweep(folder: Path, sweep: Path) -> str:
@@ -467,7 +511,9 @@ def check_sweep(folder: Path, sweep: Path) -> str:
     record, events = load_record(sweep), list(read_events(sweep))
     if found := replay(record.space, seed=record.seed, events=events).difference:
         return f"derived again from the journal: {found}"
-    reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
+    reports = Counter(
+        (event["trial"], event["index"]) for event in events if event["event"] == "report"
+    )
     ends = Counter(event["trial"] for event in events if event["event"] == "ended")
     if [*reports.values(), *ends.values()] != [1] * (len(reports) + len(ends)):
         return "a report or an end is there twice"
@@ -510,7 +556,9 @@ def kill(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
     """Kill a process of a command at a random moment; then let it be continued, and compare."""
     command = case.command
     kinds = (
-        ["command", "command", "worker", "control", "node"] if command.is_on_ray else ["command", "command", "child"]
+        ["command", "command", "worker", "control", "node"]
+        if command.is_on_ray
+        else ["command", "command", "child"]
     )
     kind, is_cold, part = draw.choice(kinds), draw.random() < 0.5, draw.random()
     seconds = stage.reference(command)["seconds"] if not command.is_timed else 60.0
@@ -520,11 +568,19 @@ def kill(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
                 for name in ("text", "corpora", "evaluation", "targets", "projections"):
                     shutil.rmtree(folder / "cache" / name, ignore_errors=True)
             ended, orphans = _struck(
-                command, folder, kind if attempt < 3 else "command", part * seconds * 0.5**attempt, draw
+                command,
+                folder,
+                kind if attempt < 3 else "command",
+                part * seconds * 0.5**attempt,
+                draw,
             )
             if ended is None:
                 continue  # it had ended before
-            said = {"kind": kind, "at_s": round(part * seconds * 0.5**attempt, 2), "code": ended.code}
+            said = {
+                "kind": kind,
+                "at_s": round(part * seconds * 0.5**attempt, 2),
+                "code": ended.code,
+            }
             if orphans:
                 return said | {"outcome": VIOLATION, "why": f"orphans: {orphans}"}
             said |= _continued(command, stage, folder, ended)
@@ -590,7 +646,9 @@ def _continued(command: Command, stage: Stage, folder: Path, ended: Ending) -> d
     if again.code:
         return {"outcome": VIOLATION, "why": f"again: {trouble(again) or again.err[-600:]}"}
     differs = stage.compare(command, folder, again.out)
-    return {"outcome": VIOLATION, "why": f"again: {differs}"} if differs else {"outcome": "continued"}
+    return (
+        {"outcome": VIOLATION, "why": f"again: {differs}"} if differs else {"outcome": "continued"}
+    )
 
 
 def _flip(data: bytes, draw: random.Random) -> bytes:
@@ -636,7 +694,12 @@ def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
     with stage.copy() as folder:
         paths = [folder / name for name in command.damages]
         files = sorted(
-            {file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()}
+            {
+                file
+                for path in paths
+                for file in ([path] if path.is_file() else path.rglob("*"))
+                if file.is_file()
+            }
         )
         file = draw.choice([file for file in files if file.stat().st_size])
         how, whole = draw.choice(list(DAMAGES)), file.read_bytes()
@@ -646,7 +709,11 @@ def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
             file.write_bytes(damaged)
         ended = run(command.typed, folder)
         said = {"file": str(file.relative_to(folder)), "how": how, "code": ended.code}
-        if why := trouble(ended) if command.typed.split()[0] != "doctor" or (ended.code or 0) not in (0, 1) else "":
+        if (
+            why := trouble(ended)
+            if command.typed.split()[0] != "doctor" or (ended.code or 0) not in (0, 1)
+            else ""
+        ):
             return said | {"outcome": VIOLATION, "why": why}
         if ended.code:
             return said | {"outcome": "refused", "why": ended.err[-200:]}
@@ -660,7 +727,9 @@ def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
 
 # -- all ------------------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, tuple[tuple[Command, ...], Callable[[Case, Stage, random.Random], dict[str, Any]]]] = {
+PARTS: dict[
+    str, tuple[tuple[Command, ...], Callable[[Case, Stage, random.Random], dict[str, Any]]]
+] = {
     "ray": (KILLED_ON_RAY, kill),
     "others": (KILLED, kill),
     "damages": (DAMAGED, damage),
@@ -676,7 +745,9 @@ def cases(numbers: Mapping[str, int]) -> Iterator[Case]:
                 yield Case(part, number, commands[number % len(commands)])
 
 
-def play(numbers: Mapping[str, int], *, seed: int, folder: Path, say: Callable[[str], object]) -> list[dict[str, Any]]:
+def play(
+    numbers: Mapping[str, int], *, seed: int, folder: Path, say: Callable[[str], object]
+) -> list[dict[str, Any]]:
     """Run the cases that are missing; return the results of all."""
     folder.mkdir(parents=True, exist_ok=True)
     stage, kept = Stage(folder.resolve()), folder / "results.jsonl"
@@ -690,7 +761,12 @@ def play(numbers: Mapping[str, int], *, seed: int, folder: Path, say: Callable[[
             continue
         _, act = PARTS[case.part]
         draw = random.Random(f"{case.part} {case.number} {seed}")
-        result = {"part": case.part, "number": case.number, "seed": seed, "command": case.command.name}
+        result = {
+            "part": case.part,
+            "number": case.number,
+            "seed": seed,
+            "command": case.command.name,
+        }
         result |= act(case, stage, draw)
         results.append(result)
         with kept.open("a") as stream:
@@ -709,27 +785,41 @@ def table(results: list[dict[str, Any]]) -> str:
     for part in PARTS:
         every = [count for (of, _), count in counts.items() if of == part]
         counts[part, "all"] = sum(every, Counter())
-    lines = ["| part | command | " + " | ".join(outcomes) + " |", "|---|---" + "|---:" * len(outcomes) + "|"]
+    lines = [
+        "| part | command | " + " | ".join(outcomes) + " |",
+        "|---|---" + "|---:" * len(outcomes) + "|",
+    ]
     for (part, name), count in sorted(counts.items()):
-        lines.append(f"| {part} | {name} | " + " | ".join(f"{count[outcome]:,}" for outcome in outcomes) + " |")
+        lines.append(
+            f"| {part} | {name} | "
+            + " | ".join(f"{count[outcome]:,}" for outcome in outcomes)
+            + " |"
+        )
     return "\n".join(lines)
 
 
 def main() -> int:
     """Run, print a table, and return the number of violations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ray", type=int, default=150, help="kills of commands that use Ray")
     parser.add_argument("--others", type=int, default=350, help="kills of other commands")
     parser.add_argument("--damages", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where results are kept, to continue; by default none are")
+    parser.add_argument(
+        "--folder", type=Path, help="where results are kept, to continue; by default none are"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     numbers = {"ray": options.ray, "others": options.others, "damages": options.damages}
     with scratch_folder() as scratch:
         folder = options.folder or scratch
         results = play(
-            numbers, seed=options.seed, folder=folder, say=lambda line: print(line, file=sys.stderr, flush=True)
+            numbers,
+            seed=options.seed,
+            folder=folder,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
         )
     print(json.dumps(results) if options.json else table(results))
     return min(100, sum(result["outcome"] == VIOLATION for result in results))

@@ -20,7 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "mutants"
-PARTS = ("raysent", "tests", "pyproject.toml", "cluster.yaml", "examples", "papers", "search_spaces")
+PARTS = (
+    "raysent",
+    "tests",
+    "pyproject.toml",
+    "cluster.yaml",
+    "examples",
+    "papers",
+    "search_spaces",
+)
 # Every mutant of the modules in pyproject.toml, but of record.py those of the table of trials alone.
 SELECTED = (
     "raysent.evaluation.members.*",
@@ -33,10 +41,18 @@ STATUSES = ("killed", "timeout", "survived")
 
 def main() -> int:
     """Run mutmut and print a table by module, then the survivors; return 1 if under 90 % are killed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=SELECTED, metavar="NAME", help="mutants; patterns as in a shell")
-    parser.add_argument("--processes", type=int, default=1, help="mutants tested at once (default: 1)")
-    parser.add_argument("--show", action="store_true", help="print the last run again, with each survivor's change")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", default=SELECTED, metavar="NAME", help="mutants; patterns as in a shell"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="mutants tested at once (default: 1)"
+    )
+    parser.add_argument(
+        "--show", action="store_true", help="print the last run again, with each survivor's change"
+    )
     options = parser.parse_args()
     if not options.show:
         lay_out()
@@ -67,7 +83,9 @@ def mutmut(*arguments: str, captures: bool = False) -> str:
     command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
     # Processes are forked with PyTorch loaded, which more threads than one do not survive.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, cwd=FOLDER, env=environment, check=True, text=True, capture_output=captures)
+    ran = subprocess.run(
+        command, cwd=FOLDER, env=environment, check=True, text=True, capture_output=captures
+    )
     return ran.stdout or ""
 
 
@@ -84,11 +102,19 @@ def print_table(statuses: dict[str, str]) -> None:
     for name, status in statuses.items():
         modules[name.rpartition(".")[0]][status] += 1
     modules["all"] = Counter(statuses.values())
-    print("| module | mutants | killed by a failing test | killed by the time limit | survived | other | killed |")
+    print(
+        "| module | mutants | killed by a failing test | killed by the time limit | survived | other | killed |"
+    )
     print("|---|---|---|---|---|---|---|")
     for module, counts in modules.items():
         total, known = counts.total(), [counts[status] for status in STATUSES]
-        cells = [module, total, *known, total - sum(known), f"{100 * (known[0] + known[1]) / total:.1f} %"]
+        cells = [
+            module,
+            total,
+            *known,
+            total - sum(known),
+            f"{100 * (known[0] + known[1]) / total:.1f} %",
+        ]
         print(f"| {' | '.join(map(str, cells))} |")
 
 

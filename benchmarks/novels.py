@@ -41,7 +41,9 @@ from raysent.training.run import RunConfig
 LABEL_TASKS = ("MR", "SUBJ", "MPQA", "SST-2", "TREC")
 SIZES = (32, 100, 300, 1000)
 MEAN, WITH_TFIDF = "mean", f"{ENSEMBLE} + tfidf"
-WITH_BOTH, MEAN_WITH_BOTH, BOTH = (" + ".join([*first, *LEXICAL]) for first in ([ENSEMBLE], [MEAN], []))
+WITH_BOTH, MEAN_WITH_BOTH, BOTH = (
+    " + ".join([*first, *LEXICAL]) for first in ([ENSEMBLE], [MEAN], [])
+)
 DRAWS_FOLDER = "label_draws"
 
 WORDS: dict[str, Any] = {"dim": 300, "vectors": "ppmi"}
@@ -86,7 +88,10 @@ def train_members(books: str, output: Path, *, seed: int) -> None:
     for name, (encoder, epochs) in MEMBERS.items():
         started = time.process_time()
         fit(run_config(encoder, books, epochs=epochs, seed=seed), output / "members" / name)
-        print(f"{name}: {time.process_time() - started:.0f} s of processor time, {epochs:g} passes", flush=True)
+        print(
+            f"{name}: {time.process_time() - started:.0f} s of processor time, {epochs:g} passes",
+            flush=True,
+        )
 
 
 def make_untrained(books: str, output: Path, *, seed: int) -> None:
@@ -94,15 +99,17 @@ def make_untrained(books: str, output: Path, *, seed: int) -> None:
     config = run_config(GRU, books, epochs=1.0, seed=seed)
     corpus = prepare(config.corpus, config.vocabulary)
     vectors = corpus_word_vectors(corpus, dim=WORDS["dim"], seed=seed)[UNK_ID + 1 :]
-    average_of_words(WordVectors(corpus.vocabulary.words[UNK_ID + 1 :], vectors), lowercase=True).save(
-        output / "untrained" / MEAN
-    )
+    average_of_words(
+        WordVectors(corpus.vocabulary.words[UNK_ID + 1 :], vectors), lowercase=True
+    ).save(output / "untrained" / MEAN)
 
 
 def models_of(output: Path) -> tuple[list[Member], list[Member]]:
     """Return the members that are trained, and what stands beside them."""
     members = [
-        str(output / "members" / name) for name in MEMBERS if (output / "members" / name / OUTCOME_FILE).exists()
+        str(output / "members" / name)
+        for name in MEMBERS
+        if (output / "members" / name / OUTCOME_FILE).exists()
     ]
     return expand(members), [*expand(LEXICAL), *expand([str(output / "untrained" / MEAN)])]
 
@@ -123,8 +130,13 @@ def score_labels(output: Path, data: Path) -> None:
         scores.combine(BOTH, LEXICAL, kind="baseline")
         curve = scores.curve()
         write_curves(output, [curve])
-        draws = {name: np.stack([scores.means(name, size) for size in SIZES]) for name in curve.curves}
-        write_json(output / DRAWS_FOLDER / f"{task.name}.json", {name: found.tolist() for name, found in draws.items()})
+        draws = {
+            name: np.stack([scores.means(name, size) for size in SIZES]) for name in curve.curves
+        }
+        write_json(
+            output / DRAWS_FOLDER / f"{task.name}.json",
+            {name: found.tolist() for name, found in draws.items()},
+        )
         print(f"{task.name}: {time.process_time() - started:.0f} s of processor time", flush=True)
 
 
@@ -134,7 +146,9 @@ def label_draws(outputs: Sequence[Path]) -> tuple[list[str], dict[str, np.ndarra
     The first resample is the original. Seeds have the same draws and test rows.
     """
     tasks = [curve.task for curve in read_curves(outputs[0])]
-    found = [read_json(output / DRAWS_FOLDER / f"{task}.json") for output in outputs for task in tasks]
+    found = [
+        read_json(output / DRAWS_FOLDER / f"{task}.json") for output in outputs for task in tasks
+    ]
     return tasks, {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
 
 
@@ -144,7 +158,10 @@ def label_table(outputs: Sequence[Path]) -> str:
     columns, rule = " | ".join(f"{size:,} labels" for size in SIZES), "---|" * len(SIZES)
     lines = [f"Means over {', '.join(tasks)}, and over {len(outputs)} trainings.", ""]
     lines += [f"| model | {columns} |", f"|---|{rule}"]
-    lines += [f"| {name} | {' | '.join(f'{of_size[0]:.2f}' for of_size in found)} |" for name, found in draws.items()]
+    lines += [
+        f"| {name} | {' | '.join(f'{of_size[0]:.2f}' for of_size in found)} |"
+        for name, found in draws.items()
+    ]
     lines += ["", f"| difference | {columns} |", f"|---|{rule}"]
     for one, other in (
         (ENSEMBLE, "tfidf"), (ENSEMBLE, "tfidf:chars"), (ENSEMBLE, MEAN), (ENSEMBLE, BOTH), (ENSEMBLE, MEAN_WITH_BOTH),
@@ -161,11 +178,15 @@ def label_table(outputs: Sequence[Path]) -> str:
 
 def main() -> None:
     """Do the step that is named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("step", choices=("members", "untrained", "labels", "few-labels"))
     parser.add_argument("--books", required=True, help="folder of novels")
     parser.add_argument("--data", type=Path, required=True, help="folder in SentEval's layout")
-    parser.add_argument("--output", type=Path, required=True, nargs="+", help="of `few-labels` one for each seed")
+    parser.add_argument(
+        "--output", type=Path, required=True, nargs="+", help="of `few-labels` one for each seed"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)

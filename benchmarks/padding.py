@@ -49,18 +49,31 @@ _PARAGRAPHS = 150
 def write_model(folder: str, given: Iterable[str], *, layers: int, hidden: int) -> None:
     """Write a BERT with random weights, and a tokenizer of the given words."""
     library, tokens = import_module("transformers"), import_module("tokenizers")
-    words = {word: n for n, word in enumerate(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *given]))}
+    words = {
+        word: n
+        for n, word in enumerate(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *given]))
+    }
     own = tokens.Tokenizer(tokens.models.WordLevel(words, unk_token="[UNK]"))
     own.pre_tokenizer = tokens.pre_tokenizers.Whitespace()
     ends = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
     own.post_processor = tokens.processors.TemplateProcessing(**ends)
     names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    made = library.PreTrainedTokenizerFast(tokenizer_object=own, model_max_length=LONGEST + 2, **names)
+    made = library.PreTrainedTokenizerFast(
+        tokenizer_object=own, model_max_length=LONGEST + 2, **names
+    )
     made.save_pretrained(folder)
-    sizes = {"hidden_size": hidden, "num_attention_heads": hidden // 64, "intermediate_size": 4 * hidden}
+    sizes = {
+        "hidden_size": hidden,
+        "num_attention_heads": hidden // 64,
+        "intermediate_size": 4 * hidden,
+    }
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = library.BertConfig(
-        vocab_size=len(words), num_hidden_layers=layers, max_position_embeddings=160, **sizes, **dropout
+        vocab_size=len(words),
+        num_hidden_layers=layers,
+        max_position_embeddings=160,
+        **sizes,
+        **dropout,
     )
     library.BertModel(config).save_pretrained(folder)
 
@@ -69,14 +82,20 @@ def padded(sentences: Sentences, device: torch.device) -> dict[str, torch.Tensor
     """Return what a collator of sentence-transformers makes of ids, on a device."""
     rows = [torch.as_tensor(one.ids).long() for one in sentences.split(1)]
     mask = torch.arange(int(sentences.lengths.max())) < torch.as_tensor(sentences.lengths)[:, None]
-    made = {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "attention_mask": mask.long()}
+    made = {
+        "input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True),
+        "attention_mask": mask.long(),
+    }
     return {name: values.to(device) for name, values in made.items()}
 
 
 def peer_step(model: Any, *, bfloat16: bool) -> Any:
     """Return a function that trains sentence-transformers' model on one batch."""
     losses = import_module("sentence_transformers.sentence_transformer.losses")
-    loss, adam = losses.MultipleNegativesRankingLoss(model), torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    loss, adam = (
+        losses.MultipleNegativesRankingLoss(model),
+        torch.optim.AdamW(model.parameters(), lr=RATE, fused=True),
+    )
 
     def step(batch: Pairs) -> None:
         with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bfloat16):
@@ -100,7 +119,9 @@ def padding(batches: Iterable[np.ndarray], *, is_grouped: bool) -> float:
     return round(1 - tokens / places, 3)
 
 
-def padding_of_steps(model: SentenceModel, step: Callable[[Pairs], object], batches: Iterable[Pairs]) -> float:
+def padding_of_steps(
+    model: SentenceModel, step: Callable[[Pairs], object], batches: Iterable[Pairs]
+) -> float:
     """Return the share of padding in the places that a model's transformer computes in some steps."""
     places, num_tokens = list[int](), 0
 
@@ -117,12 +138,25 @@ def padding_of_steps(model: SentenceModel, step: Callable[[Pairs], object], batc
 def sentences_of(books: Path, random: np.random.Generator) -> list[str]:
     """Return sentences of novels in random order."""
     lines = islice(lines_of(books), 0, None, _PARAGRAPHS)
-    return [str(one) for one in random.permutation([one for line in lines for one in split_sentences(line)])]
+    return [
+        str(one)
+        for one in random.permutation([one for line in lines for one in split_sentences(line)])
+    ]
 
 
 def main() -> None:
     """Measure and print."""
-    options = parsed(__doc__, layers=6, hidden=256, batches=6, rounds=3, batch=32, device="cpu", books=Path, start=Path)
+    options = parsed(
+        __doc__,
+        layers=6,
+        hidden=256,
+        batches=6,
+        rounds=3,
+        batch=32,
+        device="cpu",
+        books=Path,
+        start=Path,
+    )
     library = import_module("sentence_transformers")
     torch.set_num_threads(1)
     random, found = np.random.default_rng(0), dict[str, Any]()
@@ -135,19 +169,34 @@ def main() -> None:
             text = whole[:count]
         else:
             start = folder
-            write_model(start, map("w{}".format, range(NUM_WORDS)), layers=options.layers, hidden=options.hidden)
+            write_model(
+                start,
+                map("w{}".format, range(NUM_WORDS)),
+                layers=options.layers,
+                hidden=options.hidden,
+            )
         objective = {"type": "contrast", "positives": "pairs"}
         encoder = {"type": "pretrained", "path": start}
         config = ModelConfig.model_validate({"encoder": encoder, "objective": objective})
         words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))  # type: ignore[arg-type]
-        model = SentenceModel.build(config, words, seed=0, max_length=LONGEST + 2).to(options.device)
+        model = SentenceModel.build(config, words, seed=0, max_length=LONGEST + 2).to(
+            options.device
+        )
         without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        peers = [library.SentenceTransformer(start, device=options.device, config_kwargs=without) for _ in range(2)]
+        peers = [
+            library.SentenceTransformer(start, device=options.device, config_kwargs=without)
+            for _ in range(2)
+        ]
         if options.books:
             lengths = words.ids(whole, max_length=LONGEST + 2).lengths
-            batches = {size: np.split(lengths, range(size, len(lengths), size))[:-1] for size in SIZES}
+            batches = {
+                size: np.split(lengths, range(size, len(lengths), size))[:-1] for size in SIZES
+            }
             found["padding_of_novels"] = {
-                size: {"groups": padding(parts, is_grouped=True), "default": padding(parts, is_grouped=False)}
+                size: {
+                    "groups": padding(parts, is_grouped=True),
+                    "default": padding(parts, is_grouped=False),
+                }
                 for size, parts in batches.items()
             }
         sides = [words.ids(text[side::2], max_length=LONGEST + 2) for side in (0, 1)]
@@ -163,10 +212,19 @@ def main() -> None:
         times: dict[str, list[float]] = {name: [] for name in encode}
         for _ in range(options.rounds):
             for name, function in encode.items():
-                times[name].append(seconds_of(lambda function=function: function(text), options.device))
+                times[name].append(
+                    seconds_of(lambda function=function: function(text), options.device)
+                )
         found["encode_ratio"] = round(median(times["peer"]) / median(times["raysent"]), 2)
-        found["largest_difference"] = float(np.abs(encode["raysent"](text) - peers[0].encode(text)).max())
-        adamw: dict[str, Any] = {"optimizer": "adamw", "learning_rate": RATE, "clip": 1.0, "clip_per": "global"}
+        found["largest_difference"] = float(
+            np.abs(encode["raysent"](text) - peers[0].encode(text)).max()
+        )
+        adamw: dict[str, Any] = {
+            "optimizer": "adamw",
+            "learning_rate": RATE,
+            "clip": 1.0,
+            "clip_per": "global",
+        }
         training = TrainingConfig(batch_size=options.batch, **adamw)
         for bfloat16 in (False, True):
             ways = {"raysent": (step_of(model.train(), training, bfloat16=bfloat16), "random")}
@@ -189,9 +247,13 @@ def main() -> None:
             found["bfloat16" if bfloat16 else "float32"] = {
                 "ratio_over_default": round(seconds["random"] / seconds["raysent"], 2),
                 "ratio_over_group_by_length": round(seconds["grouped"] / seconds["raysent"], 2),
-                "raysent_tokens_per_s": round(sum(int(side.lengths.sum()) for side in sides) / seconds["raysent"]),
+                "raysent_tokens_per_s": round(
+                    sum(int(side.lengths.sum()) for side in sides) / seconds["raysent"]
+                ),
             }
-        found["padding_raysent"] = padding_of_steps(model, ways["raysent"][0], map(pairs.select, orders["random"]))
+        found["padding_raysent"] = padding_of_steps(
+            model, ways["raysent"][0], map(pairs.select, orders["random"])
+        )
         for name, order in (("default", "random"), ("group_by_length", "grouped")):
             lengths = (side.lengths[rows] for rows in orders[order] for side in sides)
             found[f"padding_{name}"] = padding(lengths, is_grouped=False)

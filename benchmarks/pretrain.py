@@ -30,7 +30,12 @@ from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
-SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+SIZES = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+}
 NUM_WORDS, MAX_TOKENS = 16_000, 128
 # One paragraph of so many chooses the sub-words; all are trained on.
 _PARAGRAPHS = 16
@@ -53,16 +58,22 @@ def write_start(books: Path, folder: Path, *, seed: int) -> None:
     words = train_subwords(islice(lines_of(books), 0, None, _PARAGRAPHS), config).tokenizer
     start, end, _ = SPECIAL.values()
     words.add_special_tokens([*SPECIAL.values()])
-    words.post_processor = processors.BertProcessing((end, words.token_to_id(end)), (start, words.token_to_id(start)))
+    words.post_processor = processors.BertProcessing(
+        (end, words.token_to_id(end)), (start, words.token_to_id(start))
+    )
     names = {"pad_token": PAD_WORD, "unk_token": UNK_WORD, **SPECIAL}
     torch.manual_seed(seed)
-    sizes = {"vocab_size": words.get_vocab_size(), "pad_token_id": words.token_to_id(PAD_WORD), **SIZES}
+    sizes = {
+        "vocab_size": words.get_vocab_size(),
+        "pad_token_id": words.token_to_id(PAD_WORD),
+        **SIZES,
+    }
     bert = transformers.BertConfig(max_position_embeddings=MAX_TOKENS, **sizes)
     transformers.BertModel(bert, add_pooling_layer=False).save_pretrained(folder)
     # Last, because a folder with a tokenizer is complete.
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=MAX_TOKENS, **names).save_pretrained(
-        folder
-    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, model_max_length=MAX_TOKENS, **names
+    ).save_pretrained(folder)
 
 
 def run_config(books: Path, start: Path, *, seed: int) -> RunConfig:
@@ -95,13 +106,20 @@ def main() -> None:
     reports: list[dict[str, float]] = []
 
     def on_report(report: Any) -> bool:
-        reports.append({"step": report.step, "nll": report.metrics["nll"], "seconds": report.seconds})
+        reports.append(
+            {"step": report.step, "nll": report.metrics["nll"], "seconds": report.seconds}
+        )
         return True
 
     outcome = fit(config, run, report=on_report)
     if not made.is_dir():
         export(run, made)
-    found = {"folder": str(made), "status": outcome.status, "steps": outcome.num_steps, "nll": outcome.metrics["nll"]}
+    found = {
+        "folder": str(made),
+        "status": outcome.status,
+        "steps": outcome.num_steps,
+        "nll": outcome.metrics["nll"],
+    }
     show({**found, "reports": reports, "processor_s": round(time.process_time() - began)}, options)
 
 

@@ -60,11 +60,16 @@ def time_ours(features: np.ndarray, data: TaskData) -> tuple[float, list[float]]
     with mock.patch.object(fast, "STRENGTHS", STRENGTHS):
         result = fit_probe(features, data)
     seconds = time.process_time() - started
-    correct = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
+    correct = [
+        fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows]
+        for fold in result.folds
+    ]
     return seconds, [100 * float(flags.mean()) for flags in correct]
 
 
-def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> tuple[float, list[float]]:
+def time_sklearn(
+    features: np.ndarray, data: TaskData, *, outer_folds: int
+) -> tuple[float, list[float]]:
     """Return the seconds of one outer fold times ten, and the accuracy of the fitted folds in percent."""
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(len(features)))
     seen = (features - scaled.mean.numpy()) / scaled.scale
@@ -74,7 +79,12 @@ def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> t
         train = folds != outer
         started = time.process_time()
         classifier = LogisticRegressionCV(
-            Cs=list(STRENGTHS), cv=10, max_iter=1000, scoring="accuracy", use_legacy_attributes=False, l1_ratios=(0,)
+            Cs=list(STRENGTHS),
+            cv=10,
+            max_iter=1000,
+            scoring="accuracy",
+            use_legacy_attributes=False,
+            l1_ratios=(0,),
         )
         classifier.fit(seen[train], data.labels[train])
         seconds += time.process_time() - started

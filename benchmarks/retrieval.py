@@ -133,7 +133,11 @@ def usearch_vectors(vectors: np.ndarray) -> Search:
 
 def methods(*kinds: tuple[str, Callable[[np.ndarray], Search], str, bool]) -> list[Method]:
     """Return the methods whose library is installed, in order; the first is raysent's."""
-    return [Method(name, build, batched) for name, build, needs, batched in kinds if not needs or optional(needs)]
+    return [
+        Method(name, build, batched)
+        for name, build, needs, batched in kinds
+        if not needs or optional(needs)
+    ]
 
 
 CODES = methods(
@@ -165,17 +169,23 @@ def random_vectors(path: Path, num_rows: int, dim: int) -> np.ndarray:
     generator = np.random.default_rng(1)
     with path.open("wb") as stream:
         for first in range(0, num_rows, _BLOCK_ROWS):
-            block = generator.random((min(_BLOCK_ROWS, num_rows - first), dim), dtype=np.float32) - np.float32(0.5)
+            block = generator.random(
+                (min(_BLOCK_ROWS, num_rows - first), dim), dtype=np.float32
+            ) - np.float32(0.5)
             stream.write((block / np.linalg.norm(block, axis=1, keepdims=True)).data)
     return np.asarray(np.memmap(path, dtype=np.float32, mode="c", shape=(num_rows, dim)))
 
 
-def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, rounds: int) -> dict[str, object]:
+def compared(
+    methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, rounds: int
+) -> dict[str, object]:
     """Return queries per second and share of the bandwidth of every method on the same rows."""
     searches, answers = {}, {}
     for method in methods:
         searches[method.name] = method.build(rows)
-        answers[method.name] = searches[method.name](queries[: MANY if method.is_batched else FEW])[:FEW]
+        answers[method.name] = searches[method.name](queries[: MANY if method.is_batched else FEW])[
+            :FEW
+        ]
     first = answers[methods[0].name]
     for name, found in answers.items():
         if not np.allclose(found, first, atol=1e-5):
@@ -197,7 +207,11 @@ def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, ro
         }
         for name in searches
     }
-    return {"mib": round(rows.nbytes / 2**20), "read_gb_per_s": round(rows.nbytes / read_s / 1e9, 1), "methods": found}
+    return {
+        "mib": round(rows.nbytes / 2**20),
+        "read_gb_per_s": round(rows.nbytes / read_s / 1e9, 1),
+        "methods": found,
+    }
 
 
 def whole_path(folder: Path, vectors: np.ndarray, *, num_queries: int) -> dict[str, object]:
@@ -206,14 +220,18 @@ def whole_path(folder: Path, vectors: np.ndarray, *, num_queries: int) -> dict[s
     texts = [f"query {number} of {number * 7919 % 10007}" for number in range(num_queries)]
     found: dict[str, object] = {"queries": num_queries}
     for precision in ("float32", "int8"):
-        format = VectorFormat(name, model_key(name), "cosine", precision, vectors.shape[1], has_text=False)
+        format = VectorFormat(
+            name, model_key(name), "cosine", precision, vectors.shape[1], has_text=False
+        )
         place = VectorFolder(folder / precision)
         place.use(format)
         with place.writing("all", format, version="1") as writer:
             for first in range(0, len(vectors), _BLOCK_ROWS):
                 writer.write(Encoding(precision).rows(vectors[first : first + _BLOCK_ROWS]), [])
         opened = partial(SearchIndex, folder / precision)
-        found[f"{precision}_s"] = round(seconds_of(lambda opened=opened: opened().search(texts, k=K)), 1)
+        found[f"{precision}_s"] = round(
+            seconds_of(lambda opened=opened: opened().search(texts, k=K)), 1
+        )
     if optional("faiss") is not None:
         search, queries = faiss_vectors(vectors), normalize_rows(load(name).encode(texts))
         found["faiss_s"] = round(seconds_of(partial(search, queries)), 1)
@@ -243,7 +261,9 @@ def main() -> None:
     codes_best = next(iter(found["codes"]["methods"].values()))
     vectors_ours = found["vectors"]["methods"]["raysent"]
     found["ratio_single"] = round(vectors_ours["ms_single"] / codes_best["ms_single"], 1)
-    found["ratio_many"] = round(codes_best["queries_per_second"] / vectors_ours["queries_per_second"], 1)
+    found["ratio_many"] = round(
+        codes_best["queries_per_second"] / vectors_ours["queries_per_second"], 1
+    )
     show(found, options)
 
 

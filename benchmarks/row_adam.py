@@ -34,7 +34,10 @@ def rows_of(vocabulary: int, count: int, steps: int) -> list[Tensor]:
             np.concatenate(
                 [
                     frequent,
-                    count // 2 + np.sort(random.choice(vocabulary - count // 2, count - count // 2, replace=False)),
+                    count // 2
+                    + np.sort(
+                        random.choice(vocabulary - count // 2, count - count // 2, replace=False)
+                    ),
                 ]
             )
         )
@@ -42,13 +45,17 @@ def rows_of(vocabulary: int, count: int, steps: int) -> list[Tensor]:
     ]
 
 
-def by_row(weight: nn.Parameter, gradient: Tensor, *, is_compiled: bool) -> Callable[[Tensor], None]:
+def by_row(
+    weight: nn.Parameter, gradient: Tensor, *, is_compiled: bool
+) -> Callable[[Tensor], None]:
     """Return a function that takes one row-exact step."""
     adam = RowAdam(weight, learning_rate=_RATE, is_compiled=is_compiled)
 
     def step(rows: Tensor) -> None:
         adam.catch_up(rows)
-        weight.grad = torch.sparse_coo_tensor(rows[None], gradient, weight.shape, check_invariants=False)
+        weight.grad = torch.sparse_coo_tensor(
+            rows[None], gradient, weight.shape, check_invariants=False
+        )
         adam.step()
 
     return step
@@ -70,8 +77,12 @@ def compare(vocabulary: int, *, count: int, dim: int, num_steps: int) -> dict[st
     """Return the median milliseconds of each method."""
     gradient = torch.randn(count, dim) * 1e-3
     steps = {
-        "row_exact_compiled_ms": by_row(nn.Parameter(torch.zeros(vocabulary, dim)), gradient, is_compiled=True),
-        "row_exact_torch_ms": by_row(nn.Parameter(torch.zeros(vocabulary, dim)), gradient, is_compiled=False),
+        "row_exact_compiled_ms": by_row(
+            nn.Parameter(torch.zeros(vocabulary, dim)), gradient, is_compiled=True
+        ),
+        "row_exact_torch_ms": by_row(
+            nn.Parameter(torch.zeros(vocabulary, dim)), gradient, is_compiled=False
+        ),
         "dense_fused_ms": dense(nn.Parameter(torch.zeros(vocabulary, dim)), gradient),
     }
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -86,7 +97,8 @@ def main() -> None:
     options = parsed(__doc__, rows=1700, dim=300, steps=15)
     torch.set_num_threads(1)
     sizes = {
-        words: compare(words, count=options.rows, dim=options.dim, num_steps=options.steps) for words in _VOCABULARIES
+        words: compare(words, count=options.rows, dim=options.dim, num_steps=options.steps)
+        for words in _VOCABULARIES
     }
     logarithms = np.log(list(sizes))
     exponents = {

@@ -25,7 +25,9 @@ import numpy as np
 from benchmarks.common import show
 from raysent.models import load
 
-SENTENCES = [f"Sentence {number} tells of {'many ' * (number % 17)}things." for number in range(2000)]
+SENTENCES = [
+    f"Sentence {number} tells of {'many ' * (number % 17)}things." for number in range(2000)
+]
 
 
 def free_port() -> int:
@@ -43,7 +45,9 @@ def page(port: int, path: str) -> str:
 
 def memory(port: int) -> int:
     """Return the server's resident memory in bytes."""
-    found = re.search(r"^process_resident_memory_bytes (\S+)$", page(port, "/metrics"), re.MULTILINE)
+    found = re.search(
+        r"^process_resident_memory_bytes (\S+)$", page(port, "/metrics"), re.MULTILINE
+    )
     assert found
     return int(float(found[1]))
 
@@ -52,7 +56,9 @@ def load_server(model: str, *, seconds: float, num_clients: int, num_texts: int)
     """Return requests a second, durations and memory of a server under load; fail on a wrong vector."""
     openai, port = import_module("openai"), free_port()
     expected = load(model).encode(SENTENCES, normalize_embeddings=True)
-    server = subprocess.Popen([sys.executable, "-m", "raysent", "serve", model, "--port", str(port)])
+    server = subprocess.Popen(
+        [sys.executable, "-m", "raysent", "serve", model, "--port", str(port)]
+    )
     try:
         while True:
             assert server.poll() is None, "the server has ended"
@@ -65,7 +71,9 @@ def load_server(model: str, *, seconds: float, num_clients: int, num_texts: int)
         wrong: list[int] = []
         before, end = 0, time.monotonic() + seconds
         threads = [
-            threading.Thread(target=_ask, args=(openai, port, expected, number, num_texts, end, durations, wrong))
+            threading.Thread(
+                target=_ask, args=(openai, port, expected, number, num_texts, end, durations, wrong)
+            )
             for number in range(num_clients)
         ]
         for thread in threads:
@@ -103,7 +111,9 @@ def _ask(
 ) -> None:
     """Send requests until the end."""
     draw = np.random.default_rng(number)
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
+    with openai.OpenAI(
+        base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0
+    ) as client:
         while time.monotonic() < end:
             rows = draw.integers(0, len(SENTENCES), size=num_texts)
             start = time.perf_counter()
@@ -116,14 +126,18 @@ def _ask(
 
 def main() -> None:
     """Run the server and print what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="a model or an ensemble")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--texts", type=int, default=4, help="texts of a request")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = load_server(options.model, seconds=options.seconds, num_clients=options.clients, num_texts=options.texts)
+    found = load_server(
+        options.model, seconds=options.seconds, num_clients=options.clients, num_texts=options.texts
+    )
     show(found, options)
 
 

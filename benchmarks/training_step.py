@@ -70,15 +70,23 @@ SIZES = {
     "L": Size(50_000, 620, 1200, 400),
 }
 SKIP_THOUGHTS = "skip_thoughts"
-DECODING_SIZES = {"S": Size(20_000, 300, 300, 64), "M": Size(20_000, 300, 300, 128), "L": Size(20_000, 620, 600, 128)}
+DECODING_SIZES = {
+    "S": Size(20_000, 300, 300, 64),
+    "M": Size(20_000, 300, 300, 128),
+    "L": Size(20_000, 620, 600, 128),
+}
 
 
-def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[EncoderConfig, EncoderConfig | None]:
+def encoders(
+    name: str, size: Size, *, implementation: str = "auto"
+) -> tuple[EncoderConfig, EncoderConfig | None]:
     """Return the configurations of f and, if it differs, of g."""
     words = {"embedding": EmbeddingConfig(dim=size.word_dim)}
     made: dict[str, Callable[[], EncoderConfig]] = {
         "gru": lambda: Gru(hidden_size=size.dim, implementation=implementation, **words),
-        "bigru": lambda: Gru(hidden_size=size.dim, bidirectional=True, implementation=implementation, **words),
+        "bigru": lambda: Gru(
+            hidden_size=size.dim, bidirectional=True, implementation=implementation, **words
+        ),
         "lstm": lambda: Lstm(hidden_size=size.dim, implementation=implementation, **words),
         "cnn": lambda: Cnn(num_filters=size.dim // 3, **words),
         "bag": lambda: Bag(pooling="mean", **words),
@@ -88,10 +96,16 @@ def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[En
 
 
 def our_step(
-    configs: tuple[EncoderConfig, EncoderConfig | None], size: Size, vocabulary: Vocabulary, *, bfloat16: bool
+    configs: tuple[EncoderConfig, EncoderConfig | None],
+    size: Size,
+    vocabulary: Vocabulary,
+    *,
+    bfloat16: bool,
 ) -> Step:
     """Return a function that trains raysent's model on one batch."""
-    config = ModelConfig(encoder=configs[0], second_encoder=configs[1], objective=ContextPrediction())
+    config = ModelConfig(
+        encoder=configs[0], second_encoder=configs[1], objective=ContextPrediction()
+    )
     model = SentenceModel.build(config, vocabulary, seed=0)
     return step_of(model, TrainingConfig(batch_size=size.batch_size), bfloat16=bfloat16)
 
@@ -120,11 +134,19 @@ def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> 
     return step
 
 
-def our_decoding_step(size: Size, vocabulary: Vocabulary, *, implementation: str, bfloat16: bool) -> Step:
+def our_decoding_step(
+    size: Size, vocabulary: Vocabulary, *, implementation: str, bfloat16: bool
+) -> Step:
     """Return a function that trains raysent's Skip-Thoughts on one batch."""
-    encoder = Gru(hidden_size=size.dim, embedding=EmbeddingConfig(dim=size.word_dim), initialization="orthogonal")
+    encoder = Gru(
+        hidden_size=size.dim,
+        embedding=EmbeddingConfig(dim=size.word_dim),
+        initialization="orthogonal",
+    )
     config = ModelConfig(encoder=encoder, objective=SentenceDecoding(implementation=implementation))
-    training = TrainingConfig(batch_size=size.batch_size, learning_rate=2e-4, clip=10.0, clip_per="global")
+    training = TrainingConfig(
+        batch_size=size.batch_size, learning_rate=2e-4, clip=10.0, clip_per="global"
+    )
     return step_of(SentenceModel.build(config, vocabulary, seed=0), training, bfloat16=bfloat16)
 
 
@@ -132,9 +154,13 @@ def triplets(corpus: Corpus, size: Size, *, count: int) -> list[Triplets]:
     """Return the first full batches of triplets."""
     stream = TripletStream(corpus.train, batch_size=size.batch_size, max_length=30, seed=0)
     drawn = map(stream.batch, range(stream.num_batches))
-    whole = list(itertools.islice((batch for batch in drawn if len(batch) == size.batch_size), count))
+    whole = list(
+        itertools.islice((batch for batch in drawn if len(batch) == size.batch_size), count)
+    )
     if len(whole) < count:
-        raise SystemExit(f"--corpus: must hold {count} batches of {size.batch_size} sentences of one length; add text")
+        raise SystemExit(
+            f"--corpus: must hold {count} batches of {size.batch_size} sentences of one length; add text"
+        )
     return whole
 
 
@@ -145,7 +171,9 @@ def _words(batch: AnyBatch) -> torch.Tensor:
 
 def peak_step(*, bfloat16: bool) -> Step:
     """Return a function that multiplies two square matrices in the type of raysent's products."""
-    one, other = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(torch.bfloat16 if bfloat16 else torch.float32)
+    one, other = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(
+        torch.bfloat16 if bfloat16 else torch.float32
+    )
 
     def step(_: Batch) -> float:
         set_matmul_precision()
@@ -177,22 +205,34 @@ def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
     for batch in batches:
         rows, distinct = len(batch.sentences.lengths), len(set(batch.sentences.ids.tolist()))
         recurrent = 18 * hidden**2 * (int(batch.sentences.lengths.sum()) - rows)
-        total += 2 * directions * (recurrent + 18 * hidden * size.word_dim * distinct) + 6 * rows**2 * size.dim
+        total += (
+            2 * directions * (recurrent + 18 * hidden * size.word_dim * distinct)
+            + 6 * rows**2 * size.dim
+        )
     return total / len(batches)
 
 
-def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float]:
+def compare(
+    name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool
+) -> dict[str, float]:
     """Return the sentences per second of both steps, their ratio, and what bounds it."""
-    corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
+    corpus = prepare(
+        CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary)
+    )
     words, peak = corpus.vocabulary, peak_step(bfloat16=bfloat16)
     if name == SKIP_THOUGHTS:
         read = triplets(corpus, size, count=num_steps + WARM_UP)
         ways = {"ours": "auto", "pure_torch": "torch"}
-        ours = {way: our_decoding_step(size, words, implementation=by, bfloat16=bfloat16) for way, by in ways.items()}
+        ours = {
+            way: our_decoding_step(size, words, implementation=by, bfloat16=bfloat16)
+            for way, by in ways.items()
+        }
         naive = skip_thoughts.Trainer(num_words=len(words), word_dim=size.word_dim, dim=size.dim)
         times = measure({"naive": naive, **ours, "peak": peak}, read)
         return _figures(times, size, None)
-    stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
+    stream = BatchStream(
+        corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0
+    )
     # Spread over the corpus: its first sentences are by one author.
     count = num_steps + WARM_UP
     batches = [stream.batch(step * max(1, stream.num_batches // count)) for step in range(count)]
@@ -239,15 +279,23 @@ def _figures(times: dict[str, list[float]], size: Size, flops: float | None) -> 
 
 def main() -> None:
     """Measure the requested sizes and print."""
-    options = parsed(__doc__, corpus="docs", encoder="gru", sizes="S,M", precision="float32", steps=7)
+    options = parsed(
+        __doc__, corpus="docs", encoder="gru", sizes="S,M", precision="float32", steps=7
+    )
     torch.set_num_threads(1)
     bfloat16 = options.precision == "bfloat16"
     sizes = DECODING_SIZES if options.encoder == SKIP_THOUGHTS else SIZES
     results = {
-        name: compare(options.encoder, sizes[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
+        name: compare(
+            options.encoder, sizes[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16
+        )
         for name in options.sizes.split(",")
     }
-    said = {"encoder": options.encoder, "precision": options.precision, "matmul": set_matmul_precision()}
+    said = {
+        "encoder": options.encoder,
+        "precision": options.precision,
+        "matmul": set_matmul_precision(),
+    }
     show({**said, "sizes": results}, options)
 
 

@@ -20,7 +20,13 @@ project = "raysent"
 author = "the raysent authors"
 release = version = raysent.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 exclude_patterns = ["README.md"]
 html_theme = "furo"
 html_title = f"raysent {release}"
@@ -54,7 +60,9 @@ GENERATED = {
 }
 # How Sphinx writes `npt.NDArray` and `npt.ArrayLike`.
 _ARRAY = r"~numpy\.ndarray\[tuple\[~typing\.Any, \.\.\.\], ~numpy\.dtype\[~\w+\.(\w+)\]\]"
-_ARRAY_LIKE = r"~numpy\._typing\._array_like\._Buffer \|.*?_NestedSequence\[complex \| bytes \| str\]"
+_ARRAY_LIKE = (
+    r"~numpy\._typing\._array_like\._Buffer \|.*?_NestedSequence\[complex \| bytes \| str\]"
+)
 
 
 def write_generated_pages(_: Sphinx) -> None:

@@ -96,7 +96,9 @@ def entry_point_reference() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _sections(model: Model, path: str = "", seen: frozenset[Model] = frozenset()) -> list[tuple[str, Model]]:
+def _sections(
+    model: Model, path: str = "", seen: frozenset[Model] = frozenset()
+) -> list[tuple[str, Model]]:
     """Return every model below a model, each once, with the dotted path that it is at and, of several, its type."""
     found: list[tuple[str, Model]] = []
     for name, field in model.model_fields.items():
@@ -118,8 +120,13 @@ def _settings(model: Model, titles: dict[Model, str]) -> str:
         if name == "type" and _kind(model):
             continue
         default = "required" if field.is_required() else f"default {_default(field)}"
-        links = [f"[{_kind(inner) or titles[inner]}](#{_anchor(titles[inner])})" for inner in _models(field.annotation)]
-        text = " ".join([about.get(name, ""), f"Settings: {', '.join(links)}." if links else ""]).strip()
+        links = [
+            f"[{_kind(inner) or titles[inner]}](#{_anchor(titles[inner])})"
+            for inner in _models(field.annotation)
+        ]
+        text = " ".join(
+            [about.get(name, ""), f"Settings: {', '.join(links)}." if links else ""]
+        ).strip()
         entries.append(f"`{name}`: {_type(field)}, {default}\n: {text or '—'}")
     return "\n\n".join(entries)
 
@@ -136,10 +143,16 @@ def _models(annotation: Any) -> list[Model]:
         return [module.Config for module in _KINDS[annotation].values()]
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return [annotation]
-    return list(dict.fromkeys(model for inner in typing.get_args(annotation) for model in _models(inner)))
+    return list(
+        dict.fromkeys(model for inner in typing.get_args(annotation) for model in _models(inner))
+    )
 
 
-_KINDS: dict[Any, Registry[Any]] = {EncoderConfig: ENCODERS, ObjectiveConfig: OBJECTIVES, CodeConfig: CODES}
+_KINDS: dict[Any, Registry[Any]] = {
+    EncoderConfig: ENCODERS,
+    ObjectiveConfig: OBJECTIVES,
+    CodeConfig: CODES,
+}
 
 
 def _kind(model: Model) -> str:
@@ -168,7 +181,9 @@ def _words(annotation: Any) -> str:
     """Return an annotation in the words of YAML."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
-        return " | ".join(f"`{json.dumps(value) if not isinstance(value, str) else value}`" for value in inner)
+        return " | ".join(
+            f"`{json.dumps(value) if not isinstance(value, str) else value}`" for value in inner
+        )
     if origin in (typing.Union, types.UnionType):
         return " | ".join(dict.fromkeys(_words(one) for one in inner))
     if origin is typing.Annotated:
@@ -179,7 +194,14 @@ def _words(annotation: Any) -> str:
         return f"mapping of names to {_words(inner[1])}"
     if _models(annotation):
         return "section"
-    names = {type(None): "null", str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
+    names = {
+        type(None): "null",
+        str: "text",
+        int: "integer",
+        float: "number",
+        bool: "true or false",
+        Any: "any value",
+    }
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 

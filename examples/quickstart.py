@@ -27,10 +27,14 @@ def main(space: str = "quickstart", run: str = "runs/first") -> None:
     scores = raysent.evaluate([sweep.best], tasks=[TICKETS], output=f"{run}-scores")
     print(scores[["model", "task", "test", "low", "high"]])
 
-    both = raysent.ensemble([sweep.best, "tfidf"], tasks=[TICKETS], output=f"{run}-both", baselines=False)
+    both = raysent.ensemble(
+        [sweep.best, "tfidf"], tasks=[TICKETS], output=f"{run}-both", baselines=False
+    )
     print(both.predict("tickets", ["the export crashes when the file is empty"]))
 
-    vectors = sweep.best.encode(["The export fails.", "Exporting does not work."], normalize_embeddings=True)
+    vectors = sweep.best.encode(
+        ["The export fails.", "Exporting does not work."], normalize_embeddings=True
+    )
     print(f"cosine similarity {vectors[0] @ vectors[1]:.2f}")
     print(f"report: {sweep.report}")
 

@@ -123,31 +123,55 @@ def read_splits(images: Path, captions: Path) -> dict[str, Split]:
         features = np.load(images, allow_pickle=False)
         lines = captions.read_text(encoding="utf-8").split("\n")
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{images}, {captions}: must be a .npy array and UTF-8 text ({error})") from None
-    if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating) or not np.isfinite(features).all():
-        raise DataError(f"{images}: must be finite floating-point numbers [images, features]; given others")
+        raise DataError(
+            f"{images}, {captions}: must be a .npy array and UTF-8 text ({error})"
+        ) from None
+    if (
+        features.ndim != 2
+        or not np.issubdtype(features.dtype, np.floating)
+        or not np.isfinite(features).all()
+    ):
+        raise DataError(
+            f"{images}: must be finite floating-point numbers [images, features]; given others"
+        )
     if tuple(lines[0].rstrip("\r").split("\t")) != COLUMNS:
-        raise DataError(f"{captions}:1: must name the columns {', '.join(COLUMNS)} with tabs between")
+        raise DataError(
+            f"{captions}:1: must name the columns {', '.join(COLUMNS)} with tabs between"
+        )
     rows, split_of = [], {}
-    for line, row in enumerate(csv.reader(lines[1:], delimiter="\t", quoting=csv.QUOTE_NONE), start=2):
+    for line, row in enumerate(
+        csv.reader(lines[1:], delimiter="\t", quoting=csv.QUOTE_NONE), start=2
+    ):
         if row:
             image, split, caption = _checked(row, f"{captions}:{line}", num_images=len(features))
             if split_of.setdefault(image, split) != split:
-                raise DataError(f"{captions}:{line}: image {image} must be in one split; is in {split_of[image]} too")
+                raise DataError(
+                    f"{captions}:{line}: image {image} must be in one split; is in {split_of[image]} too"
+                )
             rows.append((image, line, split, caption))
     if missing := set(SPLITS) - set(split_of.values()):
-        raise DataError(f"{captions}: must hold captions of every split; given none of {', '.join(sorted(missing))}")
-    return {name: _split(features, sorted(row for row in rows if row[2] == name)) for name in SPLITS}
+        raise DataError(
+            f"{captions}: must hold captions of every split; given none of {', '.join(sorted(missing))}"
+        )
+    return {
+        name: _split(features, sorted(row for row in rows if row[2] == name)) for name in SPLITS
+    }
 
 
 def _checked(row: list[str], where: str, *, num_images: int) -> tuple[int, str, str]:
     if len(row) != len(COLUMNS) or not row[2].strip():
-        raise DataError(f"{where}: must be image, split and caption with tabs between; given {len(row)} values")
+        raise DataError(
+            f"{where}: must be image, split and caption with tabs between; given {len(row)} values"
+        )
     if not (row[0].isascii() and row[0].isdigit() and int(row[0]) < num_images):
-        raise DataError(f"{where}: image must be a row of the features, 0 to {num_images - 1}; given '{row[0]}'")
+        raise DataError(
+            f"{where}: image must be a row of the features, 0 to {num_images - 1}; given '{row[0]}'"
+        )
     if row[1] not in SPLITS:
         nearest = did_you_mean(row[1], SPLITS)
-        raise DataError(f"{where}: split must be one of {', '.join(SPLITS)}; given '{row[1]}'{nearest}")
+        raise DataError(
+            f"{where}: split must be one of {', '.join(SPLITS)}; given '{row[1]}'{nearest}"
+        )
     return int(row[0]), row[1], " ".join(row[2].split())
 
 
@@ -160,7 +184,9 @@ def _split(features: np.ndarray, rows: list[tuple[int, int, str, str]]) -> Split
 class LinearMaps(nn.Module):
     """Maps of images and of sentences into the common space."""
 
-    def __init__(self, num_features: int, dim: int, protocol: Protocol, *, generator: torch.Generator) -> None:
+    def __init__(
+        self, num_features: int, dim: int, protocol: Protocol, *, generator: torch.Generator
+    ) -> None:
         super().__init__()
         self.image = _linear(num_features, protocol, generator)
         self.sentence = _linear(dim, protocol, generator)
@@ -181,7 +207,9 @@ def _linear(size: int, protocol: Protocol, generator: torch.Generator) -> nn.Lin
     return layer
 
 
-def train_maps(train: Split, dev: Split, protocol: Protocol, *, seed: int, fold_size: int = 1000) -> LinearMaps:
+def train_maps(
+    train: Split, dev: Split, protocol: Protocol, *, seed: int, fold_size: int = 1000
+) -> LinearMaps:
     """Return the maps with the highest sum of recalls on dev; both splits are encoded.
 
     Raises:
@@ -196,7 +224,10 @@ def train_maps(train: Split, dev: Split, protocol: Protocol, *, seed: int, fold_
         nonlocal best, highest, num_without_gain
         score = recalls(maps, dev, fold_size=fold_size)[:, :3].sum()
         if score > highest:
-            best, highest = {name: value.clone() for name, value in maps.state_dict().items()}, score
+            best, highest = (
+                {name: value.clone() for name, value in maps.state_dict().items()},
+                score,
+            )
         else:
             num_without_gain += 1
 
@@ -206,7 +237,9 @@ def train_maps(train: Split, dev: Split, protocol: Protocol, *, seed: int, fold_
         for first in range(num_batches):
             optimizer.zero_grad()
             rows = order[first::num_batches]
-            loss(maps, train, rows, contrastive(len(order), rows, protocol, generator), protocol).backward()
+            loss(
+                maps, train, rows, contrastive(len(order), rows, protocol, generator), protocol
+            ).backward()
             optimizer.step()
             step += 1
             if protocol.check_every is not None and step % protocol.check_every == 0:
@@ -218,7 +251,9 @@ def train_maps(train: Split, dev: Split, protocol: Protocol, *, seed: int, fold_
     return maps
 
 
-def contrastive(num_pairs: int, rows: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
+def contrastive(
+    num_pairs: int, rows: Tensor, protocol: Protocol, generator: torch.Generator
+) -> Tensor:
     """Return pairs drawn with replacement, for captions and for images, int64 [2, rows, contrastive]."""
     shape = (2, len(rows), protocol.num_contrastive)
     if not protocol.excludes_batch or len(rows) == num_pairs:
@@ -229,7 +264,9 @@ def contrastive(num_pairs: int, rows: Tensor, protocol: Protocol, generator: tor
     return drawn + torch.searchsorted(ordered - torch.arange(len(rows)), drawn, right=True)
 
 
-def loss(maps: LinearMaps, train: Split, rows: Tensor, others: Tensor, protocol: Protocol) -> Tensor:
+def loss(
+    maps: LinearMaps, train: Split, rows: Tensor, others: Tensor, protocol: Protocol
+) -> Tensor:
     """Return the sum of the hinges of a step's pairs [rows], each against contrastive pairs [2, rows, contrastive].
 
     An example that a step draws twice is mapped once.
@@ -237,17 +274,25 @@ def loss(maps: LinearMaps, train: Split, rows: Tensor, others: Tensor, protocol:
     captions, own, wrong = _mapped(rows, others[0], lambda ids: maps.sentence(train.captions[ids]))
     captions = nn.functional.normalize(captions, dim=1)
     image_rows, image_others = train.image_of[rows], train.image_of[others[1]]
-    images, own_images, wrong_images = _mapped(image_rows, image_others, lambda ids: maps.image(train.images[ids]))
+    images, own_images, wrong_images = _mapped(
+        image_rows, image_others, lambda ids: maps.image(train.images[ids])
+    )
     if protocol.normalizes_images:
         images = nn.functional.normalize(images, dim=1)
     anchors, targets = images[own_images], captions[own]
     right = (anchors * targets).sum(dim=1, keepdim=True)
-    hinge_captions = (protocol.margin - right + (anchors @ captions.T).gather(1, wrong)).clamp(min=0)
-    hinge_images = (protocol.margin - right + (targets @ images.T).gather(1, wrong_images)).clamp(min=0)
+    hinge_captions = (protocol.margin - right + (anchors @ captions.T).gather(1, wrong)).clamp(
+        min=0
+    )
+    hinge_images = (protocol.margin - right + (targets @ images.T).gather(1, wrong_images)).clamp(
+        min=0
+    )
     return hinge_captions.sum() + hinge_images.sum()
 
 
-def _mapped(rows: Tensor, others: Tensor, read: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _mapped(
+    rows: Tensor, others: Tensor, read: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return each distinct item mapped [distinct, dim], and the indices in it of rows [rows] and others [rows, n]."""
     distinct, inverse = torch.unique(torch.cat([rows[:, None], others], dim=1), return_inverse=True)
     return read(distinct), inverse[:, 0], inverse[:, 1:]
@@ -260,11 +305,15 @@ def recalls(maps: LinearMaps, split: Split, *, fold_size: int = 1000) -> np.ndar
         DataError: If a similarity is not finite.
     """
     found = []
-    for images, captions in folds(split.image_of, num_images=len(split.images), fold_size=fold_size):
+    for images, captions in folds(
+        split.image_of, num_images=len(split.images), fold_size=fold_size
+    ):
         own = split.image_of[captions] - images.start
         similarity = maps.similarity(Split(split.images[images], split.captions[captions], own))
         if not np.isfinite(similarity).all():
-            raise DataError("image ranking: similarities must be finite; given NaN; scale the image features down")
+            raise DataError(
+                "image ranking: similarities must be finite; given NaN; scale the image features down"
+            )
         found.append(recalls_of(similarity, own.numpy()))
     return np.mean(found, axis=0)
 
@@ -289,11 +338,16 @@ def recalls_of(similarity: np.ndarray, image_of: np.ndarray) -> np.ndarray:
     """
     own = (np.arange(len(image_of)), image_of)
     of_caption = _places(similarity, axis=1)[own]
-    best = np.full(similarity.shape[1], len(similarity))  # of an image's captions, the one with the best rank counts
+    best = np.full(
+        similarity.shape[1], len(similarity)
+    )  # of an image's captions, the one with the best rank counts
     np.minimum.at(best, image_of, _places(similarity, axis=0)[own])
     return np.array(
         [
-            [*(100 * (ranks < cutoff).mean() for cutoff in (1, 5, 10)), np.floor(np.median(ranks)) + 1]
+            [
+                *(100 * (ranks < cutoff).mean() for cutoff in (1, 5, 10)),
+                np.floor(np.median(ranks)) + 1,
+            ]
             for ranks in (best, of_caption)
         ]
     )
@@ -305,19 +359,25 @@ def _places(similarity: np.ndarray, *, axis: int) -> np.ndarray:
     return np.argsort(order, axis=axis, kind="stable")
 
 
-def rank(model: str, splits: dict[str, Split], protocol: Protocol, *, seed: int, fold_size: int) -> np.ndarray:
+def rank(
+    model: str, splits: dict[str, Split], protocol: Protocol, *, seed: int, fold_size: int
+) -> np.ndarray:
     """Return a model's recalls on test, float64 [2, 4]."""
     encoder = raysent.load(model)
     train, dev, test = (
         Split(split.images, torch.from_numpy(encoder.encode(list(split.captions))), split.image_of)
         for split in (splits[name] for name in SPLITS)
     )
-    return recalls(train_maps(train, dev, protocol, seed=seed, fold_size=fold_size), test, fold_size=fold_size)
+    return recalls(
+        train_maps(train, dev, protocol, seed=seed, fold_size=fold_size), test, fold_size=fold_size
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the recalls of each model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("images", type=Path, metavar="IMAGES.npy")
     parser.add_argument("captions", type=Path, metavar="CAPTIONS.tsv")
@@ -330,8 +390,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for model in given.models:
             chosen = PROTOCOLS[given.protocol]
             found = rank(model, splits, chosen, seed=given.seed, fold_size=given.fold_size)
-            for way, values in zip(("captions of an image", "images of a caption"), found, strict=True):
-                figures = ", ".join(f"{name} {value:.1f}" for name, value in zip(MEASURES, values, strict=True))
+            for way, values in zip(
+                ("captions of an image", "images of a caption"), found, strict=True
+            ):
+                figures = ", ".join(
+                    f"{name} {value:.1f}" for name, value in zip(MEASURES, values, strict=True)
+                )
                 print(f"{model}: {way}: {figures}")
     except RaysentError as error:
         print(f"error: {error}", file=sys.stderr)

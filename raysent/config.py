@@ -65,8 +65,14 @@ def described_fields(model: type[pydantic.BaseModel]) -> dict[str, str]:
     """Return what the docstrings of a model and its bases say of each field."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
-        section = re.search(r"^Attributes:\n((?:[ \t]+.*\n?|\n)*)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
-        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", section[1] if section else "", re.MULTILINE)
+        section = re.search(
+            r"^Attributes:\n((?:[ \t]+.*\n?|\n)*)",
+            inspect.cleandoc(base.__doc__ or ""),
+            re.MULTILINE,
+        )
+        entries = re.findall(
+            r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", section[1] if section else "", re.MULTILINE
+        )
         found |= {name: " ".join(text.split()) for name, text in entries}
     return found
 
@@ -172,7 +178,9 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
         ConfigError: If the text is not YAML, not a mapping, too long or too deep, or expands to too many values.
     """
     if text.count("\n") + text.count(",") > MAX_LINES:
-        raise ConfigError(f"{source}: must have at most {MAX_LINES:,} lines and values; is this another file?")
+        raise ConfigError(
+            f"{source}: must have at most {MAX_LINES:,} lines and values; is this another file?"
+        )
     if _flow_depth(text) > MAX_DEPTH:  # the parser's time grows with the square of it
         raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}")
     try:
@@ -180,27 +188,41 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem or error.context}") from None
+        raise ConfigError(
+            f"{source}{line}: not valid YAML: {error.problem or error.context}"
+        ) from None
     except YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}") from None
-    except Exception as error:  # the parser raises errors of many kinds for numbers and dates that are none
+    except (
+        Exception
+    ) as error:  # the parser raises errors of many kinds for numbers and dates that are none
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(loaded, CommentedMap):
-        given = "nothing" if loaded is None else "a list" if isinstance(loaded, CommentedSeq) else repr(loaded)
+        given = (
+            "nothing"
+            if loaded is None
+            else "a list"
+            if isinstance(loaded, CommentedSeq)
+            else repr(loaded)
+        )
         raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
     lines: dict[KeyPath, int] = {}
     try:
         if _num_values(loaded, {}) > MAX_VALUES:
-            raise ConfigError(f"{source}: must hold at most {MAX_VALUES:,} values; its anchors expand to more")
+            raise ConfigError(
+                f"{source}: must hold at most {MAX_VALUES:,} values; its anchors expand to more"
+            )
         if is_deeper(loaded, MAX_DEPTH):
             raise RecursionError
         values = _plain(loaded, (), lines)
     except RecursionError:
         raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:
-        raise Document(values={}, source=source, lines=lines).error(list(lines)[-1], str(error)) from None
+        raise Document(values={}, source=source, lines=lines).error(
+            list(lines)[-1], str(error)
+        ) from None
     return Document(values=values, source=source, lines=lines)
 
 
@@ -229,7 +251,9 @@ def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
         for key, value in node.items():
             here = (*path, str(key))
             # A key merged by `<<` has no line in this mapping: use the line of the mapping itself.
-            lines[here] = node.lc.key(key)[0] + 1 if key in (node.lc.data or {}) else node.lc.line + 1
+            lines[here] = (
+                node.lc.key(key)[0] + 1 if key in (node.lc.data or {}) else node.lc.line + 1
+            )
             plain[str(key)] = _plain(value, here, lines)
         return plain
     if isinstance(node, CommentedSeq):
@@ -252,7 +276,9 @@ def _checked(value: int | float | str) -> int | float | str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"must not have half of a surrogate pair; given {_short(value)}") from None
+            raise ValueError(
+                f"must not have half of a surrogate pair; given {_short(value)}"
+            ) from None
     return value
 
 
@@ -270,7 +296,9 @@ def parse_override(text: str) -> tuple[str, Any]:
     except ConfigError as error:
         # The value is one line: a line number would mislead.
         reason = str(error).partition("not valid YAML: ")[2] or str(error).partition(": ")[2]
-        raise ConfigError(f"--set {text}: the value is not valid YAML: {reason}; quote it") from None
+        raise ConfigError(
+            f"--set {text}: the value is not valid YAML: {reason}; quote it"
+        ) from None
     return name, document.values["value"]
 
 
@@ -313,7 +341,9 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return nested mappings and lists with another value in place of each that is neither."""
     if isinstance(value, Mapping):
         return {key: map_leaves(inner, change) for key, inner in value.items()}
-    return [map_leaves(inner, change) for inner in value] if isinstance(value, list) else change(value)
+    return (
+        [map_leaves(inner, change) for inner in value] if isinstance(value, list) else change(value)
+    )
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -343,14 +373,22 @@ def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Mode
         raise document.error((*at, *path), message) from None
 
 
-def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.BaseModel]) -> tuple[KeyPath, str]:
+def explain(
+    error: pydantic.ValidationError, values: Any, kind: type[pydantic.BaseModel]
+) -> tuple[KeyPath, str]:
     """Return the path and the text of the first error in a validation error."""
     details = error.errors(include_url=False)
     # An unknown name explains a missing name, but not the reverse.
     first = next((item for item in details if item["type"] == "extra_forbidden"), details[0])
-    if isinstance(first["input"], Mapping):  # of a value or names with values, which are given, the error in these
+    if isinstance(
+        first["input"], Mapping
+    ):  # of a value or names with values, which are given, the error in these
         at, inside = len(first["loc"]), first["loc"][:-1]
-        deeper = (item for item in details if len(item["loc"]) > at and item["loc"][: len(inside)] == inside)
+        deeper = (
+            item
+            for item in details
+            if len(item["loc"]) > at and item["loc"][: len(inside)] == inside
+        )
         first = next(deeper, first)
     path = _path_in(values, first["loc"])
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
@@ -369,7 +407,11 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
             message = f"must be a mapping of names to values; given {_short(first['input'])}"
         case _:
             text = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-            holds = text if text is first["msg"] or first["type"] == "value_error" else f"must be {text}"
+            holds = (
+                text
+                if text is first["msg"] or first["type"] == "value_error"
+                else f"must be {text}"
+            )
             given = "" if first["type"] == "value_error" else f"; given {_short(first['input'])}"
             message = holds + given
     return path, message + more
@@ -385,7 +427,11 @@ def _path_in(values: Any, location: tuple[int | str, ...]) -> KeyPath:
     path: list[str] = []
     node = values
     for part, following in zip(location, (*location[1:], None), strict=False):
-        is_tag = isinstance(node, Mapping) and part not in node and (node.get("type") == part or following in node)
+        is_tag = (
+            isinstance(node, Mapping)
+            and part not in node
+            and (node.get("type") == part or following in node)
+        )
         if is_tag:
             continue
         path.append(str(part))
@@ -408,7 +454,9 @@ def _names_beside(kind: type[pydantic.BaseModel], values: Any, path: KeyPath) ->
     return sorted(node.get("properties", {}))
 
 
-def _child_schema(schema: dict[str, Any], node: dict[str, Any], part: str, values: Any) -> dict[str, Any]:
+def _child_schema(
+    schema: dict[str, Any], node: dict[str, Any], part: str, values: Any
+) -> dict[str, Any]:
     """Return the schema of the field `part` of `node`; references and union tags are resolved."""
     child = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
     if not isinstance(child, dict):

@@ -71,7 +71,11 @@ def plan_lines(space: SearchSpace, *, run: str, where: str, tasks: Sequence[str]
     after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
     if limits.lexical_s is not None:
         after += f", TF-IDF in at most {format_duration(limits.lexical_s)} of processor time"
-    ends = {"budget": cost.budget, "deadline": cost.deadline, "time limit of the search": limits.time}
+    ends = {
+        "budget": cost.budget,
+        "deadline": cost.deadline,
+        "time limit of the search": limits.time,
+    }
     limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
     free = "" if cost.is_priced else "this machine counts as free"
     source = base.source.path if isinstance(base.source.path, str) else ", ".join(base.source.path)
@@ -86,7 +90,11 @@ def ranking_line(space: SearchSpace) -> str:
     """Return what trials are ranked by, and what ranks them better for tasks, where it is known that something does."""
     line = f"trials are ranked by {space.metric}"
     if space.metric not in CONTEXT_METRICS:
-        return f"{line}, the mean validation score on the tasks" if space.metric == "downstream" else line
+        return (
+            f"{line}, the mean validation score on the tasks"
+            if space.metric == "downstream"
+            else line
+        )
     return (
         f"{line}, which orders kinds of encoders as chance does for tasks; rank by one's own labels, with a task "
         "as metric, or without labels by document_accuracy"
@@ -129,7 +137,9 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any]) -> str:
     """
     corpus, base = facts["corpus"], space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
-    return f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
+    return (
+        f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
+    )
 
 
 @dataclass(frozen=True)
@@ -211,7 +221,12 @@ class _View:
 
     def __enter__(self) -> Self:
         if self._is_live:
-            live = Live(console=self._console, get_renderable=self._render, refresh_per_second=2, transient=True)
+            live = Live(
+                console=self._console,
+                get_renderable=self._render,
+                refresh_per_second=2,
+                transient=True,
+            )
             self._blocks.enter_context(live)
         elif not self._is_quiet:
             thread = threading.Thread(target=self._print_regularly, name="live-view", daemon=True)
@@ -237,14 +252,21 @@ class _View:
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
         # [brackets] in a value are text, not markup
-        self._console.print(f"{self._prefix}{line}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console.print(
+            f"{self._prefix}{line}", highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
 
 
 class SweepView(_View):
     """Shows a sweep; a context manager whose `on_event` is a listener of the journal."""
 
     def __init__(
-        self, console: Console, space: SearchSpace, *, folder: Path | None = None, is_quiet: bool = False
+        self,
+        console: Console,
+        space: SearchSpace,
+        *,
+        folder: Path | None = None,
+        is_quiet: bool = False,
     ) -> None:
         """Prepare the view.
 
@@ -308,9 +330,15 @@ class SweepView(_View):
 
     def _line(self, event: Mapping[str, Any]) -> str:
         match event["event"]:
-            case "session" if sum(trial.status in ENDED for trial in self._trials.values()) < event["trials"]:
+            case "session" if (
+                sum(trial.status in ENDED for trial in self._trials.values()) < event["trials"]
+            ):
                 most = "at most " if event.get("price") == MACHINES else ""
-                costs = f", {most}{event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
+                costs = (
+                    f", {most}{event['usd_per_hour']:g} usd an hour a machine"
+                    if event.get("usd_per_hour")
+                    else ""
+                )
                 return f"training {event['trials']} trials, {event['concurrent']} at a time{costs}"
             case "started":
                 params = self._trials[event["trial"]].params
@@ -338,7 +366,9 @@ class SweepView(_View):
         return None if score is None else float(score)
 
     def _ranked(self) -> list[Trial]:
-        return rank_trials(self._space, (one for one in self._trials.values() if self._score(one) is not None))
+        return rank_trials(
+            self._space, (one for one in self._trials.values() if self._score(one) is not None)
+        )
 
     def _pace(self, name: str) -> Pace | None:
         trial = self._trials[name]
@@ -358,7 +388,11 @@ class SweepView(_View):
                 counts[status] += 1
         states = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         ranked = self._ranked()
-        best = f"best {format_value(self._score(ranked[0]))} (trial {ranked[0].name})" if ranked else "no report yet"
+        best = (
+            f"best {format_value(self._score(ranked[0]))} (trial {ranked[0].name})"
+            if ranked
+            else "no report yet"
+        )
         left = self._time_left()
         time_left = f", about {format_duration(left)} left" if left else ""
         elapsed = format_duration(time.monotonic() - self._started)
@@ -394,11 +428,19 @@ class SweepView(_View):
                 names.pop()
             if natural_width(table) > self._console.width:
                 table = self._table([], has_pace=False)
-            waiting = [Text(f"waiting for machines: {self._waiting}", style="yellow")] if self._waiting else []
-            return Group(Text(f"{self._space.name}  {self._summary()}", style="bold"), *waiting, table)
+            waiting = (
+                [Text(f"waiting for machines: {self._waiting}", style="yellow")]
+                if self._waiting
+                else []
+            )
+            return Group(
+                Text(f"{self._space.name}  {self._summary()}", style="bold"), *waiting, table
+            )
 
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
-        running = [(name, trial) for name, trial in self._trials.items() if trial.status == "running"]
+        running = [
+            (name, trial) for name, trial in self._trials.items() if trial.status == "running"
+        ]
         ended = [(trial.name, trial) for trial in self._ranked() if trial.status in ENDED]
         paces = {name: self._pace(name) for name, _ in running}
         has_pace = has_pace and any(pace is not None for pace in paces.values())
@@ -406,7 +448,9 @@ class SweepView(_View):
         table = Table(box=None, pad_edge=False, header_style="bold")
         figures = ["done", self._metric, "time", *speed]
         for heading in ("trial", "status", *figures, *(name.split(".")[-1] for name in names)):
-            table.add_column(heading, justify="right" if heading in figures else "left", no_wrap=True)
+            table.add_column(
+                heading, justify="right" if heading in figures else "left", no_wrap=True
+            )
         for name, trial in (running + ended)[:NUM_SHOWN]:
             pace = paces.get(name)
             drawn = [format_value(trial.params.get(searched)) for searched in names]
@@ -439,7 +483,9 @@ def _speed(pace: Pace | None) -> list[str]:
 class TrainingView(_View):
     """Shows one training: its reports as lines, and between them its progress."""
 
-    def __init__(self, console: Console, folder: Path, *, is_quiet: bool = False, prefix: str = "") -> None:
+    def __init__(
+        self, console: Console, folder: Path, *, is_quiet: bool = False, prefix: str = ""
+    ) -> None:
         """Prepare the view.
 
         Args:
@@ -454,7 +500,9 @@ class TrainingView(_View):
     def on_report(self, report: Report) -> bool:
         """Print one report, and return that training goes on."""
         if not self._is_quiet:
-            scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
+            scores = "  ".join(
+                f"{key} {format_value(value)}" for key, value in report.metrics.items()
+            )
             trained = f"{report.sentences:,} sentences  {format_duration(report.seconds)}"
             self._print(f"{report.index}/{report.num_reports}  {scores}  {trained}")
         return True

@@ -48,7 +48,9 @@ def lock_for_forks() -> threading.Lock:
     """
     lock = threading.Lock()
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
     return lock
 
 
@@ -84,7 +86,10 @@ def map_in_processes(
         path.write_bytes(reduction.dumps(function))
         try:
             pool = loky.ProcessPoolExecutor(
-                num_processes, initializer=_initialize, initargs=(path, os.getpid()), env={"OMP_NUM_THREADS": "1"}
+                num_processes,
+                initializer=_initialize,
+                initargs=(path, os.getpid()),
+                env={"OMP_NUM_THREADS": "1"},
             )
         except OSError as error:  # of semaphores
             raise WorkerError(

@@ -45,7 +45,11 @@ def trim_heap() -> bool:
     """Give memory that is free inside this process back to the system; return whether the C library can do so."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # another C library, such as musl or the one of macOS; or Windows
+    except (
+        AttributeError,
+        OSError,
+        TypeError,
+    ):  # another C library, such as musl or the one of macOS; or Windows
         return False
     trim(0)
     return True
@@ -58,8 +62,12 @@ def signals_handled(handlers: Mapping[str, Callable[..., Any] | signal.Handlers]
     Those that the system does not have are left out, and outside the main thread, which alone receives them, all are.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    known = {name: handler for name, handler in handlers.items() if is_main and hasattr(signal, name)}
-    before = {name: signal.signal(getattr(signal, name), handler) for name, handler in known.items()}
+    known = {
+        name: handler for name, handler in handlers.items() if is_main and hasattr(signal, name)
+    }
+    before = {
+        name: signal.signal(getattr(signal, name), handler) for name, handler in known.items()
+    }
     try:
         yield
     finally:

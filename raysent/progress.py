@@ -44,7 +44,9 @@ def printable(text: str) -> str:
 class PlainConsole(Console):
     """A console on which only its own styles and movements of the cursor reach the terminal."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         """Yield the pieces of what is printed, their text printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
@@ -59,7 +61,11 @@ class PrintableFormatter(logging.Formatter):
 
 
 messages = PlainConsole(
-    stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else PIPE_WIDTH
+    stderr=True,
+    highlight=False,
+    markup=False,
+    emoji=False,
+    width=None if sys.stderr.isatty() else PIPE_WIDTH,
 )
 
 
@@ -150,12 +156,18 @@ class ProgressLines:
         (what, done, total), (first, _, began) = self._step, self._first
         left = ""
         if total and first < done < total:
-            left = f", about {format_duration((now - began) / (done - first) * (total - done))} left"
+            left = (
+                f", about {format_duration((now - began) / (done - first) * (total - done))} left"
+            )
         self._printed_at = now
         messages.print(f"{what}: {done:,}{f' of {total:,}' if total else ''}{left}")
 
     def _repeat(self) -> None:
         while not self._is_over.wait(self.REPEAT_S / 10):
             now = time.monotonic()
-            if self._step is not None and self._step[1] != self._step[2] and now - self._printed_at > self.REPEAT_S:
+            if (
+                self._step is not None
+                and self._step[1] != self._step[2]
+                and now - self._printed_at > self.REPEAT_S
+            ):
                 self._print(now)

@@ -27,7 +27,11 @@ _SURROGATES = ("\\ud", "\\uD")
 
 
 def read_bytes(
-    path: Path, *, name: str = "", max_bytes: int = MAX_BYTES, error: type[RaysentError] = ArtifactError
+    path: Path,
+    *,
+    name: str = "",
+    max_bytes: int = MAX_BYTES,
+    error: type[RaysentError] = ArtifactError,
 ) -> bytes:
     """Return a file's content.
 
@@ -43,7 +47,9 @@ def read_bytes(
     name = name or str(path)
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        file = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
         with os.fdopen(file, "rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode):
@@ -62,7 +68,11 @@ def read_bytes(
 
 
 def read_text(
-    path: Path, *, name: str = "", max_bytes: int = MAX_BYTES, error: type[RaysentError] = ArtifactError
+    path: Path,
+    *,
+    name: str = "",
+    max_bytes: int = MAX_BYTES,
+    error: type[RaysentError] = ArtifactError,
 ) -> str:
     """Return a UTF-8 file's text, without a byte order mark.
 
@@ -132,7 +142,11 @@ def is_deeper(value: Any, depth: int) -> bool:
     """Return whether lists and mappings are nested deeper than `depth`."""
     level: list[Any] = [value]
     for _ in range(depth):
-        lists = [one if isinstance(one, list) else one.values() for one in level if isinstance(one, (list, dict))]
+        lists = [
+            one if isinstance(one, list) else one.values()
+            for one in level
+            if isinstance(one, (list, dict))
+        ]
         level = [inner for one in lists for inner in one]
     return any(isinstance(one, (list, dict)) for one in level)
 
@@ -165,7 +179,9 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 # The checks of numbers cost text nothing, and one decoder is faster than one for each line of a corpus.
-_DECODER = json.JSONDecoder(parse_int=_checked_int, parse_float=_checked_float, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(
+    parse_int=_checked_int, parse_float=_checked_float, parse_constant=_refuse_constant
+)
 
 
 def _refuse_surrogates(value: Any) -> None:

@@ -54,7 +54,11 @@ class Component(Generic[T]):
         """Its attribute `summary`, or else the first line of its docstring or of its module's."""
         own = getattr(self.value, "summary", None)
         if not isinstance(own, str):
-            own = None if isinstance(self.value, (str, int, float, dict)) else inspect.getdoc(self.value)
+            own = (
+                None
+                if isinstance(self.value, (str, int, float, dict))
+                else inspect.getdoc(self.value)
+            )
         text = own or inspect.getdoc(importlib.import_module(self.module)) or ""
         return text.split("\n")[0]
 
@@ -151,16 +155,22 @@ class Registry(Mapping[str, T]):
 
     def _add(self, point: EntryPoint) -> None:
         assert self._found is not None
-        package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+        package = (
+            f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+        )
         try:
             values = self._read(point.load())
         except (Exception, SystemExit) as error:  # another package may raise anything
             line = " ".join(str(error).split())
-            self._broken[point.name] = f"cannot be loaded from {package}: {type(error).__name__}: {line}"
+            self._broken[point.name] = (
+                f"cannot be loaded from {package}: {type(error).__name__}: {line}"
+            )
             return
         for name, value in values.items():
             if name in self._found:
-                self._broken[point.name] = f"is defined by {self._found[name].package} already, and again by {package}"
+                self._broken[point.name] = (
+                    f"is defined by {self._found[name].package} already, and again by {package}"
+                )
             else:
                 self._found[name] = Component(name, value, package, point.module)
 
@@ -175,7 +185,9 @@ def by_type(module: Any) -> dict[str, Any]:
     field = getattr(config, "model_fields", {}).get("type")
     names = () if field is None else get_args(field.annotation)
     if len(names) != 1:
-        raise ConfigError(f'{getattr(module, "__name__", module)}: must define class Config with type: Literal["..."]')
+        raise ConfigError(
+            f'{getattr(module, "__name__", module)}: must define class Config with type: Literal["..."]'
+        )
     return {str(names[0]): module}
 
 
@@ -185,7 +197,9 @@ def by_table(attribute: str) -> Callable[[Any], dict[str, Any]]:
     def read(module: Any) -> dict[str, Any]:
         table = getattr(module, attribute, None)
         if not isinstance(table, Mapping):
-            raise ConfigError(f"{getattr(module, '__name__', module)}: must define {attribute}, a mapping by name")
+            raise ConfigError(
+                f"{getattr(module, '__name__', module)}: must define {attribute}, a mapping by name"
+            )
         return dict(table)
 
     return read
@@ -204,10 +218,16 @@ class AnyOf:
 
     registry: Registry[Any]
 
-    def __get_pydantic_core_schema__(self, _: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, _: Any, handler: pydantic.GetCoreSchemaHandler
+    ) -> CoreSchema:
         configs = tuple(module.Config for module in self.registry.values())
-        kind = Annotated[Union[configs], pydantic.Field(discriminator="type")] if len(configs) > 1 else configs[0]  # noqa: UP007
-        return handler.generate_schema(Annotated[kind, pydantic.BeforeValidator(self._refuse_broken)])
+        kind: Any = configs[0]
+        if len(configs) > 1:
+            kind = Annotated[Union[configs], pydantic.Field(discriminator="type")]  # noqa: UP007
+        return handler.generate_schema(
+            Annotated[kind, pydantic.BeforeValidator(self._refuse_broken)]
+        )
 
     def _refuse_broken(self, values: Any) -> Any:
         name = values.get("type") if isinstance(values, Mapping) else None

@@ -29,8 +29,19 @@ from raysent.cluster.gate import LaunchGate, Record
 
 # Required keys of Ray's autoscaler that have no use for nodes that are processes.
 _LISTS = (
-    *("cluster_synced_files", "rsync_exclude", "rsync_filter", "initialization_commands", "setup_commands"),
-    *("head_setup_commands", "worker_setup_commands", "head_start_ray_commands", "worker_start_ray_commands"),
+    *(
+        "cluster_synced_files",
+        "rsync_exclude",
+        "rsync_filter",
+        "initialization_commands",
+        "setup_commands",
+    ),
+    *(
+        "head_setup_commands",
+        "worker_setup_commands",
+        "head_start_ray_commands",
+        "worker_start_ray_commands",
+    ),
 )
 # Ray ends a head that does not start within 30 seconds.
 _NUM_STARTS, _START_S = 3, 120.0
@@ -46,9 +57,13 @@ class FakeCloud(FakeMultiNodeProvider):
         self._next_node_id += 1
         return f"{self._next_node_id:012x}".ljust(56, "e")
 
-    def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> dict[str, Any]:
+    def create_node_with_resources_and_labels(
+        self, node_config, tags, count, resources, labels
+    ) -> dict[str, Any]:
         """Start nodes, or raise the error of AWS if the type is unavailable; returns the new nodes."""
-        missing = json.loads((Path(self.provider_config["raysent"]["folder"]) / MISSING_FILE).read_text())
+        missing = json.loads(
+            (Path(self.provider_config["raysent"]["folder"]) / MISSING_FILE).read_text()
+        )
         if tags["ray-user-node-type"] in missing:
             raise NodeLaunchException("InsufficientInstanceCapacity", "not available", None)
         before = set(self._nodes)
@@ -115,12 +130,16 @@ def autoscaling_cluster(
             stack.close()
         else:
             raise AssertionError("the head did not start")
-        settings = FleetSettings("autoscaling", "", types, max_workers, str(folder), str(folder / "cluster.json"))
+        settings = FleetSettings(
+            "autoscaling", "", types, max_workers, str(folder), str(folder / "cluster.json")
+        )
         yield AutoscalingCluster(address, settings)
 
 
 @contextmanager
-def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _started_head(
+    config: Mapping[str, Any], labels: Mapping[str, str]
+) -> Iterator[tuple[str, Path]]:
     """Start a head and yield its address and folder; the address is empty if it does not start in Ray's 30 seconds."""
     # The paths of Ray's sockets must be short.
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as name:
@@ -129,16 +148,29 @@ def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Itera
         (folder / "cluster.json").write_text(json.dumps(_config(address, folder, **config)))
         (folder / MISSING_FILE).write_text(json.dumps(config["missing"]))
         command = [
-            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=0"),
+            *(
+                sys.executable,
+                "-m",
+                "ray.scripts.scripts",
+                "start",
+                "--head",
+                "--block",
+                "--num-cpus=0",
+            ),
             *("--node-ip-address=127.0.0.1", f"--port={ports[0]}", f"--temp-dir={folder}/ray"),
             *(f"--ray-client-server-port={ports[1]}", f"--dashboard-agent-listen-port={ports[2]}"),
             *("--include-dashboard=false", "--object-store-memory=80000000"),
-            *(f"--labels={','.join(f'{key}={value}' for key, value in labels.items())}", "--disable-usage-stats"),
+            *(
+                f"--labels={','.join(f'{key}={value}' for key, value in labels.items())}",
+                "--disable-usage-stats",
+            ),
             f"--autoscaling-config={folder}/cluster.json",
         ]
         environment = _environment()
         with (folder / "head.log").open("w") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
         try:
             yield address if _is_started(process, folder / "head.log") else "", folder
         finally:
@@ -146,7 +178,13 @@ def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Itera
 
 
 def _config(
-    address: str, folder: Path, *, types: Mapping[str, Any], missing: object, idle_s: float, max_workers: int
+    address: str,
+    folder: Path,
+    *,
+    types: Mapping[str, Any],
+    missing: object,
+    idle_s: float,
+    max_workers: int,
 ) -> dict[str, Any]:
     head = {"ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}}
     provider = {

@@ -16,12 +16,18 @@ _VARIABLE = "RAYSENT_TESTS_CACHE"
 
 def share_cache(folder: Path) -> None:
     """Let all tests use a cache, which has a small corpus `docs`: documentation takes half a minute to extract."""
-    from raysent.data.corpus import embedded  # imports numpy, which reads the environment that conftest.py sets
+    from raysent.data.corpus import (
+        embedded,
+    )  # imports numpy, which reads the environment that conftest.py sets
 
     (folder / "compiled").mkdir(parents=True, exist_ok=True, mode=0o700)
     os.environ["RAYSENT_CACHE"] = os.environ[_VARIABLE] = str(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "extract", lambda libraries: _documents(list(libraries)[:8], embedded.DocsDocument))
+        patch.setattr(
+            embedded,
+            "extract",
+            lambda libraries: _documents(list(libraries)[:8], embedded.DocsDocument),
+        )
         embedded.docs_file()
 
 
@@ -39,5 +45,7 @@ def _documents(libraries: list[str], document: Any) -> Iterator[Any]:
     for library in libraries:
         own = [f"{library.replace('-', '')}{number}" for number in range(60)]
         for module in range(15):
-            lines = [" ".join([*draw.choices(common, k=7), *draw.choices(own, k=2)]) for _ in range(40)]
+            lines = [
+                " ".join([*draw.choices(common, k=7), *draw.choices(own, k=2)]) for _ in range(40)
+            ]
             yield document(library, f"{library}.module{module}", [f"The {line}." for line in lines])

@@ -62,7 +62,10 @@ def write_task(folder: Path, *, num_rows: int = 40) -> None:
     generator = np.random.default_rng(0)
     (folder / "MR").mkdir(parents=True)
     for suffix, words in (("pos", "good fine great"), ("neg", "bad dull poor")):
-        rows = [" ".join(generator.choice([*words.split(), "film", "the"], size=6)) for _ in range(num_rows)]
+        rows = [
+            " ".join(generator.choice([*words.split(), "film", "the"], size=6))
+            for _ in range(num_rows)
+        ]
         (folder / "MR" / f"rt-polarity.{suffix}").write_text("\n".join(rows) + "\n")
 
 

@@ -86,7 +86,9 @@ def _scripted(service: str) -> Any:
         import boto3  # late, as above
         from botocore.stub import Stubber
 
-        found = boto3.client(service, region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+        found = boto3.client(
+            service, region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none"
+        )
         with Stubber(found) as stubber:
             yield found, stubber
 
@@ -146,7 +148,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = []
     for item in items:
         takes = [marker for marker in ("chaos", "journey") if item.get_closest_marker(marker)]
-        is_asked = item.get_closest_marker("quick") or any(marker in config.option.markexpr for marker in takes)
+        is_asked = item.get_closest_marker("quick") or any(
+            marker in config.option.markexpr for marker in takes
+        )
         if takes and not is_asked:
             slow.append(item)
     items[:] = [item for item in items if item not in slow]
@@ -166,9 +170,13 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
 
 
 @pytest.fixture
-def raysent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> CommandLine:
+def raysent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> CommandLine:
     """Return the command line, which runs in this process, in a folder of the test's own."""
-    from command import CommandLine  # imports numpy, which reads the environment that this file sets
+    from command import (
+        CommandLine,
+    )  # imports numpy, which reads the environment that this file sets
 
     monkeypatch.chdir(tmp_path)
     return CommandLine(monkeypatch, capsys)

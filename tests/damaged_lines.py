@@ -44,7 +44,11 @@ def write_sweep(folder: Path) -> Files:
     journal = Journal(folder)
     config = CostConfig(usd_per_hour=3600.0, poll="1s")
     with CostTracker(
-        folder, config, nodes=lambda: {"a": {}}, clock=lambda: now[0], num_events=lambda: journal.num_lines
+        folder,
+        config,
+        nodes=lambda: {"a": {}},
+        clock=lambda: now[0],
+        num_events=lambda: journal.num_lines,
     ) as cost_tracker:
         journal.follow(cost_tracker.written)
         space = parse_space(parse_yaml(SPACE), name="toy")
@@ -56,7 +60,9 @@ def write_sweep(folder: Path) -> Files:
                 cost_tracker.funds()
                 metrics = {"context_accuracy": 0.1 * index + 0.01 * trial.number}
                 values = {"seconds": 2.0 * index, "usd": 2.0 * index, "funds": cost_tracker.funds()}
-                if not controller.report(trial.name, index=index, num_reports=NUM_REPORTS, metrics=metrics, **values):
+                if not controller.report(
+                    trial.name, index=index, num_reports=NUM_REPORTS, metrics=metrics, **values
+                ):
                     break
             controller.end(trial.name, status="finished" if index == NUM_REPORTS else "stopped")
     journal.write("completed", reason="")
@@ -74,7 +80,9 @@ def _cut(data: bytes, chance: random.Random) -> bytes:
     return data[: chance.randrange(len(data))]
 
 
-def _on_lines(change: Callable[[list[bytes], random.Random], list[bytes]]) -> Callable[[bytes, random.Random], bytes]:
+def _on_lines(
+    change: Callable[[list[bytes], random.Random], list[bytes]],
+) -> Callable[[bytes, random.Random], bytes]:
     return lambda data, chance: b"".join(change(data.splitlines(keepends=True), chance))
 
 
@@ -116,7 +124,10 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 def check(written: Files, damaged: Files) -> RunCheck:
     """Check damaged files, given what the session wrote down at its end."""
-    counts = {file: data.count(b"\n") for file, data in zip((JOURNAL_FILE, LEDGER_FILE), written, strict=True)}
+    counts = {
+        file: data.count(b"\n")
+        for file, data in zip((JOURNAL_FILE, LEDGER_FILE), written, strict=True)
+    }
     return check_contents(*damaged, written=counts)
 
 
@@ -124,14 +135,19 @@ def outcome(written: Files, damaged: Files) -> str:
     """Return what becomes of damaged files, given what was written: `found`, `harmless` or `ACCEPTED`."""
     found = check(written, damaged)
     if found.problems:
-        return "found" if found.spent_usd in (None, check(written, written).spent_usd) else "ACCEPTED"
+        return (
+            "found" if found.spent_usd in (None, check(written, written).spent_usd) else "ACCEPTED"
+        )
     events, entries = (
-        (check_lines(data).entries, check_lines(bad).entries) for data, bad in zip(written, damaged, strict=True)
+        (check_lines(data).entries, check_lines(bad).entries)
+        for data, bad in zip(written, damaged, strict=True)
     )
     # Lines at an end that no line of the other file has seen: as if the writer had been killed before them.
     is_prefix = all(read == whole[: len(read)] for whole, read in (events, entries))
     is_whole_ledger = len(entries[1]) == len(entries[0])
-    return "harmless" if is_prefix and is_whole_ledger and found.spent_usd is not None else "ACCEPTED"
+    return (
+        "harmless" if is_prefix and is_whole_ledger and found.spent_usd is not None else "ACCEPTED"
+    )
 
 
 def run(num: int, *, seed: int) -> dict[str, Counter[str]]:

@@ -37,12 +37,17 @@ def run_of(folder: Path, name: str, **changes: Any) -> RunConfig:
     texts = [[" ".join(f"w{word}" for word in side) for side in row] for row in words.tolist()]
     match batches:
         case PairBatches():
-            lines = [f"{one}\t{other}\tc{row % 3}\t{1 + row % 5}" for row, (one, other) in enumerate(texts)]
+            lines = [
+                f"{one}\t{other}\tc{row % 3}\t{1 + row % 5}"
+                for row, (one, other) in enumerate(texts)
+            ]
             (folder / "pairs.tsv").write_text("\n".join(lines))
             needed["pairs"] = {"path": str(folder / "pairs.tsv"), "label": 2, "score": 3}
         case LabelBatches():
             splits = ("train", "validation", "test")
-            lines = [f"{one},c{row % 3},{splits[row // 3 % 3]}" for row, (one, _) in enumerate(texts)]
+            lines = [
+                f"{one},c{row % 3},{splits[row // 3 % 3]}" for row, (one, _) in enumerate(texts)
+            ]
             (folder / "rows.csv").write_text("\n".join(["text,label,split", *lines]))
             needed["labels"] = {"task": str(folder / "rows.csv")}
         case TargetBatches():

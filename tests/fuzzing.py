@@ -17,7 +17,14 @@ from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.pairs import PairsConfig, read_pairs
-from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary, VocabularyConfig, read_word_vectors
+from raysent.data.vocabulary import (
+    PAD_WORD,
+    UNK_WORD,
+    Sentences,
+    Vocabulary,
+    VocabularyConfig,
+    read_word_vectors,
+)
 from raysent.errors import RaysentError
 from raysent.models import ModelConfig, SentenceModel
 from raysent.platforms import trim_heap
@@ -30,7 +37,9 @@ GRU: dict[str, Any] = {"type": "gru", "hidden_size": 64, "embedding": {"dim": 50
 
 def build(encoder: dict[str, Any]) -> SentenceModel:
     """Return an untrained model."""
-    config = validate(ModelConfig, Document({"encoder": encoder, "objective": {"type": "context_prediction"}}))
+    config = validate(
+        ModelConfig, Document({"encoder": encoder, "objective": {"type": "context_prediction"}})
+    )
     return SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *WORDS]), seed=0).eval()
 
 
@@ -38,16 +47,50 @@ def sentences(number: int, seed: int = 0) -> list[str]:
     """Return random sentences, with punctuation, clitics and unknown words."""
     draw = random.Random(seed)
     ends = [".", "!", "'s", "n't", "", "", "", "?x", "-y"]
-    return [" ".join(draw.choice(WORDS) + draw.choice(ends) for _ in range(draw.randint(0, 25))) for _ in range(number)]
+    return [
+        " ".join(draw.choice(WORDS) + draw.choice(ends) for _ in range(draw.randint(0, 25)))
+        for _ in range(number)
+    ]
 
 
 # -- fuzz -----------------------------------------------------------------------------------------------------------
 
 _PIECES = (
     *("\ud83d", "\udc00", "\0", "\ufeff", "\u0301", "\u2028", "\x85", "字", "😀", "…", "``"),
-    *("n't", "'s", "cannot", "Mr.", "U.S.", "-LRB-", "<unk>", "w1", " ", "\t", ".", "!", "-", "x" * 500),
+    *(
+        "n't",
+        "'s",
+        "cannot",
+        "Mr.",
+        "U.S.",
+        "-LRB-",
+        "<unk>",
+        "w1",
+        " ",
+        "\t",
+        ".",
+        "!",
+        "-",
+        "x" * 500,
+    ),
 )
-_VALUES = (None, True, -1, 0, 1e400, 10**30, "", "a", "\ud800", [], {}, [[]], {"a": [1]}, ["a", 2], "9" * 400)
+_VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    1e400,
+    10**30,
+    "",
+    "a",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"a": [1]},
+    ["a", 2],
+    "9" * 400,
+)
 
 
 class Fuzzer:
@@ -86,14 +129,18 @@ class Fuzzer:
     def sentence(self) -> str:
         """Return random text."""
         if self.draw.random() < 0.3:
-            return "".join(chr(self.draw.randrange(0x11000)) for _ in range(self.draw.randrange(40)))
+            return "".join(
+                chr(self.draw.randrange(0x11000)) for _ in range(self.draw.randrange(40))
+            )
         return "".join(self.draw.choices(_PIECES, k=self.draw.randrange(60)))
 
     def encode(self) -> None:
         """Encode random text alone and in company; both must agree, and others' vectors stay."""
         request = [self.sentence() for _ in range(self.draw.randint(1, 5))]
         vectors = self._model.encode(request)
-        if not np.isfinite(vectors).all() or not np.array_equal(vectors[-1:], self._model.encode(request[-1:])):
+        if not np.isfinite(vectors).all() or not np.array_equal(
+            vectors[-1:], self._model.encode(request[-1:])
+        ):
             raise AssertionError(f"wrong vector of {request!r}")
         if not np.array_equal(self._model.encode(self._text), self._expected):
             raise AssertionError(f"wrong afterwards: {request!r}")
@@ -103,7 +150,10 @@ class Fuzzer:
         requests = [[self.sentence() for _ in range(3)] for _ in range(8)]
         with ThreadPoolExecutor(4) as threads:
             found = list(threads.map(self._model.encode, requests))
-        if not all(np.array_equal(self._model.encode(one), v) for one, v in zip(requests, found, strict=True)):
+        if not all(
+            np.array_equal(self._model.encode(one), v)
+            for one, v in zip(requests, found, strict=True)
+        ):
             raise AssertionError(f"wrong vectors of {requests!r}")
 
     def damaged(self, whole: bytes) -> bytes:
@@ -147,7 +197,9 @@ class Fuzzer:
         for _ in range(self.draw.randrange(12)):
             name = self.draw.choice(["text", "sentences", "paragraphs", "other"])
             good = [self.sentence() for _ in range(4)]
-            lines.append(json.dumps({name: good if self.draw.random() < 0.6 else self.draw.choice(_VALUES)}))
+            lines.append(
+                json.dumps({name: good if self.draw.random() < 0.6 else self.draw.choice(_VALUES)})
+            )
         data = "\n".join(lines).encode()
         self._prepare("text.jsonl", data if self.draw.random() < 0.6 else self.damaged(data))
 
@@ -162,12 +214,16 @@ class Fuzzer:
         """Read random pairs."""
         name, separator = self.draw.choice([("p.tsv", "\t"), ("p.txt", "|||"), ("p.jsonl", "\t")])
         rows = [
-            separator.join([self.sentence(), self.sentence(), self.draw.choice(["1", "nan", "", "x", "1e999"])])
+            separator.join(
+                [self.sentence(), self.sentence(), self.draw.choice(["1", "nan", "", "x", "1e999"])]
+            )
             for _ in range(9)
         ]
         path = self._folder / name
         path.write_bytes(self.damaged("\n".join(rows).encode("utf-8", "replace")))
-        read_pairs(PairsConfig(path=str(path), first=0, second=1, score=self.draw.choice([None, 2])))
+        read_pairs(
+            PairsConfig(path=str(path), first=0, second=1, score=self.draw.choice([None, 2]))
+        )
 
     def vectors(self) -> None:
         """Read random word vectors."""
@@ -190,7 +246,10 @@ def _is_same_json(one: bytes, other: bytes) -> bool:
 def families(draw: random.Random, *, largest: int) -> Iterator[tuple[dict[str, Any], bool]]:
     """Yield an encoder and whether products are in bfloat16, of mixed sizes."""
     while True:
-        kind, hidden = draw.choice(["gru", "gru", "lstm", "cnn", "bag"]), draw.choice([64, 128, 256, 512, 1024])
+        kind, hidden = (
+            draw.choice(["gru", "gru", "lstm", "cnn", "bag"]),
+            draw.choice([64, 128, 256, 512, 1024]),
+        )
         hidden, dim = min(hidden, largest), draw.choice([50, 100, 300])
         encoder: dict[str, Any] = {"type": kind, "embedding": {"dim": dim}}
         if kind in ("gru", "lstm"):

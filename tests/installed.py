@@ -24,7 +24,9 @@ def run(
     *command: str | Path, cwd: Path, env: dict[str, str] | None = None, code: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """Run a command, which must end with an exit code, and return what it printed."""
-    ran = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == code, f"{' '.join(map(str, command))}\n{ran.stdout}\n{ran.stderr}"
     return ran
 
@@ -35,7 +37,9 @@ def build(folder: Path) -> tuple[Path, Path]:
     return folder / f"raysent-{VERSION}.tar.gz", folder / f"raysent-{VERSION}-py3-none-any.whl"
 
 
-def _required(package: Distribution, installed: dict[str, Distribution], extras: tuple[str, ...]) -> set[str]:
+def _required(
+    package: Distribution, installed: dict[str, Distribution], extras: tuple[str, ...]
+) -> set[str]:
     """Return the names of the packages that a package needs, directly or not, as their own metadata declare it."""
     found: set[str] = set()
     waiting: list[tuple[Distribution, frozenset[str]]] = [(package, frozenset(extras))]
@@ -44,10 +48,14 @@ def _required(package: Distribution, installed: dict[str, Distribution], extras:
         current, extras_of = waiting.pop()
         for requirement in map(Requirement, current.requires or ()):
             marker, name = requirement.marker, canonicalize_name(requirement.name)
-            is_needed = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras_of))
+            is_needed = marker is None or any(
+                marker.evaluate({"extra": extra}) for extra in ("", *extras_of)
+            )
             entry = (name, frozenset(requirement.extras))
             if is_needed and entry not in seen:
-                assert name in installed, f"{current.name} needs {requirement}, which is not installed here"
+                assert name in installed, (
+                    f"{current.name} needs {requirement}, which is not installed here"
+                )
                 seen.add(entry)
                 found.add(name)
                 waiting.append((installed[name], entry[1]))
@@ -61,8 +69,22 @@ def install(wheel: Path, folder: Path, *, extras: tuple[str, ...] = ()) -> Path:
     """
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     python, pip = folder / "bin" / "python", [sys.executable, "-m", "pip", "--python"]
-    run(*pip, python, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", wheel, cwd=folder)
-    site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder).stdout.strip())
+    run(
+        *pip,
+        python,
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        wheel,
+        cwd=folder,
+    )
+    site = Path(
+        run(
+            python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder
+        ).stdout.strip()
+    )
     [made] = distributions(path=[str(site)])
     installed = {canonicalize_name(found.name): found for found in distributions()}
     for name in _required(made, installed, extras):
@@ -91,7 +113,9 @@ class User:
         """Run a command of raysent, with more variables of the environment, and return its standard output."""
         return self.run(self._bin / "raysent", *arguments, code=code, **variables).stdout
 
-    def run(self, *command: str | Path, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str | Path, code: int = 0, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run any command, and return what it printed."""
         return run(*command, cwd=self.folder, env=self.env | variables, code=code)
 

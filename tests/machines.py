@@ -67,8 +67,17 @@ class Metadata:
 def _handler(service: Metadata) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
-            is_valid = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
-            self._send(*((200, service.token.encode()) if is_valid and not service.is_failing else (503, b"")))
+            is_valid = (
+                self.path == "/latest/api/token"
+                and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+            )
+            self._send(
+                *(
+                    (200, service.token.encode())
+                    if is_valid and not service.is_failing
+                    else (503, b"")
+                )
+            )
 
         def do_GET(self) -> None:
             self._send(*service.answer(self.path, self.headers["X-aws-ec2-metadata-token"]))
@@ -96,10 +105,24 @@ def metadata_service() -> Iterator[Metadata]:
 
 
 @contextmanager
-def node_agent(service: Metadata, *, address: str, node_id: str) -> Iterator[subprocess.Popen[bytes]]:
+def node_agent(
+    service: Metadata, *, address: str, node_id: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run the agent of a node inside the block, in its own process."""
-    command = [sys.executable, "-m", "raysent.preemption", "--address", address, "--node-id", node_id, "--poll-s", "1"]
-    agent = subprocess.Popen(command, env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url})
+    command = [
+        sys.executable,
+        "-m",
+        "raysent.preemption",
+        "--address",
+        address,
+        "--node-id",
+        node_id,
+        "--poll-s",
+        "1",
+    ]
+    agent = subprocess.Popen(
+        command, env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+    )
     try:
         yield agent
     finally:

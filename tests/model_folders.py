@@ -17,13 +17,19 @@ def sign(folder: Path, **changes: Any) -> None:
         data = (folder / name).read_bytes()
         about["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     text = json.dumps(about, sort_keys=True)
-    (folder / "model.json").write_text(json.dumps({**about, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
+    (folder / "model.json").write_text(
+        json.dumps({**about, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+    )
 
 
 def write_model(folder: Path, values: bytes | None = None) -> Path:
     """Write files named as those of a trained model of three parameters, or with the values given."""
     folder.mkdir(parents=True)
     tensors = save({"a": np.ones(3, dtype=np.float32)}) if values is None else values
-    for name, content in (("model.json", b"{}"), ("model.safetensors", tensors), ("vocabulary.txt", b"a")):
+    for name, content in (
+        ("model.json", b"{}"),
+        ("model.safetensors", tensors),
+        ("vocabulary.txt", b"a"),
+    ):
         (folder / name).write_bytes(content)
     return folder

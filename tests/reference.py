@@ -17,7 +17,9 @@ def gru_last_state(vectors, parameters, *, reset="after", backwards=False):
         reset: Whether the reset gate acts after or before the product with the state.
         backwards: Whether the sentence is read from its end.
     """
-    weight_ih, weight_hh, bias_ih, bias_hh = (np.asarray(parameter, dtype=np.float64) for parameter in parameters)
+    weight_ih, weight_hh, bias_ih, bias_hh = (
+        np.asarray(parameter, dtype=np.float64) for parameter in parameters
+    )
     hidden = weight_hh.shape[1]
     state = np.zeros(hidden)
     for vector in vectors[::-1] if backwards else vectors:
@@ -35,7 +37,9 @@ def bag(vectors, *, pooling="sum"):
     return vectors.sum(axis=0) if pooling == "sum" else vectors.mean(axis=0)
 
 
-def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="exclude", target="mean"):
+def context_prediction(
+    f, g, positions, documents, *, context_size=1, diagonal="exclude", target="mean"
+):
     """Return the loss of vectors f and g [batch, dim], sentence by sentence and candidate by candidate."""
     losses = []
     for i in range(len(f)):
@@ -49,7 +53,8 @@ def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="
         neighbours = [
             j
             for j in range(len(g))
-            if documents[i] == documents[j] and 1 <= abs(positions[i] - positions[j]) <= context_size
+            if documents[i] == documents[j]
+            and 1 <= abs(positions[i] - positions[j]) <= context_size
         ]
         if not neighbours:
             continue
@@ -62,7 +67,9 @@ def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="
 def whitened(sample, vectors, *, kept):
     """Return vectors on the first principal axes of a sample, each divided by its standard deviation there."""
     _, spread, axes = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)
-    return ((vectors - sample.mean(axis=0)) @ axes[:kept].T) / (spread[:kept] / np.sqrt(len(sample) - 1))
+    return ((vectors - sample.mean(axis=0)) @ axes[:kept].T) / (
+        spread[:kept] / np.sqrt(len(sample) - 1)
+    )
 
 
 def unit(vector):
@@ -110,7 +117,10 @@ def convolution(vectors, weight, bias, *, pooling="sum", activation="linear"):
     width = len(weight)
     if len(vectors) < width:
         vectors = np.concatenate([vectors, np.zeros((width - len(vectors), vectors.shape[1]))])
-    places = [bias + sum(weight[k] @ vectors[t + k] for k in range(width)) for t in range(len(vectors) - width + 1)]
+    places = [
+        bias + sum(weight[k] @ vectors[t + k] for k in range(width))
+        for t in range(len(vectors) - width + 1)
+    ]
     values = np.tanh(places) if activation == "tanh" else np.array(places)
     return {"sum": values.sum, "mean": values.mean, "max": values.max}[pooling](axis=0)
 
@@ -133,14 +143,20 @@ def context_alternatives(f, g, documents, *, context_size=1, num_negatives=5.0, 
     classifier, hinges = [], []
     for i in range(len(f)):
         scores = [float(f[i] @ g[j]) for j in range(len(g))]
-        near = [j for j in range(len(g)) if documents[i] == documents[j] and 1 <= abs(i - j) <= context_size]
+        near = [
+            j
+            for j in range(len(g))
+            if documents[i] == documents[j] and 1 <= abs(i - j) <= context_size
+        ]
         far = [j for j in range(len(g)) if j != i and j not in near]
         if not near:
             continue
         right = np.mean([-np.log(sigmoid(scores[j])) for j in near])
         wrong = np.mean([-np.log(sigmoid(-scores[k])) for k in far])
         classifier.append(right + num_negatives * wrong)
-        hinges.append(np.mean([[max(0.0, margin - scores[j] + scores[k]) for k in far] for j in near]))
+        hinges.append(
+            np.mean([[max(0.0, margin - scores[j] + scores[k]) for k in far] for j in near])
+        )
     return float(np.mean(classifier)), float(np.mean(hinges))
 
 
@@ -149,11 +165,15 @@ def _log_softmax(row):
     return row - row.max() - np.log(np.exp(row - row.max()).sum())
 
 
-def view_agreement(f, g, positions, documents, *, context_size=3, temperature=1.0, includes_itself=True):
+def view_agreement(
+    f, g, positions, documents, *, context_size=3, temperature=1.0, includes_itself=True
+):
     """Mean over sentences of the sum over neighbours of -log p (equation 3); cosines of both ways."""
     losses = []
     for i in range(len(f)):
-        scores = np.array([unit(f[i]) @ unit(g[j]) + unit(g[i]) @ unit(f[j]) for j in range(len(f))])
+        scores = np.array(
+            [unit(f[i]) @ unit(g[j]) + unit(g[i]) @ unit(f[j]) for j in range(len(f))]
+        )
         log_p = _log_softmax(scores / temperature)
         right = [
             j
@@ -202,7 +222,9 @@ def entailment(u, v, layers, labels, *, activation="linear"):
     for one, other, label in zip(u, v, labels, strict=True):
         values = np.concatenate([one, other, abs(one - other), one * other])
         for number, (weight, bias) in enumerate(layers):
-            values = weight @ (np.tanh(values) if number and activation == "tanh" else values) + bias
+            values = (
+                weight @ (np.tanh(values) if number and activation == "tanh" else values) + bias
+            )
         losses.append(-_log_softmax(values)[label])
     return np.mean(losses)
 
@@ -228,7 +250,12 @@ def greedy_counts(right, *, max_size=25):
     """Caruana's selection with replacement by NLL, with a sorted start; `right` is [members, rows] of p(right class)."""
 
     def nll(chosen):
-        return -np.mean([np.log(np.mean([right[member][row] for member in chosen])) for row in range(len(right[0]))])
+        return -np.mean(
+            [
+                np.log(np.mean([right[member][row] for member in chosen]))
+                for row in range(len(right[0]))
+            ]
+        )
 
     order = sorted(range(len(right)), key=lambda member: nll([member]))
     starts = [order[:size] for size in range(1, min(max_size, len(right)) + 1)]
@@ -252,7 +279,9 @@ def penalised_nll(weights, log_p, labels, strength):
 
 def calibration_error(log_p, labels, *, num_bins):
     """Mean distance of confidence and accuracy over bins of equally many rows."""
-    found = sorted((np.exp(row.max()), row.argmax() == label) for row, label in zip(log_p, labels, strict=True))
+    found = sorted(
+        (np.exp(row.max()), row.argmax() == label) for row, label in zip(log_p, labels, strict=True)
+    )
     bins = np.array_split(np.array(found), num_bins)
     return sum(abs(np.mean(one[:, 0]) - np.mean(one[:, 1])) * len(one) for one in bins) / len(found)
 
@@ -268,7 +297,10 @@ def nearest_by_cosine(vectors, query, k):
 
 def nearest_by_bits(bits, query, k):
     """Return (row, differing bits) of the k codes with the fewest; the earlier row where equal."""
-    found = [(row, sum(a != b for a, b in zip(code, query, strict=True))) for row, code in enumerate(bits)]
+    found = [
+        (row, sum(a != b for a, b in zip(code, query, strict=True)))
+        for row, code in enumerate(bits)
+    ]
     return sorted(found, key=lambda one: (one[1], one[0]))[:k]
 
 
@@ -276,13 +308,20 @@ def image_recalls(similarity, image_of):
     """Return R@1, R@5, R@10 and the median rank of captions by images, then of images by captions."""
     by_image, by_caption = [], []
     for image in range(similarity.shape[1]):
-        order = sorted(range(len(similarity)), key=lambda caption: (-similarity[caption, image], caption))
-        by_image.append(min(place for place, caption in enumerate(order) if image_of[caption] == image))
+        order = sorted(
+            range(len(similarity)), key=lambda caption: (-similarity[caption, image], caption)
+        )
+        by_image.append(
+            min(place for place, caption in enumerate(order) if image_of[caption] == image)
+        )
     for caption, row in enumerate(similarity):
         order = sorted(range(len(row)), key=lambda image: (-row[image], image))
         by_caption.append(order.index(image_of[caption]))
     return [
-        [*(100 * sum(rank < cutoff for rank in ranks) / len(ranks) for cutoff in (1, 5, 10)), int(np.median(ranks)) + 1]
+        [
+            *(100 * sum(rank < cutoff for rank in ranks) / len(ranks) for cutoff in (1, 5, 10)),
+            int(np.median(ranks)) + 1,
+        ]
         for ranks in (by_image, by_caption)
     ]
 
@@ -295,8 +334,12 @@ def ranking_loss(images, captions, others, *, margin, normalizes_images):
     total = 0.0
     for row, other_captions, other_images in others:
         right = images[row] @ captions[row]
-        total += sum(max(0.0, margin - right + images[row] @ captions[other]) for other in other_captions)
-        total += sum(max(0.0, margin - right + captions[row] @ images[other]) for other in other_images)
+        total += sum(
+            max(0.0, margin - right + images[row] @ captions[other]) for other in other_captions
+        )
+        total += sum(
+            max(0.0, margin - right + captions[row] @ images[other]) for other in other_images
+        )
     return total
 
 
@@ -305,12 +348,17 @@ def log_opinion_pool(log_probabilities, scores):
     weights = [score / sum(scores) for score in scores]
     rows = []
     for row in range(len(log_probabilities[0])):
-        total = sum(weight * np.float64(member[row]) for weight, member in zip(weights, log_probabilities, strict=True))
+        total = sum(
+            weight * np.float64(member[row])
+            for weight, member in zip(weights, log_probabilities, strict=True)
+        )
         rows.append(total - np.log(np.sum(np.exp(total - total.max()))) - total.max())
     return np.array(rows)
 
 
-def distillation(student, targets, probabilities=(), *, weights=(), lambda_similarity=1.0, lambda_tasks=1.0):
+def distillation(
+    student, targets, probabilities=(), *, weights=(), lambda_similarity=1.0, lambda_tasks=1.0
+):
     """Return the loss of students' vectors [batch, dim], sentence by sentence, without a map.
 
     Args:
@@ -334,7 +382,9 @@ def distillation(student, targets, probabilities=(), *, weights=(), lambda_simil
     for expected, (matrix, bias) in zip(probabilities, weights, strict=True):
         for vector, row in zip(student, expected, strict=True):
             scores = np.exp(matrix @ vector + bias)
-            divergences.append(np.sum(row * np.log(row / (scores / scores.sum()))) / len(probabilities))
+            divergences.append(
+                np.sum(row * np.log(row / (scores / scores.sum()))) / len(probabilities)
+            )
     return loss + lambda_tasks * np.sum(divergences) / batch if divergences else loss
 
 
@@ -343,7 +393,9 @@ def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.unpackbits(first[:, None] ^ second[None], axis=2).sum(axis=2, dtype=np.int64)
 
 
-def contrast(anchors, candidates, is_positive, anchor_texts, candidate_texts, *, temperature, itself=False):
+def contrast(
+    anchors, candidates, is_positive, anchor_texts, candidate_texts, *, temperature, itself=False
+):
     """Return the contrastive loss of vectors, anchor by anchor and candidate by candidate.
 
     Args:
@@ -363,7 +415,9 @@ def contrast(anchors, candidates, is_positive, anchor_texts, candidate_texts, *,
         scores = {}
         for j in places:
             if j in positives or candidate_texts[j] not in known:
-                cosine = anchor @ candidates[j] / np.linalg.norm(anchor) / np.linalg.norm(candidates[j])
+                cosine = (
+                    anchor @ candidates[j] / np.linalg.norm(anchor) / np.linalg.norm(candidates[j])
+                )
                 scores[j] = cosine / temperature
         if positives:
             total = np.log(sum(np.exp(score) for score in scores.values()))

@@ -34,7 +34,12 @@ POOL = {
     "chance_accuracy": CHANCE,
     "chance_nll": math.log(999),
 }
-CORPUS = {"path": "docs", "key": "6f1c0a2be4d97a35", "num_sentences": 61_204, "num_tokens": 1_102_400}
+CORPUS = {
+    "path": "docs",
+    "key": "6f1c0a2be4d97a35",
+    "num_sentences": 61_204,
+    "num_tokens": 1_102_400,
+}
 COMMAND = ["raysent", "sweep", "search_spaces/quick_thoughts.yaml", "--trials", "20"]
 SPACE = """
 base:
@@ -54,10 +59,14 @@ limits: {trials: %d, sampler: random, scheduler: {type: none}}
 class RecordedDriver:
     """A sweep's controller and its journal, on a clock that the test sets."""
 
-    def __init__(self, folder: Path, text: str, *, name: str = "quick_thoughts", seed: int = 7) -> None:
+    def __init__(
+        self, folder: Path, text: str, *, name: str = "quick_thoughts", seed: int = 7
+    ) -> None:
         """Write `sweep.json`, and start a session."""
         self.now = STARTED
-        self.space = parse_space(parse_yaml(text, source="search_spaces/quick_thoughts.yaml"), name=name)
+        self.space = parse_space(
+            parse_yaml(text, source="search_spaces/quick_thoughts.yaml"), name=name
+        )
         facts = {"corpus": CORPUS, "pool": POOL}
         save_record(folder, SweepRecord(self.space, seed, COMMAND, started=STARTED, facts=facts))
         self._journal = folder / JOURNAL_FILE
@@ -84,15 +93,25 @@ def write_sweep(folder: Path, *, num_trials: int) -> Path:
 def _train(driver: RecordedDriver, trial: Trial, generator: random.Random) -> None:
     rate = math.log10(trial.params["training.learning_rate"])
     top = 0.11 - 0.05 * (rate + 2.8) ** 2 + 0.02 * (trial.params["encoder"] == "bi")
-    status = {3: "failed", 11: "nan"}.get(trial.number, "finished" if top > 0.085 or trial.number < 2 else "stopped")
-    num_reports = {"failed": 2, "nan": 3, "stopped": generator.choice([2, 4])}.get(status, NUM_REPORTS)
+    status = {3: "failed", 11: "nan"}.get(
+        trial.number, "finished" if top > 0.085 or trial.number < 2 else "stopped"
+    )
+    num_reports = {"failed": 2, "nan": 3, "stopped": generator.choice([2, 4])}.get(
+        status, NUM_REPORTS
+    )
     for index in range(1, num_reports + 1):
         value = CHANCE + max(top, 0.01) * (1 - math.exp(-0.4 * index)) + generator.gauss(0, 0.001)
-        metrics = {"context_accuracy": value, "context_nll": 6.9 - 20 * value, "loss": 5.0 - index / 5}
+        metrics = {
+            "context_accuracy": value,
+            "context_nll": 6.9 - 20 * value,
+            "loss": 5.0 - index / 5,
+        }
         if status == "nan" and index == num_reports:
             metrics = dict.fromkeys(metrics, math.nan)
         driver.now += 5.5
-        driver.controller.report(trial.name, index=index, num_reports=NUM_REPORTS, metrics=metrics, seconds=5.5 * index)
+        driver.controller.report(
+            trial.name, index=index, num_reports=NUM_REPORTS, metrics=metrics, seconds=5.5 * index
+        )
     error = "MemoryError: the worker ran out of memory at step 412" if status == "failed" else None
     driver.controller.end(trial.name, status=status, error=error)
 
@@ -101,17 +120,29 @@ def write_evaluation(folder: Path, members: Sequence[str]) -> None:
     """Write scores on five tasks and an ensemble, with a gain of 0.83 points."""
     generator = random.Random(1)
     tasks = {"docs_library": 71.0, "docs_order": 58.0, "MR": 74.0, "SUBJ": 90.0, "TREC": 83.0}
-    by_task = {task: {name: level + generator.gauss(0, 1.2) for name in members} for task, level in tasks.items()}
+    by_task = {
+        task: {name: level + generator.gauss(0, 1.2) for name in members}
+        for task, level in tasks.items()
+    }
     for task, scores in by_task.items():
         for name, test in scores.items():
-            score = {"model": name, "task": task, "protocol": "fast", "validation": test + 0.4, "test": test}
+            score = {
+                "model": name,
+                "task": task,
+                "protocol": "fast",
+                "validation": test + 0.4,
+                "test": test,
+            }
             write_json(
-                folder / EVALUATION_FOLDER / name / f"{task}.json", {**score, "interval": [test - 1.1, test + 1.1]}
+                folder / EVALUATION_FOLDER / name / f"{task}.json",
+                {**score, "interval": [test - 1.1, test + 1.1]},
             )
     write_result(folder, _ensemble(members, by_task, generator))
 
 
-def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], generator: random.Random) -> EnsembleResult:
+def _ensemble(
+    members: Sequence[str], by_task: dict[str, dict[str, float]], generator: random.Random
+) -> EnsembleResult:
     names = ["ensemble", "uniform", "best", *members]
     found = {}
     for task, scores in by_task.items():
@@ -123,14 +154,19 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
             fold_weights=((1 / len(members),) * len(members),),
             diagnostics={},
             diversity=Diversity({name: 0.1 * place for place, name in enumerate(members)}),
-            scores={name: TaskScores(**_scores(test, 1.1), reliability=bins) for name, test in tests.items()},
+            scores={
+                name: TaskScores(**_scores(test, 1.1), reliability=bins)
+                for name, test in tests.items()
+            },
             combination={},
             keys=dict.fromkeys(members, "key"),
             row_hash="rows",
             metric="accuracy",
             label_names=("no", "yes"),
         )
-    means = {name: sum(one.scores[name].test for one in found.values()) / len(found) for name in names}
+    means = {
+        name: sum(one.scores[name].test for one in found.values()) / len(found) for name in names
+    }
     costs = {
         name: MemberCost(encode_ms=200.0 * (place + 1), num_bytes=2**24, training_s=60.0)
         for place, name in enumerate(members)
@@ -168,13 +204,18 @@ def _scores(test: float, half: float) -> dict[str, Any]:
 
 def write_labels(folder: Path, members: Sequence[str]) -> None:
     """Write scores on TREC against the number of labels: the ensemble is ahead of TF-IDF at 100 labels alone."""
-    sizes, kinds = (32, 100, 1000), {"ensemble": "ensemble", "ensemble + tfidf": "ensemble", "tfidf": "baseline"}
+    sizes, kinds = (
+        (32, 100, 1000),
+        {"ensemble": "ensemble", "ensemble + tfidf": "ensemble", "tfidf": "baseline"},
+    )
     levels = {"ensemble": 62.0, "ensemble + tfidf": 63.0, "tfidf": 55.0, "chance": 22.0}
     levels |= {name: 58.0 + place for place, name in enumerate(members)}
     curves = {
         name: Curve(
             kind=kinds.get(name, "baseline" if name == "chance" else "member"),
-            points=tuple(_point(level + (name != "chance") * 9 * place, 1.5) for place in range(len(sizes))),
+            points=tuple(
+                _point(level + (name != "chance") * 9 * place, 1.5) for place in range(len(sizes))
+            ),
             validation=(level, level, level),
         )
         for name, level in levels.items()

@@ -9,7 +9,23 @@ import pytest
 import torch
 
 WORDS = [
-    *["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "man", "runs", "to", "and", "sleep", "##s", "w"],
+    *[
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "a",
+        "the",
+        "cat",
+        "dog",
+        "man",
+        "runs",
+        "to",
+        "and",
+        "sleep",
+        "##s",
+        "w",
+    ],
     *(f"##{digit}" for digit in range(10)),
 ]
 
@@ -22,7 +38,10 @@ def _write_word_pieces(folder: Path, words: Sequence[str], special: tuple[str, s
     ids = {word: number for number, word in enumerate(words)}
     start, pad, end = special
     parts = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    parts.normalizer, parts.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    parts.normalizer, parts.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     parts.post_processor = processors.BertProcessing((end, ids[end]), (start, ids[start]))
     library.PreTrainedTokenizerFast(
         tokenizer_object=parts, unk_token="[UNK]", pad_token=pad, cls_token=start, sep_token=end

@@ -45,7 +45,12 @@ def own_cluster_file(path: Path, *, bucket: str = "my-bucket") -> Path:
 
 def new_submission(folder: Path, **changes) -> Submission:
     """Return a submission of the toy space."""
-    values = {"run": folder / "run", "remote": str(folder / "remote"), "options": [], "workers": Workers(2, 1)}
+    values = {
+        "run": folder / "run",
+        "remote": str(folder / "remote"),
+        "options": [],
+        "workers": Workers(2, 1),
+    }
     space = parse_space(parse_yaml(SPACE + "evaluation: {tasks: []}\n"), name="toy")
     return Submission(**{"space": space, **values, **changes})
 
@@ -56,7 +61,9 @@ def store_run(folder: Path, *events, **changes) -> JobRecord:
     record = JobRecord(**{"job": "job", "cluster": "", "region": "", "space": space, **changes})
     write_record(str(folder / "remote"), record)
     if events:
-        (folder / "remote" / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+        (folder / "remote" / "journal.jsonl").write_text(
+            "".join(json.dumps(event) + "\n" for event in events)
+        )
     return record
 
 
@@ -69,7 +76,14 @@ class FakeLauncher:
 
     is_alive = True
 
-    def __init__(self, folder: Path, *, fails: bool = False, is_new: bool = True, others: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fails: bool = False,
+        is_new: bool = True,
+        others: tuple[str, ...] = (),
+    ) -> None:
         self.token_file = folder / "token"
         make_token(self.token_file)
         self.calls: list[str] = []
@@ -117,7 +131,11 @@ class FakeJobs:
     """
 
     def __init__(self, *events, code=0, lines=(), cuts=(), failure=None) -> None:
-        self._events, self._ends, self._failure = events, {"code": code, "lines": list(lines)}, failure
+        self._events, self._ends, self._failure = (
+            events,
+            {"code": code, "lines": list(lines)},
+            failure,
+        )
         self.cuts, self.known, self.num_submitted = list(cuts), {}, 0
 
     def __call__(self, address, *, token) -> FakeJobs:
@@ -135,7 +153,9 @@ class FakeJobs:
     def submit(self, command, *, folder, environment, name, run) -> str:
         """Keep the job."""
         self.command, self.environment, self._run = command, environment, run
-        self.sent = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+        self.sent = {
+            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")
+        }
         self.num_submitted += 1
         self.known[name] = False
         if self.cuts[:1] == [True]:
@@ -156,7 +176,9 @@ class FakeJobs:
 def run_on(launcher, tmp_path, *, keep=False):
     """Run a submission on a cluster from its launch to its end."""
     say = partial(print, file=sys.stderr)
-    return run_submission(launcher, new_submission(tmp_path), on_event=lambda _: None, say=say, keep=keep)
+    return run_submission(
+        launcher, new_submission(tmp_path), on_event=lambda _: None, say=say, keep=keep
+    )
 
 
 def submit_once(submitted, folder, *, on_event=lambda _: None, say=lambda _: None):

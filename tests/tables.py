@@ -34,7 +34,9 @@ WORDS = [
 ]
 
 
-def write_table(path: Path, columns: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> str:
+def write_table(
+    path: Path, columns: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+) -> str:
     """Write columns, or rows, and return the path; a name without an end is a folder of `datasets`."""
     frame = pd.DataFrame(columns)
     if path.suffix == ".parquet":
@@ -53,9 +55,13 @@ def save_dataset(folder: Path, table: pa.Table, class_names: Sequence[str] | Non
     folder.mkdir(parents=True)
     if class_names is not None:
         features = {"label": {"names": list(class_names), "_type": "ClassLabel"}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        table = table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features}})}
+        )
     for name, part in (("a.arrow", table.slice(0, 9)), ("b.arrow", table.slice(9))):
         with ipc.new_stream(str(folder / name), table.schema) as stream:
             stream.write_table(part, max_chunksize=5)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a.arrow"}, {"filename": "b.arrow"}]}))
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": "a.arrow"}, {"filename": "b.arrow"}]})
+    )
     (folder / "dataset_info.json").write_text("{}")

@@ -25,14 +25,20 @@ _TRAINED = [name for name, module in OBJECTIVES.items() if not module.Config.tra
 
 def gradients(config: RunConfig) -> tuple[dict[str, torch.Tensor], float]:
     """Return the gradients of a run's second step by name, and its loss."""
-    training = _Training(config, open_training_data(config), device=torch.device("cpu"), workers=Workers())
+    training = _Training(
+        config, open_training_data(config), device=torch.device("cpu"), workers=Workers()
+    )
     training._model.train()
     loss = training._loss.gradients(1, generator=dropout_generator(0, 1, 0))
     named = training._model.named_parameters()
-    return {name: value.grad.to_dense() for name, value in named if value.grad is not None}, float(loss)
+    return {name: value.grad.to_dense() for name, value in named if value.grad is not None}, float(
+        loss
+    )
 
 
-def check_equal(one: tuple[dict[str, torch.Tensor], float], other: tuple[dict[str, torch.Tensor], float]) -> None:
+def check_equal(
+    one: tuple[dict[str, torch.Tensor], float], other: tuple[dict[str, torch.Tensor], float]
+) -> None:
     """Assert that two steps have the same loss and gradients, to rounding."""
     (expected, loss), (found, same) = one, other
     assert same == pytest.approx(loss, rel=1e-5)
@@ -65,7 +71,10 @@ def test_distillation_is_by_example_where_it_compares_no_sentences(tmp_path: Pat
     """With and without similarities, which need all vectors of the batch; more parts than sentences."""
     for weight in (0.0, 1.0):
         objective = {"lambda_similarity": weight}
-        whole, parts = (run_of(tmp_path, "distillation", objective=objective, training__accumulate=n) for n in (1, 50))
+        whole, parts = (
+            run_of(tmp_path, "distillation", objective=objective, training__accumulate=n)
+            for n in (1, 50)
+        )
         assert whole.objective.is_by_example == (not weight)
         check_equal(gradients(whole), gradients(parts))
 
@@ -80,7 +89,9 @@ def test_pretrained_encoder_in_parts(name: str, tmp_path: Path) -> None:
     whole, parts = (run_of(tmp_path, name, training__accumulate=n, **given) for n in (1, 5))
     check_equal(gradients(whole), gradients(parts))
     given["encoder"]["dropout"] = 0.1
-    check_resumed(run_of(tmp_path, name, training__accumulate=5, training__max_steps=6, **given), tmp_path)
+    check_resumed(
+        run_of(tmp_path, name, training__accumulate=5, training__max_steps=6, **given), tmp_path
+    )
 
 
 @pytest.mark.parametrize("name", ["task", "context_prediction"])
@@ -88,17 +99,22 @@ def test_estimate_counts_the_states_of_a_part(name: str, tmp_path: Path) -> None
     """They are most of a large batch's memory."""
     encoder = {"type": "gru", "hidden_size": 600, "embedding": {"dim": 6}}
     given: dict[str, Any] = {"encoder": encoder, "training__batch_size": 2000}
-    whole, parts = (estimate_bytes(run_of(tmp_path, name, training__accumulate=n, **given)) for n in (1, 8))
+    whole, parts = (
+        estimate_bytes(run_of(tmp_path, name, training__accumulate=n, **given)) for n in (1, 8)
+    )
     assert parts < whole / 3
 
 
 def test_objectives_without_parts_are_refused(tmp_path: Path) -> None:
     """One that has parts of its own, and one that trains a code of fixed vectors; the key of a run stays as it was."""
     with pytest.raises(
-        ValueError, match="accumulate must be 1 with objective contrast, which has micro_batch; given 2"
+        ValueError,
+        match="accumulate must be 1 with objective contrast, which has micro_batch; given 2",
     ):
         tiny_run(tmp_path, objective={"type": "contrast", "cached": True}, training__accumulate=2)
-    with pytest.raises(ValueError, match="must be 1 with objective reconstruction, which trains a code of vectors"):
+    with pytest.raises(
+        ValueError, match="must be 1 with objective reconstruction, which trains a code of vectors"
+    ):
         run_of(tmp_path, "reconstruction", training__accumulate=2)
     assert tiny_run(tmp_path, training__accumulate=1).key == tiny_run(tmp_path).key
     assert tiny_run(tmp_path, training__accumulate=2).key != tiny_run(tmp_path).key

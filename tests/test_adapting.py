@@ -51,12 +51,21 @@ def fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two objectives in place of five."""
-    monkeypatch.setattr(adapting, "OBJECTIVES", {name: adapting.OBJECTIVES[name] for name in ("readings", "contexts")})
+    monkeypatch.setattr(
+        adapting,
+        "OBJECTIVES",
+        {name: adapting.OBJECTIVES[name] for name in ("readings", "contexts")},
+    )
 
 
 def adapted(place: Path, folder: Path, **options):
     """The result for the small model."""
-    given = {"corpus": place / "text.txt", "set": {"corpus.format": "sentences"}, "progress": False, "time": "5s"}
+    given = {
+        "corpus": place / "text.txt",
+        "set": {"corpus.format": "sentences"},
+        "progress": False,
+        "time": "5s",
+    }
     return raysent.adapt(place / "model", output=folder, **{**given, **options})
 
 
@@ -74,14 +83,18 @@ def test_tasks_judge_and_all_objectives_have_equal_time(place, tmp_path, monkeyp
     objectives = ("readings", "neighbours", "words", "deletions", "contexts")
     names = [f"{name}-{rate}" for name in objectives for rate in ("0.0001", "0.001")]
     assert list(found.validation) == ["given", *names]
-    assert {load_run(tmp_path / "out" / "trials" / name).training.max_steps for name in names} == {8}
+    assert {load_run(tmp_path / "out" / "trials" / name).training.max_steps for name in names} == {
+        8
+    }
     assert max(names, key=found.validation.__getitem__) == found.objective
     assert found.helps
     assert found.model == str(tmp_path / "out" / "adapted")
     kept = SentenceModel.load(tmp_path / "out" / "adapted").tensors()
     trained = SentenceModel.load(tmp_path / "out" / "trials" / found.objective).tensors()
     assert all(np.array_equal(kept[name], trained[name]) for name in trained)
-    monkeypatch.setattr(adapting, "fit", lambda config, folder, report: fit(config, folder, report=pytest.fail))
+    monkeypatch.setattr(
+        adapting, "fit", lambda config, folder, report: fit(config, folder, report=pytest.fail)
+    )
     verdict(monkeypatch, [-0.1, 1.5])
     again = adapted(place, tmp_path / "out", tasks=[task])
     assert not again.helps
@@ -101,7 +114,11 @@ def test_soup_of_the_trainings_is_compared_with_them(place, tmp_path, monkeypatc
     assert name.count("-0.0") == 2  # of the one that trains one encoder
     (kept,) = (tmp_path / "out" / "soup").glob("*/model.json")
     scores = raysent.evaluate(
-        [kept.parent], tasks=[str(place / "rows.yaml")], baselines=False, output=tmp_path / "scores", progress=False
+        [kept.parent],
+        tasks=[str(place / "rows.yaml")],
+        baselines=False,
+        output=tmp_path / "scores",
+        progress=False,
     )
     assert found.validation[name] == pytest.approx(scores.validation.iloc[0])
     assert max(list(found.validation)[1:], key=found.validation.__getitem__) == found.objective
@@ -117,23 +134,36 @@ def test_difference_is_that_of_the_test_rows(place, tmp_path):
     )  # fmt: skip
     assert found.difference.value == pytest.approx(scores.test.iloc[1] - scores.test.iloc[0])
     assert found.validation["given"] == pytest.approx(scores.validation.iloc[0])
-    assert json.loads((tmp_path / "out" / "adapted.json").read_text())["objective"] == found.objective
+    assert (
+        json.loads((tmp_path / "out" / "adapted.json").read_text())["objective"] == found.objective
+    )
 
 
 @pytest.mark.usefixtures("few")
 def test_without_tasks_held_out_documents_judge(place, tmp_path):
     """Sentences that no training read, of which other ones train the probe, choose and judge; and it says how far."""
-    found = adapted(place, tmp_path / "out", set={"corpus.format": "sentences", "corpus.validation_fraction": 0.4})
-    rows = [line.rsplit(",", 2) for line in (tmp_path / "out" / "documents.csv").read_text().splitlines()[1:]]
+    found = adapted(
+        place,
+        tmp_path / "out",
+        set={"corpus.format": "sentences", "corpus.validation_fraction": 0.4},
+    )
+    rows = [
+        line.rsplit(",", 2)
+        for line in (tmp_path / "out" / "documents.csv").read_text().splitlines()[1:]
+    ]
     parts = Counter(part for _, _, part in rows)
     assert set(parts) == {"train", "validation", "test"}
     assert parts["test"] == pytest.approx(len(rows) / 2, abs=len(rows) / 20)  # half judge
     trainings = [load_run(one) for one in (tmp_path / "out" / "trials").iterdir()]
-    assert {one.validation.num_sentences for one in trainings} == {1000}  # which choose nothing, so few are enough
+    assert {one.validation.num_sentences for one in trainings} == {
+        1000
+    }  # which choose nothing, so few are enough
     assert 2 <= len({label for _, label, _ in rows}) <= 5
     assert "judged by which held-out document a sentence is from" in found.sentence
     (task,) = divided_tasks(tmp_path / "out").values()
-    evaluator = Evaluator(tmp_path / "out" / "evaluation", divides=True, load=pytest.fail)  # what is kept is read
+    evaluator = Evaluator(
+        tmp_path / "out" / "evaluation", divides=True, load=pytest.fail
+    )  # what is kept is read
     names = ["given", found.objective]
     members = expand([place / "model", tmp_path / "out" / "trials" / found.objective])
     tests = []
@@ -162,13 +192,21 @@ def test_many_documents_show_what_accuracy_does_not():
     found = {}
     for metric in ("accuracy", "information"):
         targets = [Targets(labels, metric=metric)] * 2
-        one, other = Resamples.of(0, 2000).estimates([(places, targets[0], high), (places, targets[1], low)])
+        one, other = Resamples.of(0, 2000).estimates(
+            [(places, targets[0], high), (places, targets[1], low)]
+        )
         found[metric] = one.minus(other)
-    assert found["information"].value == pytest.approx(100 * (high - low)[places, labels].mean() / np.log(50))
+    assert found["information"].value == pytest.approx(
+        100 * (high - low)[places, labels].mean() / np.log(50)
+    )
     spread = {metric: one.value / (one.value - one.interval[0]) for metric, one in found.items()}
     assert spread["information"] > 4 * spread["accuracy"] > 0
-    assert Targets(labels, metric="information").score(np.full((2000, 50), -np.log(50))) == pytest.approx(0)
-    assert Targets(labels, metric="information").score(np.log(np.eye(50)[labels] + 1e-300)) == pytest.approx(1)
+    assert Targets(labels, metric="information").score(
+        np.full((2000, 50), -np.log(50))
+    ) == pytest.approx(0)
+    assert Targets(labels, metric="information").score(
+        np.log(np.eye(50)[labels] + 1e-300)
+    ) == pytest.approx(1)
 
 
 def test_refusals_are_one_line(place, tmp_path):
@@ -177,35 +215,71 @@ def test_refusals_are_one_line(place, tmp_path):
         adapted(place, tmp_path / "out", time="soon")
     with pytest.raises(ArtifactError, match="no folder of a training or of a transformer"):
         raysent.adapt(tmp_path, corpus=place / "text.txt", progress=False)
-    with pytest.raises(DataError, match=r"^corpus: must have two held-out documents of 60 sentences.*name tasks"):
-        adapted(place, tmp_path / "out", set={"corpus.format": "sentences", "corpus.validation_fraction": 0.05})
-    with pytest.raises(ConfigError, match=r"^set training.batchsize=3: unknown name; did you mean 'batch_size'\?$"):
+    with pytest.raises(
+        DataError, match=r"^corpus: must have two held-out documents of 60 sentences.*name tasks"
+    ):
+        adapted(
+            place,
+            tmp_path / "out",
+            set={"corpus.format": "sentences", "corpus.validation_fraction": 0.05},
+        )
+    with pytest.raises(
+        ConfigError, match=r"^set training.batchsize=3: unknown name; did you mean 'batch_size'\?$"
+    ):
         adapted(place, tmp_path / "out", set={"training.batchsize": 3})
-    bits = {"code": {"type": "random_projection", "bits": 8}, "objective": {"type": "reconstruction"}}
+    bits = {
+        "code": {"type": "random_projection", "bits": 8},
+        "objective": {"type": "reconstruction"},
+    }
     start = {"initial": str(place / "model"), "encoder": {}, "second_encoder": None}
     fit(tiny_run(place, **start, **bits, training__max_steps=1), tmp_path / "bits")
-    with pytest.raises(ConfigError, match=r"^model: must be one that an objective can train; code must be of type"):
-        raysent.adapt(tmp_path / "bits", corpus=place / "text.txt", output=tmp_path / "out", progress=False)
-    for text, reason in (("", "must hold sentences; given none"), ("w1 w2", "must hold at least 4 sentences")):
+    with pytest.raises(
+        ConfigError, match=r"^model: must be one that an objective can train; code must be of type"
+    ):
+        raysent.adapt(
+            tmp_path / "bits", corpus=place / "text.txt", output=tmp_path / "out", progress=False
+        )
+    for text, reason in (
+        ("", "must hold sentences; given none"),
+        ("w1 w2", "must hold at least 4 sentences"),
+    ):
         (tmp_path / "text.txt").write_text(text)
         with pytest.raises(DataError, match=reason):
-            adapted(place, tmp_path / "out", corpus=tmp_path / "text.txt", tasks=[str(place / "rows.yaml")])
+            adapted(
+                place,
+                tmp_path / "out",
+                corpus=tmp_path / "text.txt",
+                tasks=[str(place / "rows.yaml")],
+            )
     (tmp_path / "rows.csv").write_text("text,label\nw1,one\nw2,one\n")
     with pytest.raises(DataError, match="rows.csv"):
         adapted(place, tmp_path / "out", tasks=[str(tmp_path / "rows.csv")])
     assert not (tmp_path / "out" / "trials").exists()
-    with pytest.raises(ArtifactError, match=r"documents.csv: a file exists where a folder is needed"):
-        adapted(place, tmp_path / "rows.csv", set={"corpus.format": "sentences", "corpus.validation_fraction": 0.4})
+    with pytest.raises(
+        ArtifactError, match=r"documents.csv: a file exists where a folder is needed"
+    ):
+        adapted(
+            place,
+            tmp_path / "rows.csv",
+            set={"corpus.format": "sentences", "corpus.validation_fraction": 0.4},
+        )
 
 
 def test_objective_that_cannot_train_the_model_is_left_out(place, tmp_path):
     """A bag of words has no state of a word."""
-    fit(tiny_run(place, encoder={"type": "bag", "embedding": {"dim": 8}}, training__max_steps=1), tmp_path / "bag")
-    runs, left_out = adapting._runs(tmp_path / "bag", str(place / "text.txt"), 0, None, has_tasks=True)
+    fit(
+        tiny_run(place, encoder={"type": "bag", "embedding": {"dim": 8}}, training__max_steps=1),
+        tmp_path / "bag",
+    )
+    runs, left_out = adapting._runs(
+        tmp_path / "bag", str(place / "text.txt"), 0, None, has_tasks=True
+    )
     assert [*left_out] == ["words"]
     assert "must have a state for each word" in left_out["words"]
     assert len(runs) == 8  # of two encoders, so context prediction too
-    runs, _ = adapting._runs(tmp_path / "bag", "text", 0, {"training.learning_rate": 0.5}, has_tasks=True)
+    runs, _ = adapting._runs(
+        tmp_path / "bag", "text", 0, {"training.learning_rate": 0.5}, has_tasks=True
+    )
     assert [*runs] == ["readings-0.5", "neighbours-0.5", "deletions-0.5", "contexts-0.5"]
 
 
@@ -238,7 +312,9 @@ def test_training_without_a_finite_loss_is_left_out(place, tmp_path, monkeypatch
     assert "no longer finite" in found.left_out["words-0.001"]
     assert list(found.validation)[-1] == "contexts-0.001"
     monkeypatch.setattr(adapting, "OBJECTIVES", {"words": broken})
-    with pytest.raises(TrainingError, match=r"^.*never: the loss or the weights are no longer finite"):
+    with pytest.raises(
+        TrainingError, match=r"^.*never: the loss or the weights are no longer finite"
+    ):
         adapted(place, tmp_path / "never", tasks=[task])
 
 
@@ -252,7 +328,10 @@ def test_objective_whose_steps_are_too_slow_is_left_out(place, tmp_path, monkeyp
     )  # fmt: skip
     found = adapted(place, tmp_path / "out", tasks=[str(place / "rows.yaml")], time="4s")
     assert [*found.validation] == ["given", "contexts-0.0001", "contexts-0.001"]
-    assert found.left_out["readings-0.001"] == "must have time for two steps; given 1 s, in which it has one"
+    assert (
+        found.left_out["readings-0.001"]
+        == "must have time for two steps; given 1 s, in which it has one"
+    )
     assert not (tmp_path / "out" / "trials" / "readings-0.001").exists()
 
 
@@ -298,7 +377,9 @@ def test_killed_within_a_training_it_ends_with_the_same_answer(place, tmp_path):
     assert len(list((tmp_path / "out" / "trials").glob("*/outcome.json"))) == 2
     again = run(0)
     assert (again.returncode, again.stdout) == (0, "1\n"), again.stderr
-    answers = [json.loads((tmp_path / name / "adapted.json").read_text()) for name in ("whole", "out")]
+    answers = [
+        json.loads((tmp_path / name / "adapted.json").read_text()) for name in ("whole", "out")
+    ]
     assert answers[0] == answers[1]
     for trial in (tmp_path / "whole" / "trials").iterdir():
         check_weights(trial, tmp_path / "out" / "trials" / trial.name)
@@ -308,11 +389,20 @@ def test_killed_within_a_training_it_ends_with_the_same_answer(place, tmp_path):
 def test_command_prints_the_verdict(place, tmp_path, monkeypatch, capsys):
     """One table and one sentence; as JSON one object; the second time a line says what another time changes."""
     run = CommandLine(monkeypatch, capsys)
-    words = ["adapt", place / "model", "--corpus", place / "text.txt", "--set", "corpus.format=sentences"]
+    words = [
+        "adapt",
+        place / "model",
+        "--corpus",
+        place / "text.txt",
+        "--set",
+        "corpus.format=sentences",
+    ]
     words += ["--tasks", place / "rows.yaml", "--time", "5s", "-o", tmp_path / "out"]
     ran = run(*words)
     assert ran.code == 0
     assert "points from the given model on test rows of rows" in ran.out
     assert "keep their steps" not in " ".join(ran.err.split())
-    assert "trainings that have begun keep their steps" in " ".join(run(*words, "--time", "9s").err.split())
+    assert "trainings that have begun keep their steps" in " ".join(
+        run(*words, "--time", "9s").err.split()
+    )
     assert json.loads(run(*words, "--json").out)["folder"] == str(tmp_path / "out")

@@ -22,16 +22,35 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.cluster import fleet as fleet_module
 from raysent.cluster.account import Machine
-from raysent.cluster.fleet import AwsMachines, Fleet, FleetSettings, MachineList, cluster_held, num_slots, renew_lease
+from raysent.cluster.fleet import (
+    AwsMachines,
+    Fleet,
+    FleetSettings,
+    MachineList,
+    cluster_held,
+    num_slots,
+    renew_lease,
+)
 from raysent.cluster.gate import AwsProvider, LaunchGate, Record
-from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices, spare
+from raysent.cost import (
+    Admission,
+    Budget,
+    CostConfig,
+    Funds,
+    Ledger,
+    MachineTime,
+    MachineType,
+    Prices,
+    spare,
+)
 from raysent.errors import CloudError, ConfigError
 from raysent.sweeps import Layout
 from raysent.sweeps.cost_tracker import CostTracker, spent_usd
 
 BIG = MachineType("p4d", 32.77, market="spot", max_machines=8)
 G6, G5 = (
-    MachineType(name, 1.0, market="spot", priority=rank, max_machines=8) for name, rank in (("g6", 30), ("g5", 20))
+    MachineType(name, 1.0, market="spot", priority=rank, max_machines=8)
+    for name, rank in (("g6", 30), ("g5", 20))
 )
 SURE = MachineType("sure", 1.0, market="on-demand", max_machines=2)
 RICH = Budget(limit_usd=1e6)
@@ -61,7 +80,10 @@ def test_plan_replaces_a_refused_type_and_tries_it_again_later():
     assert _plan(admission, 1, now_s=11).targets == {"g5": 1, "g6": 0}
     admission.refused("g5", now_s=12, reason="MaxSpotInstanceCountExceeded")
     waiting = _plan(admission, 1, now_s=50).waiting
-    assert waiting == "g6: InsufficientInstanceCapacity, 40 s ago; g5: MaxSpotInstanceCountExceeded, 38 s ago"
+    assert (
+        waiting
+        == "g6: InsufficientInstanceCapacity, 40 s ago; g5: MaxSpotInstanceCountExceeded, 38 s ago"
+    )
     assert _plan(admission, 1, now_s=311).targets == {"g5": 0, "g6": 1}
 
 
@@ -81,7 +103,9 @@ def test_plan_takes_on_demand_machines_first_near_the_deadline():
 
 def test_plan_counts_slots_of_large_machines():
     """Eight GPUs hold eight trials of one GPU; 64 trials need eight machines."""
-    admission = Admission([MachineType("p4d", 32.77, max_machines=8, num_slots=8)], RICH, boot_s=300)
+    admission = Admission(
+        [MachineType("p4d", 32.77, max_machines=8, num_slots=8)], RICH, boot_s=300
+    )
     assert _plan(admission, 64).targets == {"p4d": 8}
     layout = Layout(64, 1, 4, 1.0, is_nested=True)
     assert num_slots({"CPU": 96, "GPU": 8}, layout) == 8
@@ -123,7 +147,9 @@ class Cloud:
         self.prices = Prices(CostConfig(machines={"p4d": 32.77}))
         self.ledger = Ledger(self.lines.append, window_s=BUDGET.window_s, is_listed=True)
         self.ledger.follow(
-            "before", self.prices.of(LABELS), MachineTime(LABELS, spent_usd / 32.77 * 3600, is_open=False)
+            "before",
+            self.prices.of(LABELS),
+            MachineTime(LABELS, spent_usd / 32.77 * 3600, is_open=False),
         )
         self.admission = Admission([BIG], BUDGET, boot_s=BOOT_S)
         self.machines: dict[str, list[float | None]] = {}
@@ -143,7 +169,10 @@ class Cloud:
     @property
     def bill_usd(self) -> float:
         """The cloud's own bill."""
-        seconds = sum(max(60.0, (self.now if end is None else end) - start) for start, end in self.machines.values())
+        seconds = sum(
+            max(60.0, (self.now if end is None else end) - start)
+            for start, end in self.machines.values()
+        )
         return self.lines[0]["usd"] + seconds / 3600 * 32.77
 
     def poll(self) -> None:
@@ -163,7 +192,9 @@ class Cloud:
                 if end is None:
                     self.end(name, after_s=BUDGET.window_s - POLL_S)
             return
-        plan = self.admission.plan(now_s=self.now, num_slots=0 if self.is_halted else 8, funds=funds, running=running)
+        plan = self.admission.plan(
+            now_s=self.now, num_slots=0 if self.is_halted else 8, funds=funds, running=running
+        )
         for _ in range(plan.launches["p4d"] - self.num_launched):
             self.launch()
 
@@ -214,7 +245,9 @@ def test_machines_of_a_dead_head_are_billed_by_the_next_session_and_launch_nothi
     for name in list(cloud.machines):
         cloud.end(name, after_s=900.0)
     cloud.now += 3600.0  # nothing polls, and nothing is admitted
-    past = [line for line in cloud.lines if line["node"] == "before"]  # the rest of the ledger is lost too
+    past = [
+        line for line in cloud.lines if line["node"] == "before"
+    ]  # the rest of the ledger is lost too
     cloud.lines = list(past)
     cloud.ledger = Ledger(cloud.lines.append, past=past, window_s=BUDGET.window_s, is_listed=True)
     cloud.is_halted = True
@@ -236,7 +269,9 @@ class _Machines:
     def __init__(self, folder: Path) -> None:
         self.provider_config = {"raysent": {"folder": str(folder)}}
 
-    def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> dict[str, Any]:
+    def create_node_with_resources_and_labels(
+        self, node_config, tags, count, resources, labels
+    ) -> dict[str, Any]:
         """Launch, or refuse as AWS does."""
         if self.refuses:
             raise NodeLaunchException("InsufficientInstanceCapacity", "not available", None)
@@ -256,7 +291,9 @@ def _permit(folder: Path, *, until: float = 9e9, **launches: int) -> None:
 
 def _launch(provider: _Gated, kind: str = "g6", count: int = 1) -> bool:
     try:
-        provider.create_node_with_resources_and_labels({}, {"ray-user-node-type": kind}, count, {}, {})
+        provider.create_node_with_resources_and_labels(
+            {}, {"ray-user-node-type": kind}, count, {}, {}
+        )
     except NodeLaunchException:
         return False
     return True
@@ -304,19 +341,27 @@ def test_gate_records_the_reason_of_the_cloud(tmp_path):
     _permit(tmp_path, g6=1)
     assert not _launch(gate)
     (line,) = Record(tmp_path).lines()
-    assert (line["event"], line["reason"]) == ("refused", "InsufficientInstanceCapacity: not available")
+    assert (line["event"], line["reason"]) == (
+        "refused",
+        "InsufficientInstanceCapacity: not available",
+    )
 
 
 def test_aws_provider_adds_the_tags_that_change_at_launch(tmp_path, monkeypatch):
     """One specification for each kind of resource; AWS rejects two."""
     given: dict[str, Any] = {}
-    monkeypatch.setattr(AWSNodeProvider, "create_node", lambda self, config, tags, count: given.update(config))
+    monkeypatch.setattr(
+        AWSNodeProvider, "create_node", lambda self, config, tags, count: given.update(config)
+    )
     provider = AwsProvider.__new__(AwsProvider)
-    provider.provider_config = {"raysent": {"folder": "x", "time_to_live_s": 3600, "tags": {"raysent-sweep": "novels"}}}
+    provider.provider_config = {
+        "raysent": {"folder": "x", "time_to_live_s": 3600, "tags": {"raysent-sweep": "novels"}}
+    }
     own = {"ResourceType": "instance", "Tags": [{"Key": "raysent-cluster", "Value": "c"}]}
     provider.create_node({"TagSpecifications": [own]}, {}, 1)
     kinds = {
-        spec["ResourceType"]: {tag["Key"]: tag["Value"] for tag in spec["Tags"]} for spec in given["TagSpecifications"]
+        spec["ResourceType"]: {tag["Key"]: tag["Value"] for tag in spec["Tags"]}
+        for spec in given["TagSpecifications"]
     }
     assert kinds["instance"].keys() == {"raysent-cluster", "raysent-sweep", "raysent-expires"}
     assert kinds["volume"]["raysent-sweep"] == "novels"
@@ -326,7 +371,9 @@ def test_aws_provider_adds_the_tags_that_change_at_launch(tmp_path, monkeypatch)
 # -- the fleet of a sweep ---------------------------------------------------------------------------------------------
 
 LAYOUT = Layout(4, 1, 4, 1.0, is_nested=True)
-COST = CostConfig(machines={"g6.xlarge": 1.0, "g5.xlarge": 1.0, "m5.xlarge": 0.2}, budget="100usd", boot="300s")
+COST = CostConfig(
+    machines={"g6.xlarge": 1.0, "g5.xlarge": 1.0, "m5.xlarge": 0.2}, budget="100usd", boot="300s"
+)
 TYPES = {
     name: {
         "resources": {"CPU": 4, "GPU": 1},
@@ -363,13 +410,17 @@ def _settings(folder: Path, types: Any = None) -> FleetSettings:
     (folder / "config.json").write_text(
         json.dumps({"available_node_types": {name: {"max_workers": 8} for name in types}})
     )
-    return FleetSettings("c", "us-east-1", types, 8, str(folder / "fleet"), str(folder / "config.json"))
+    return FleetSettings(
+        "c", "us-east-1", types, 8, str(folder / "fleet"), str(folder / "config.json")
+    )
 
 
 def _fleet(folder: Path, provider: _Listed, *, types: Any = None, layout: Layout = LAYOUT) -> Fleet:
     settings = _settings(folder, types)
     budget = Budget(limit_usd=100.0)
-    return Fleet(settings, COST, budget, Prices(COST), layout, provider=provider, clock=lambda: provider.now)
+    return Fleet(
+        settings, COST, budget, Prices(COST), layout, provider=provider, clock=lambda: provider.now
+    )
 
 
 def _most(folder: Path) -> dict[str, int]:
@@ -405,7 +456,15 @@ def test_fleet_keeps_the_cheapest_workers_that_evaluations_need(tmp_path, monkey
     settings = _settings(tmp_path)
     layout = Layout(1, 1, 1, 0.0, is_nested=False)
     config = CostConfig(machines={"g6.xlarge": 0.8, "g5.xlarge": 1.0})
-    fleet = Fleet(settings, config, Budget(), Prices(config), layout, provider=provider, clock=lambda: provider.now)
+    fleet = Fleet(
+        settings,
+        config,
+        Budget(),
+        Prices(config),
+        layout,
+        provider=provider,
+        clock=lambda: provider.now,
+    )
     record = Record(tmp_path / "fleet")
     provider.is_down = True
     fleet.machines()
@@ -413,7 +472,9 @@ def test_fleet_keeps_the_cheapest_workers_that_evaluations_need(tmp_path, monkey
     assert _most(tmp_path) == {"g6": 8, "g5": 8}
     provider.is_down = False
     types = ["g6", "g6", "g5", "g5"]
-    provider.listed = [Machine(f"i-{place}", name, TYPES[name]["labels"], 0.0) for place, name in enumerate(types)]
+    provider.listed = [
+        Machine(f"i-{place}", name, TYPES[name]["labels"], 0.0) for place, name in enumerate(types)
+    ]
     fleet.machines()
     fleet.keep()
     assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 2, "g5": 2}, 0.0)
@@ -445,7 +506,10 @@ def test_machines_that_the_last_trials_do_not_need(taken, num_needed, may_move, 
     """Those with the fewest trials go, as long as the others hold all; one stays."""
     names = "abc"
     found = spare(
-        dict.fromkeys(names, 4), dict(zip(names, taken, strict=True)), num_needed=num_needed, may_move=may_move
+        dict.fromkeys(names, 4),
+        dict(zip(names, taken, strict=True)),
+        num_needed=num_needed,
+        may_move=may_move,
     )
     assert found == gone
 
@@ -455,18 +519,28 @@ def test_fleet_releases_what_the_last_trials_do_not_need(tmp_path, monkeypatch):
     nodes, drained = {}, []
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: set(nodes))
     monkeypatch.setattr(fleet_module, "open_nodes", lambda _: nodes)
-    monkeypatch.setattr(fleet_module, "drain_node", lambda _, node, **more: drained.append((node, more["left_s"])))
+    monkeypatch.setattr(
+        fleet_module, "drain_node", lambda _, node, **more: drained.append((node, more["left_s"]))
+    )
     monkeypatch.setattr(fleet_module.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
+    monkeypatch.setattr(
+        fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here")
+    )
     provider = _Listed()
-    provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(3)]
+    provider.listed = [
+        Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(3)
+    ]
     fleet = _fleet(tmp_path, provider, layout=Layout(6, 1, 2, 0.5, is_nested=True))
 
     def poll(*free: int, seconds: float = 15.0, **more: Any) -> None:
         provider.now += seconds
         fleet.machines()
         for number, cores in enumerate(free):
-            nodes[f"i-{number}"] = f"node-{number}", {"CPU": 4.0, "GPU": 1.0}, {"CPU": float(cores), "GPU": cores / 4}
+            nodes[f"i-{number}"] = (
+                f"node-{number}",
+                {"CPU": 4.0, "GPU": 1.0},
+                {"CPU": float(cores), "GPU": cores / 4},
+            )
         fleet.update(Funds(), **more)
 
     poll(0, 2, 4, num_trials=6)
@@ -481,7 +555,13 @@ def test_fleet_releases_what_the_last_trials_do_not_need(tmp_path, monkeypatch):
     assert _most(tmp_path) == {"g6": 2, "g5": 0}
     del nodes["i-0"]
     fleet = Fleet(
-        fleet._settings, COST, Budget(), Prices(COST), fleet._layout, provider=provider, clock=lambda: provider.now
+        fleet._settings,
+        COST,
+        Budget(),
+        Prices(COST),
+        fleet._layout,
+        provider=provider,
+        clock=lambda: provider.now,
     )
     poll(seconds=45.0, num_trials=2, tail_s=301.0)  # of a process that resumes the sweep
     assert provider.terminated == ["i-2"]
@@ -502,13 +582,19 @@ def test_fleet_releases_nothing_of_a_cluster_with_another_sweep(tmp_path, monkey
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-0", "i-1"})
     monkeypatch.setattr(fleet_module, "open_nodes", lambda _: pytest.fail("was asked"))
     monkeypatch.setattr(fleet_module.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here"))
+    monkeypatch.setattr(
+        fleet_module.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="here")
+    )
     provider = _Listed()
-    provider.listed = [Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(2)]
+    provider.listed = [
+        Machine(f"i-{number}", "g6", TYPES["g6"]["labels"], 900.0) for number in range(2)
+    ]
     fleet = _fleet(tmp_path, provider)
     fleet.machines()
     fleet._released["i-1"] = provider.now
-    with cluster_held(replace(_settings(tmp_path), sweep="other"), is_kept=True, provider=_Listed()):
+    with cluster_held(
+        replace(_settings(tmp_path), sweep="other"), is_kept=True, provider=_Listed()
+    ):
         fleet.update(Funds(), num_trials=1, tail_s=9e9)
     assert provider.terminated == ["i-1"]
 
@@ -533,7 +619,9 @@ def test_the_last_of_two_sweeps_ends_the_cluster(tmp_path):
     """The first to end terminates its own workers; lease, permit and workers of the other stay, whoever launched it."""
     provider, folder, labels = _Listed(), tmp_path / "fleet", TYPES["g6"]["labels"]
     one, two = (replace(_settings(tmp_path), sweep=name) for name in ("one", "two"))
-    provider.listed = [Machine(f"i-{name}", "g6", labels, 0.0, sweep=name) for name in ("one", "two", "dead")]
+    provider.listed = [
+        Machine(f"i-{name}", "g6", labels, 0.0, sweep=name) for name in ("one", "two", "dead")
+    ]
     Record(folder, "two").permit_path.parent.mkdir(parents=True)
     Record(folder, "two").permit_path.write_text('{"until": 9e9, "launches": {"g6": 3}}')
     with cluster_held(two, is_kept=False, provider=provider):
@@ -542,7 +630,9 @@ def test_the_last_of_two_sweeps_ends_the_cluster(tmp_path):
         assert provider.terminated == ["i-one"]
         assert (folder / "lease").read_text() == "3600"
         assert Record(folder, "two").num_admitted("g6", now=0.0) == 3
-        with cluster_held(two, is_kept=False, provider=provider):  # a second process of a sweep ends nothing
+        with cluster_held(
+            two, is_kept=False, provider=provider
+        ):  # a second process of a sweep ends nothing
             pass
         assert provider.terminated == ["i-one"]
     assert provider.terminated[1:] == ["i-one", "i-two", "i-dead"]
@@ -555,7 +645,15 @@ def test_two_sweeps_have_a_permit_each(tmp_path, monkeypatch):
     provider, folder = _Listed(), tmp_path / "fleet"
     settings = [replace(_settings(tmp_path), sweep=name) for name in ("one", "two")]
     fleets = [
-        Fleet(one, COST, Budget(limit_usd=100.0), Prices(COST), LAYOUT, provider=provider, clock=lambda: provider.now)
+        Fleet(
+            one,
+            COST,
+            Budget(limit_usd=100.0),
+            Prices(COST),
+            LAYOUT,
+            provider=provider,
+            clock=lambda: provider.now,
+        )
         for one in settings
     ]
     provider.now = time.time()
@@ -572,7 +670,10 @@ def test_two_sweeps_have_a_permit_each(tmp_path, monkeypatch):
         assert [len(Record(folder, name).lines()) for name in ("one", "two")] == [1, 2]
         fleets[1].close()
         assert _most(tmp_path)["g6"] == 1
-        assert [Record(folder, name).permit()["until"] > 0 for name in ("one", "two")] == [True, False]
+        assert [Record(folder, name).permit()["until"] > 0 for name in ("one", "two")] == [
+            True,
+            False,
+        ]
 
 
 def test_the_head_is_paid_once_by_one_sweep_after_the_other(tmp_path):
@@ -581,7 +682,9 @@ def test_the_head_is_paid_once_by_one_sweep_after_the_other(tmp_path):
     one, two = (replace(_settings(tmp_path), sweep=name) for name in ("one", "two"))
     lists = [MachineList(each, provider, clock=lambda: provider.now) for each in (one, two)]
     provider.listed = [Machine("i-head", "head", labels, 900.0, sweep="one", is_head=True)]
-    provider.listed += [Machine(f"i-{name}", "g6", labels, 950.0, sweep=name) for name in ("one", "two")]
+    provider.listed += [
+        Machine(f"i-{name}", "g6", labels, 950.0, sweep=name) for name in ("one", "two")
+    ]
     with cluster_held(two, is_kept=True, provider=provider):
         with cluster_held(one, is_kept=True, provider=provider):
             for provider.now in (1000.0, 1100.0):
@@ -618,7 +721,9 @@ def test_fleet_terminates_machines_that_do_not_join(tmp_path, monkeypatch):
     monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-2"})
     provider = _Listed()
     fleet = _fleet(tmp_path, provider, types={"g6": TYPES["g6"]})
-    provider.listed = [Machine(name, "g6", TYPES["g6"]["labels"], 1000.0) for name in ("i-1", "i-2")]
+    provider.listed = [
+        Machine(name, "g6", TYPES["g6"]["labels"], 1000.0) for name in ("i-1", "i-2")
+    ]
     provider.now = 1901.0
     fleet.machines()
     waiting = fleet.update(Funds(), num_trials=4)
@@ -629,7 +734,9 @@ def test_fleet_terminates_machines_that_do_not_join(tmp_path, monkeypatch):
 def test_fleet_rejects_a_trial_that_fits_on_no_machine(tmp_path):
     """Before anything is paid, with the shapes."""
     settings = _settings(tmp_path)
-    with pytest.raises(ConfigError, match="must hold a worker of 8 cores and 0 GPUs; g6 has 4 cores and 1 GPUs; g5"):
+    with pytest.raises(
+        ConfigError, match="must hold a worker of 8 cores and 0 GPUs; g6 has 4 cores and 1 GPUs; g5"
+    ):
         Fleet(settings, COST, Budget(), Prices(COST), Layout(1, 1, 8, 0.0, is_nested=True))
 
 
@@ -684,7 +791,9 @@ def test_a_machine_that_aws_lists_no_more_stays_as_it_was_charged(tmp_path, has_
     for hours in (0, 6, 40):
         provider.now += hours * 3600
         machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
-        tracker = CostTracker(tmp_path, BY_SECOND, nodes=dict, machines=machines.times, clock=lambda: provider.now)
+        tracker = CostTracker(
+            tmp_path, BY_SECOND, nodes=dict, machines=machines.times, clock=lambda: provider.now
+        )
         if is_killed and not hours:
             tracker.funds()  # and no more lines
             beyond_s = 0.0
@@ -702,7 +811,9 @@ def test_a_wrong_clock_of_the_head_charges_no_machine_less(tmp_path, off_s):
     provider = _Listed()
     provider.now = cloud_s = 100_000.0
     head_s = cloud_s + off_s
-    found = MachineList(_settings(tmp_path), provider, since=head_s - 300, clock=lambda: provider.now + off_s)
+    found = MachineList(
+        _settings(tmp_path), provider, since=head_s - 300, clock=lambda: provider.now + off_s
+    )
     provider.listed = [Machine("i-1", "g6", TYPES["g6"]["labels"], cloud_s + 10)]
     provider.now += 200
     assert _seconds(found.times()) == {"i-1": (190, True)}
@@ -721,10 +832,17 @@ def test_aws_machines_are_billed_to_the_second(monkeypatch, tmp_path):
     ec2 = boto3.client("ec2", region_name="us-east-1")
 
     def start(cluster: str) -> str:
-        tags = [{"Key": "raysent-cluster", "Value": cluster}, {"Key": "ray-user-node-type", "Value": "g6"}]
+        tags = [
+            {"Key": "raysent-cluster", "Value": cluster},
+            {"Key": "ray-user-node-type", "Value": "g6"},
+        ]
         specs = [{"ResourceType": "instance", "Tags": tags}]
         (one,) = ec2.run_instances(
-            ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="g6.xlarge", TagSpecifications=specs
+            ImageId="ami-12c6146b",
+            MinCount=1,
+            MaxCount=1,
+            InstanceType="g6.xlarge",
+            TagSpecifications=specs,
         )["Instances"]
         return str(one["InstanceId"])
 

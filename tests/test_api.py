@@ -57,7 +57,12 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
                 "vocabulary": {"size": 200},
                 "encoder": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
                 "objective": {"type": "context_prediction"},
-                "training": {"batch_size": 24, "learning_rate": 0.01, "epochs": 1.0, "num_reports": 2},
+                "training": {
+                    "batch_size": 24,
+                    "learning_rate": 0.01,
+                    "epochs": 1.0,
+                    "num_reports": 2,
+                },
                 "validation": {"num_candidates": 20, "num_sentences": 40},
             },
             "search": {"training.learning_rate": {"loguniform": [0.001, 0.01]}},
@@ -111,12 +116,19 @@ def process_state() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def swept(space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def swept(
+    space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     """Return a finished sweep, run outside the main thread, and the events that its listener received."""
     events: list[str] = []
     run, state = tmp_path_factory.mktemp("runs") / "swept", process_state()
-    options = {"listeners": [lambda event: events.append(event["event"])], "track": [f"tensorboard:{run}-tensorboard"]}
-    sweep = in_thread(lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], progress=False, **options))
+    options = {
+        "listeners": [lambda event: events.append(event["event"])],
+        "track": [f"tensorboard:{run}-tensorboard"],
+    }
+    sweep = in_thread(
+        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], progress=False, **options)
+    )
     assert process_state() == state
     return sweep, events
 
@@ -136,7 +148,9 @@ def trained(
 ) -> raysent.SentenceModel:
     """Return a model trained by `raysent.train`."""
     run = tmp_path_factory.mktemp("runs") / "one"
-    return raysent.train(space, run=run, set={"training.learning_rate": 0.005}, seed=3, progress=False)
+    return raysent.train(
+        space, run=run, set={"training.learning_rate": 0.005}, seed=3, progress=False
+    )
 
 
 def test_sweep_in_a_thread_gives_trials_best_ensemble_and_report(swept):
@@ -145,14 +159,20 @@ def test_sweep_in_a_thread_gives_trials_best_ensemble_and_report(swept):
     assert (sweep.status, sweep.closed) == ("completed", "")
     assert sweep.recorded.record.command == []  # it is none of this process's command line
     for name in ("best", "7", "-1", "0000-again"):
-        with pytest.raises(raysent.ArtifactError, match=rf": has no trial '{name}'.*; `trials` lists them"):
+        with pytest.raises(
+            raysent.ArtifactError, match=rf": has no trial '{name}'.*; `trials` lists them"
+        ):
             sweep.model(name)
     assert list(sweep.trials.index) == [trial.name for trial in sweep.recorded.ranked]
     assert sweep.trials[sweep.metric].is_monotonic_decreasing
     assert set(sweep.trials["status"]) <= {"finished", "stopped"}
     assert sweep.best.encode(["w1 w2 w3"]).shape == (1, 16)
-    assert np.array_equal(sweep.best.encode(["w1 w2"]), sweep.model(sweep.recorded.best.name).encode(["w1 w2"]))
-    assert sweep.ensemble.predict_proba("MR", ["a good film", "a bad film"]).sum(axis=1) == pytest.approx([1, 1])
+    assert np.array_equal(
+        sweep.best.encode(["w1 w2"]), sweep.model(sweep.recorded.best.name).encode(["w1 w2"])
+    )
+    assert sweep.ensemble.predict_proba("MR", ["a good film", "a bad film"]).sum(
+        axis=1
+    ) == pytest.approx([1, 1])
     assert list(sweep.scores["task"].unique()) == ["MR"]
     assert sweep.report.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert {"session", "suggested", "started", "report", "ended", "completed"} <= set(events)
@@ -179,7 +199,9 @@ def test_interrupted_sweep_resumes_in_the_same_process(space, running_ray, tmp_p
             interrupts.append(event["trial"])
 
     interrupts: list[str] = []
-    sweep = raysent.sweep(space, run=tmp_path / "run", tasks=[], trials=3, concurrent=1, listeners=[interrupt])
+    sweep = raysent.sweep(
+        space, run=tmp_path / "run", tasks=[], trials=3, concurrent=1, listeners=[interrupt]
+    )
     shown = capsys.readouterr()
     assert sweep.status == "interrupted"
     assert process_state()["handlers"] == handlers
@@ -203,28 +225,49 @@ def test_resume_of_a_finished_sweep_trains_nothing(swept):
 
 def test_both_backends_give_the_same_numbers(space, swept, running_ray, tmp_path):
     """A trial inside a reused actor and one on Ray Train workers report the same scores for the same seed."""
-    raysent.sweep(space, run=tmp_path / "train", set={"limits.backend": "train"}, trials=1, tasks=[], progress=False)
+    raysent.sweep(
+        space,
+        run=tmp_path / "train",
+        set={"limits.backend": "train"},
+        trials=1,
+        tasks=[],
+        progress=False,
+    )
     of_actor, of_train = (
-        [one["metrics"] for one in read_events(run) if one["event"] == "report" and one["trial"] == "0000"]
+        [
+            one["metrics"]
+            for one in read_events(run)
+            if one["event"] == "report" and one["trial"] == "0000"
+        ]
         for run in (swept[0].folder, tmp_path / "train")
     )
     assert len(of_train) == 2
     assert of_actor
-    for ours, theirs in zip(of_actor, of_train, strict=False):  # the other trial may have stopped the actor's
+    for ours, theirs in zip(
+        of_actor, of_train, strict=False
+    ):  # the other trial may have stopped the actor's
         assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def test_train_again_returns_the_same_model(space, trained, running_ray):
     """A second call on the folder of a finished run trains nothing, in a thread too."""
     again = in_thread(
-        lambda: raysent.train(space, run=trained.source, set={"training.learning_rate": 0.005}, seed=3, progress=False)
+        lambda: raysent.train(
+            space, run=trained.source, set={"training.learning_rate": 0.005}, seed=3, progress=False
+        )
     )
     assert np.array_equal(again.encode(["w1 w2"]), trained.encode(["w1 w2"]))
 
 
 def test_evaluate_returns_a_table_with_intervals(trained, data, tmp_path):
     """Models in memory and by name; the second call reads the records of the first."""
-    options: dict[str, Any] = {"tasks": ["MR"], "data": data, "output": tmp_path, "baselines": False, "progress": False}
+    options: dict[str, Any] = {
+        "tasks": ["MR"],
+        "data": data,
+        "output": tmp_path,
+        "baselines": False,
+        "progress": False,
+    }
     scores = raysent.evaluate([trained, "hash:8"], **options)
     assert list(scores["model"]) == ["one", "hash:8"]
     assert (scores["low"] <= scores["test"]).all()
@@ -248,8 +291,13 @@ def test_ensemble_is_saved_and_loaded(trained, data, tmp_path):
     loaded = raysent.load(tmp_path / "both")
     assert isinstance(loaded, raysent.Ensemble)
     sentences = ["a good film", "a bad film"]
-    assert np.array_equal(loaded.predict_proba("MR", sentences), both.predict_proba("MR", sentences))
-    assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: {', '.join(both.result.members)}; tasks: MR)"
+    assert np.array_equal(
+        loaded.predict_proba("MR", sentences), both.predict_proba("MR", sentences)
+    )
+    assert (
+        repr(loaded)
+        == f"Ensemble('{tmp_path / 'both'}', members: {', '.join(both.result.members)}; tasks: MR)"
+    )
 
 
 def test_export_writes_a_model_that_loads(trained, tmp_path):
@@ -270,18 +318,30 @@ def test_plan_trains_nothing(space, tmp_path):
 
 def test_sweep_names_an_unknown_argument(space):
     """A misspelt limit is an error with the nearest name, before anything starts."""
-    with pytest.raises(raysent.ConfigError, match="trails: unknown argument; did you mean 'trials'"):
+    with pytest.raises(
+        raysent.ConfigError, match="trails: unknown argument; did you mean 'trials'"
+    ):
         raysent.sweep(space, trails=3)
 
 
 def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch, capsys):
     """Trial, sweep, training, model made of words, code, and a scheme's name."""
     command, threshold = CommandLine(monkeypatch, capsys), ("--set", "method=threshold")
-    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(120, 8)).astype("float32"))
+    np.save(
+        tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(120, 8)).astype("float32")
+    )
     (tmp_path / "words.txt").write_text("\n".join(f"w{n} {n} 1.0" for n in range(9)) + "\n")
     for words in (
         ("expand", trained.source, tmp_path / "words.txt", "-o", tmp_path / "expanded"),
-        ("binarize", tmp_path / "vectors.npy", *threshold, "-o", tmp_path / "bits.npy", "--keep", tmp_path / "code"),
+        (
+            "binarize",
+            tmp_path / "vectors.npy",
+            *threshold,
+            "-o",
+            tmp_path / "bits.npy",
+            "--keep",
+            tmp_path / "code",
+        ),
     ):
         assert command(*words).code == 0
     models = [swept[0].folder / "trials" / "0000", trained.source]
@@ -301,7 +361,9 @@ def test_load_of_a_sweep_without_ensemble(swept, tmp_path, monkeypatch):
     unfinished = raysent.Sweep(folder)
     monkeypatch.setattr("raysent.pipeline.results.ENSEMBLE_FILE", "missing.json")
     assert unfinished.best.encode(["w1"]).shape == (1, 16)
-    with pytest.raises(raysent.ArtifactError, match="has no missing.json; finish the sweep with 'raysent resume"):
+    with pytest.raises(
+        raysent.ArtifactError, match="has no missing.json; finish the sweep with 'raysent resume"
+    ):
         _ = unfinished.ensemble
 
 
@@ -311,7 +373,9 @@ def test_load_refuses_another_folder(tmp_path):
         raysent.load(tmp_path)
 
 
-def test_components_list_what_fails_by_kind_and_objectives_with_a_setting_that_must_be_given(monkeypatch):
+def test_components_list_what_fails_by_kind_and_objectives_with_a_setting_that_must_be_given(
+    monkeypatch,
+):
     """One entry point's name may stand in several groups; what an objective reads needs no value of its settings."""
 
     class Config(ObjectiveConfig):
@@ -349,7 +413,10 @@ def test_compose_puts_models_side_by_side(tmp_path):
     for name in ("a", "b"):
         fit(tiny_run(tmp_path, training__max_steps=1, training__num_reports=1), tmp_path / name)
     made = raysent.compose([tmp_path / "a", tmp_path / "b"], output=tmp_path / "both")
-    assert raysent.load(tmp_path / "both").encode(["w1"]).shape == (1, made.get_sentence_embedding_dimension())
+    assert raysent.load(tmp_path / "both").encode(["w1"]).shape == (
+        1,
+        made.get_sentence_embedding_dimension(),
+    )
     with pytest.raises(raysent.ConfigError, match="must be a trained model to be composed"):
         raysent.compose(["hash:4", tmp_path / "a"], output=tmp_path / "other")
 
@@ -357,7 +424,9 @@ def test_compose_puts_models_side_by_side(tmp_path):
 def test_whiten_keeps_the_dimensions_that_are_named(tmp_path):
     """The new model has vectors of that size; the old one is unchanged."""
     fit(tiny_run(tmp_path, training__max_steps=1, training__num_reports=1), tmp_path / "run")
-    found = raysent.whiten(tmp_path / "run", dimension=3, num_sentences=100, output=tmp_path / "new", progress=False)
+    found = raysent.whiten(
+        tmp_path / "run", dimension=3, num_sentences=100, output=tmp_path / "new", progress=False
+    )
     assert found.dimension == 3
     assert raysent.load(tmp_path / "new").encode(["w1"]).shape == (1, 3)
     assert raysent.load(tmp_path / "run").encode(["w1"]).shape == (1, 16)
@@ -365,7 +434,9 @@ def test_whiten_keeps_the_dimensions_that_are_named(tmp_path):
 
 def test_reproduce_skips_what_it_has_no_data_for(tmp_path):
     """Every row has its reason, and nothing is trained."""
-    found = raysent.reproduce("cse", tables=["1"], data=tmp_path, output=tmp_path / "out", progress=False)
+    found = raysent.reproduce(
+        "cse", tables=["1"], data=tmp_path, output=tmp_path / "out", progress=False
+    )
     assert set(found.tables[0].skipped) == set(read_paper("cse").tables["1"].rows)
     assert plan_reproduction("cse", tables=["1"], data=tmp_path)[0].missing
 
@@ -380,17 +451,23 @@ def test_doctor_counts_what_it_read(swept):
 
 def test_distill_of_a_sweep_in_memory(swept, tmp_path, monkeypatch):
     """The sweep's ensemble is the teacher; text and words are those of its members."""
-    monkeypatch.setattr("raysent.pipeline.training.train_run", lambda config, folder, **options: fit(config, folder))
+    monkeypatch.setattr(
+        "raysent.pipeline.training.train_run", lambda config, folder, **options: fit(config, folder)
+    )
     changes = {"training.batch_size": 24, "training.num_reports": 2}
     student = {"type": "bag", "embedding": {"dim": 6}}
-    made = raysent.distill(swept[0], into=student, set=changes, output=tmp_path / "student", progress=False)
+    made = raysent.distill(
+        swept[0], into=student, set=changes, output=tmp_path / "student", progress=False
+    )
     assert made.run.outcome.status == "finished"
     assert made.model.vocabulary.words == swept[0].best.vocabulary.words
 
 
 def test_track_passes_every_event_on(swept, tmp_path):
     """TensorBoard has a folder for each trial that reported."""
-    assert raysent.track(swept[0].folder, f"tensorboard:{tmp_path}") == len(list(read_events(swept[0].folder)))
+    assert raysent.track(swept[0].folder, f"tensorboard:{tmp_path}") == len(
+        list(read_events(swept[0].folder))
+    )
     assert {path.parent.name for path in tmp_path.glob("*/events*")} >= set(swept[0].trials.index)
 
 
@@ -398,10 +475,15 @@ def test_a_corpus_is_encoded_into_a_folder_that_is_searched(tmp_path):
     """Each file has its Parquet file, and a search finds its rows."""
     for name in ("one", "two"):
         (tmp_path / f"{name}.txt").write_text("A sentence.\nAnother one.\n")
-    done = raysent.encode_corpus("hash:8", str(tmp_path / "*.txt"), tmp_path / "vectors", progress=False)
+    done = raysent.encode_corpus(
+        "hash:8", str(tmp_path / "*.txt"), tmp_path / "vectors", progress=False
+    )
     assert (done.num_files, done.num_rows, done.width) == (2, 4, 8)
     pytest.importorskip("faiss")
-    assert [hit.row for hit in raysent.search(tmp_path / "vectors", "Another one.", k=2)[0]] == [1, 1]
+    assert [hit.row for hit in raysent.search(tmp_path / "vectors", "Another one.", k=2)[0]] == [
+        1,
+        1,
+    ]
 
 
 def test_hard_negatives_of_a_table_are_mined(tmp_path):
@@ -411,7 +493,9 @@ def test_hard_negatives_of_a_table_are_mined(tmp_path):
         for word, part in zip("abcdef", ("train", "dev", "test") * 2, strict=False)
     ]
     (tmp_path / "asked.csv").write_text("\n".join(["query,passage,split", *rows]) + "\n")
-    done = raysent.mine_negatives("hash:8", str(tmp_path / "asked.csv"), tmp_path / "mined.jsonl", margin=None)
+    done = raysent.mine_negatives(
+        "hash:8", str(tmp_path / "asked.csv"), tmp_path / "mined.jsonl", margin=None
+    )
     assert done == len((tmp_path / "mined.jsonl").read_text().splitlines()) == 2
 
 
@@ -430,9 +514,13 @@ def test_public_names_have_docstrings_and_types():
         assert inspect.getdoc(public), name
         if inspect.isfunction(public):
             parameters = inspect.signature(public).parameters.values()
-            assert [one.name for one in parameters if one.annotation is inspect.Parameter.empty] == [], name
+            assert [
+                one.name for one in parameters if one.annotation is inspect.Parameter.empty
+            ] == [], name
             listed = inspect.getdoc(public) or ""
-            assert [one.name for one in parameters if f"\n    {one.name}: " not in listed] == [], name
+            assert [one.name for one in parameters if f"\n    {one.name}: " not in listed] == [], (
+                name
+            )
 
 
 def test_every_public_function_is_called_here_or_by_a_command():
@@ -442,7 +530,13 @@ def test_every_public_function_is_called_here_or_by_a_command():
         Path(__file__).with_name("test_cli.py"),
         *(Path(raysent.__file__).parent / "cli").glob("*.py"),
     ]
-    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
-    called = {node.func.attr for node in nodes if isinstance(node, ast.Call) and hasattr(node.func, "attr")}
+    nodes = [
+        node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    ]
+    called = {
+        node.func.attr
+        for node in nodes
+        if isinstance(node, ast.Call) and hasattr(node.func, "attr")
+    }
     functions = {name for name in raysent.__all__ if inspect.isfunction(getattr(raysent, name))}
     assert sorted(functions - called) == []

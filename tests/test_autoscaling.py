@@ -54,7 +54,15 @@ def _sweep(cluster: AutoscalingCluster, folder: Path) -> dict[str, Any]:
     (folder / "space.yaml").write_text(SPACE)
     rows = [f"{word} thing {number},{word}" for number in range(30) for word in ("w1", "w2")]
     (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    command = [sys.executable, "-c", "from raysent.cli import main; main()", "sweep", "space.yaml", "--run", "run"]
+    command = [
+        sys.executable,
+        "-c",
+        "from raysent.cli import main; main()",
+        "sweep",
+        "space.yaml",
+        "--run",
+        "run",
+    ]
     # As the cluster has it: Ray switches tokens on in a process that has once started it with a token.
     environment = {**os.environ, **Workers(4, 1).environment(), **cluster.settings.environment()}
     environment["RAY_AUTH_MODE"] = "disabled"
@@ -101,7 +109,9 @@ def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_pat
     assert set(kinds.values()) - fallback == {("lead", "on-demand"), ("small", "spot")}
     assert _most_at_once(lines, for_s=5 * POLL_S) <= MAX_HOURLY_USD <= _most_at_once(lines)
     # There is no source of spot prices for this cluster.
-    assert {line["source"] for line in lines if line["market"] == "spot"} == {"unknown, counted as on-demand"}
+    assert {line["source"] for line in lines if line["market"] == "spot"} == {
+        "unknown, counted as on-demand"
+    }
     assert sum(line["usd"] for line in lines) == pytest.approx(outcome["spent_usd"], abs=1e-4)
 
 
@@ -112,5 +122,7 @@ def test_sweep_starts_on_demand_machines_if_spot_is_unavailable(tmp_path: Path) 
     with autoscaling_cluster(TYPES, head=HEAD, missing=("spot-small",), idle_s=120) as cluster:
         outcome = _sweep(cluster, tmp_path)
     assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
-    workers = [line for line in read_ledger(tmp_path / "run") if line.get("instance_type") == "small"]
+    workers = [
+        line for line in read_ledger(tmp_path / "run") if line.get("instance_type") == "small"
+    ]
     assert {line["market"] for line in workers} == {"on-demand"}

@@ -40,9 +40,14 @@ def test_average_equals_its_restatement_and_gives_the_weights_back():
 def test_average_of_all_weights_is_validated_and_saved(tmp_path):
     """Training itself is that of dense Adam without an average."""
     config = tiny_run(tmp_path, training__ema=0.6, postprocessing={"remove_component": True})
-    plain = tiny_run(tmp_path, training__row_exact_adam=False, postprocessing={"remove_component": True})
+    plain = tiny_run(
+        tmp_path, training__row_exact_adam=False, postprocessing={"remove_component": True}
+    )
     data = open_training_data(config)
-    one, other = (_Training(each, data, device=torch.device("cpu"), workers=Workers()) for each in (config, plain))
+    one, other = (
+        _Training(each, data, device=torch.device("cpu"), workers=Workers())
+        for each in (config, plain)
+    )
     history = [{name: value.clone() for name, value in other._model.tensors().items()}]
     for _ in range(8):
         one._step()

@@ -46,12 +46,25 @@ from raysent.training.plan import build_model, check_run
 library = pytest.importorskip("sentence_transformers", reason="pip install raysent[pretrained]")
 pytest.importorskip("peft", reason="pip install raysent[pretrained]")
 
-TEXT = ["a cat", "The dog runs to the cat, and a man", "", "zzz", "a cat sleeps?", "日本 cat", "the " * 60]
+TEXT = [
+    "a cat",
+    "The dog runs to the cat, and a man",
+    "",
+    "zzz",
+    "a cat sleeps?",
+    "日本 cat",
+    "the " * 60,
+]
 FOLDERS: dict[str, dict[str, Any]] = {
     "mean": {"pooling": "mean"},
     "cls": {"pooling": "cls", "normalize": True, "prompts": {"query": "cat: ", "document": ""}},
     "last": {"pooling": "lasttoken", "dense": 8, "normalize": True, "prompts": {"query": "cat: "}},
-    "both": {"pooling": ["max", "mean"], "dense": 8, "prompts": {"of": "the: "}, "default_prompt": "of"},
+    "both": {
+        "pooling": ["max", "mean"],
+        "dense": 8,
+        "prompts": {"of": "the: "},
+        "default_prompt": "of",
+    },
 }
 
 
@@ -64,16 +77,30 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(folder: Path | str, **settings: Any) -> SentenceModel:
     """Return an untrained model of one tower."""
     config = ModelConfig.model_validate(
-        {"encoder": {"type": "pretrained", "path": str(folder), **settings}, "objective": {"type": "paraphrase_margin"}}
+        {
+            "encoder": {"type": "pretrained", "path": str(folder), **settings},
+            "objective": {"type": "paraphrase_margin"},
+        }
     )
     words = SubwordVocabulary(read_tokenizer(config.encoder.tokenizer))
-    return SentenceModel.build(config, words, seed=0, max_length=config.encoder.encoded_length(30)).eval()
+    return SentenceModel.build(
+        config, words, seed=0, max_length=config.encoder.encoded_length(30)
+    ).eval()
 
 
-def run_of(folder: Path, bert: Path, *, encoder: dict[str, Any] | None = None, **changes: Any) -> Any:
+def run_of(
+    folder: Path, bert: Path, *, encoder: dict[str, Any] | None = None, **changes: Any
+) -> Any:
     """Return a run of 12 steps."""
-    values = {"corpus__max_length": 20, "training__learning_rate": 0.003, "training__warmup_steps": 4, **changes}
-    return tiny_run(folder, encoder={"type": "pretrained", "path": str(bert), **(encoder or {})}, **values)
+    values = {
+        "corpus__max_length": 20,
+        "training__learning_rate": 0.003,
+        "training__warmup_steps": 4,
+        **changes,
+    }
+    return tiny_run(
+        folder, encoder={"type": "pretrained", "path": str(bert), **(encoder or {})}, **values
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +111,9 @@ def test_vectors_are_those_of_sentence_transformers(kind, tmp_path):
         folder = write_sentence_transformer(tmp_path / name, backbone, **settings)
         model, reference = build(folder), library.SentenceTransformer(str(folder), device="cpu")
         assert (
-            model.config.encoder.dim == model.get_sentence_embedding_dimension() == reference.get_embedding_dimension()
+            model.config.encoder.dim
+            == model.get_sentence_embedding_dimension()
+            == reference.get_embedding_dimension()
         )
         for method in ("encode", "encode_query", "encode_document"):
             vectors, expected = getattr(model, method)(TEXT), getattr(reference, method)(TEXT)
@@ -95,8 +124,13 @@ def test_vectors_are_those_of_sentence_transformers(kind, tmp_path):
 
 def test_prompts_that_a_folder_lacks_are_those_of_sentence_transformers(bert, tmp_path):
     """Empty ones, in place of the default one too, as in folders of its earlier versions."""
-    for name, prompts in (("default", {"of": "the: "}), ("passage", {"of": "the: ", "passage": "cat: "})):
-        folder = write_sentence_transformer(tmp_path / name, bert, prompts=prompts, default_prompt="of")
+    for name, prompts in (
+        ("default", {"of": "the: "}),
+        ("passage", {"of": "the: ", "passage": "cat: "}),
+    ):
+        folder = write_sentence_transformer(
+            tmp_path / name, bert, prompts=prompts, default_prompt="of"
+        )
         path = folder / "config_sentence_transformers.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts}))
         model, reference = build(folder), library.SentenceTransformer(str(folder), device="cpu")
@@ -109,13 +143,24 @@ def test_prompts_that_a_folder_lacks_are_those_of_sentence_transformers(bert, tm
 def test_frozen_members_honour_pooling_and_prompts(scheme, bert, tmp_path):
     """By themselves, and side by side: each encoder takes its own prompt."""
     folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["last"])
-    own, reference = load(f"{scheme}:{folder}"), library.SentenceTransformer(str(folder), device="cpu")
+    own, reference = (
+        load(f"{scheme}:{folder}"),
+        library.SentenceTransformer(str(folder), device="cpu"),
+    )
     for method in ("encode", "encode_query", "encode_document"):
-        np.testing.assert_allclose(getattr(own, method)(TEXT), getattr(reference, method)(TEXT), atol=1e-6)
+        np.testing.assert_allclose(
+            getattr(own, method)(TEXT), getattr(reference, method)(TEXT), atol=1e-6
+        )
     both = JoinedEncoders([own, load(f"hf:{bert}")], normalizes=False)
-    np.testing.assert_allclose(both.encode_query(TEXT)[:, :8], reference.encode_query(TEXT), atol=1e-6)
-    np.testing.assert_allclose(both.encode_query(TEXT)[:, 8:], load(f"hf:{bert}").encode(TEXT), atol=1e-6)
-    asked = mteb.MtebModel.encode(SimpleNamespace(encoder=own), [{"text": TEXT}], prompt_type="query")
+    np.testing.assert_allclose(
+        both.encode_query(TEXT)[:, :8], reference.encode_query(TEXT), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        both.encode_query(TEXT)[:, 8:], load(f"hf:{bert}").encode(TEXT), atol=1e-6
+    )
+    asked = mteb.MtebModel.encode(
+        SimpleNamespace(encoder=own), [{"text": TEXT}], prompt_type="query"
+    )
     np.testing.assert_array_equal(asked, own.encode_query(TEXT))
     np.testing.assert_array_equal(own.encode(TEXT, prompt=""), own.encode(TEXT))
 
@@ -123,7 +168,9 @@ def test_frozen_members_honour_pooling_and_prompts(scheme, bert, tmp_path):
 def test_start_of_measurements_reads_any_text(tmp_path):
     """`benchmarks.pretrain` begins with sub-words of the books, and bytes for what they lack."""
     (tmp_path / "books").mkdir()
-    (tmp_path / "books/one.txt").write_text("The cat runs after the dog, and the dog after a cat.\n" * 200)
+    (tmp_path / "books/one.txt").write_text(
+        "The cat runs after the dog, and the dog after a cat.\n" * 200
+    )
     write_start(tmp_path / "books", tmp_path / "start", seed=0)
     model, text = build(tmp_path / "start"), ["The cat runs.", "日本 <0x41> 🎉", ""]
     assert model.vocabulary.unknown_id not in model.vocabulary.ids(text, max_length=60).ids
@@ -134,19 +181,26 @@ def test_start_of_measurements_reads_any_text(tmp_path):
 
 def test_model_of_the_hub_is_read_from_its_cache(bert, tmp_path, monkeypatch):
     """By its name; the record has the commit, and an ensemble keeps the name."""
-    commit, cache = "0123456789012345678901234567890123456789", tmp_path / "hub/models--owner--small"
+    commit, cache = (
+        "0123456789012345678901234567890123456789",
+        tmp_path / "hub/models--owner--small",
+    )
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     write_sentence_transformer(cache / "snapshots" / commit, bert, **FOLDERS["cls"])
     (cache / "refs").mkdir()
     (cache / "refs/main").write_text(commit)
     model = build("owner/small")
-    assert (model.config.encoder.path, model.config.encoder.backbone.revision) == ("owner/small", commit)
+    assert (model.config.encoder.path, model.config.encoder.backbone.revision) == (
+        "owner/small",
+        commit,
+    )
     np.testing.assert_allclose(model.encode(TEXT), load("st:owner/small").encode(TEXT), atol=1e-6)
     assert saved_path("st:owner/small", tmp_path / "both") == "st:owner/small"
     assert find_scheme("st:owner/small")[0].label("owner/small") == "small"
     with pytest.raises(
-        ArtifactError, match=r"^hf: must be .*; given owner/other: no such folder, and the hub gives none: "
+        ArtifactError,
+        match=r"^hf: must be .*; given owner/other: no such folder, and the hub gives none: ",
     ):
         load("hf:owner/other")
 
@@ -167,7 +221,12 @@ def test_record_names_the_license_and_what_the_folder_says(bert, tmp_path):
     """For the model card and for reading it where the folder is not."""
     folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["last"])
     found = read_backbone(str(folder))
-    assert (found.license, found.pooling, found.max_tokens, found.dim) == ("mit", ["lasttoken"], 40, 8)
+    assert (found.license, found.pooling, found.max_tokens, found.dim) == (
+        "mit",
+        ["lasttoken"],
+        40,
+        8,
+    )
     assert found.prompts["query"] == "cat: "
     assert "added_tokens_decoder" not in found.tokenizer
     assert found.tokenizer["pad_token"] == "<pad>"
@@ -176,12 +235,16 @@ def test_record_names_the_license_and_what_the_folder_says(bert, tmp_path):
 @pytest.mark.parametrize("encoder", [{}, {"lora": {"rank": 2}}], ids=["weights", "adapters"])
 def test_training_lowers_the_loss_and_the_model_needs_no_folder(encoder, tmp_path):
     """The same run gives the same weights; adapters leave the others as they were."""
-    own = write_sentence_transformer(tmp_path / "bert", write_backbone(tmp_path / "plain", "bert"), **FOLDERS["cls"])
+    own = write_sentence_transformer(
+        tmp_path / "bert", write_backbone(tmp_path / "plain", "bert"), **FOLDERS["cls"]
+    )
     config = run_of(tmp_path, own, encoder=encoder, training__epochs=2.0)
     start = build_model(config, open_training_data(config)).tensors()
     outcome = fit(config, tmp_path / "one")
     fit(config, tmp_path / "two")
-    reports = [json.loads(line) for line in (tmp_path / "one/reports.jsonl").read_text().splitlines()]
+    reports = [
+        json.loads(line) for line in (tmp_path / "one/reports.jsonl").read_text().splitlines()
+    ]
     assert outcome.status == "finished"
     assert reports[-1]["metrics"]["loss"] < reports[0]["metrics"]["loss"]
     first, second = (load_tensors(tmp_path / name / "model.safetensors") for name in ("one", "two"))
@@ -230,7 +293,12 @@ def test_run_starts_with_a_trained_model(bert, tmp_path):
 
 def test_learning_rate_is_lower_in_lower_layers(bert, tmp_path):
     """By `layer_decay` for each layer below the last, under the factor of the encoder."""
-    config = run_of(tmp_path, bert, encoder={"learning_rate_factor": 0.5, "layer_decay": 0.1}, training__warmup_steps=0)
+    config = run_of(
+        tmp_path,
+        bert,
+        encoder={"learning_rate_factor": 0.5, "layer_decay": 0.1},
+        training__warmup_steps=0,
+    )
     model = build_model(config, open_training_data(config)).train()
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     optimizer = Optimizer(model, config.training, num_steps=10)
@@ -239,26 +307,43 @@ def test_learning_rate_is_lower_in_lower_layers(bert, tmp_path):
     optimizer.step(0)
     rate = config.training.learning_rate
     layers = {"encoder.layer.1": 0.5, "encoder.layer.0": 0.05}
-    expected = {f"f.model.{layer}.output.dense.weight": factor * rate for layer, factor in layers.items()}
+    expected = {
+        f"f.model.{layer}.output.dense.weight": factor * rate for layer, factor in layers.items()
+    }
     expected["f.model.embeddings.word_embeddings.weight"] = 0.005 * rate
-    moved = {name: float((model.get_parameter(name) - before[name]).detach().abs().mean()) for name in expected}
+    moved = {
+        name: float((model.get_parameter(name) - before[name]).detach().abs().mean())
+        for name in expected
+    }
     assert moved == pytest.approx(expected, rel=0.01)
 
 
 def test_adamw_is_that_of_torch_without_decay_of_biases_and_norms(bert, tmp_path):
     """Tables and matrices shrink; without decay the weights are those of Adam; resume is exact."""
-    changes = {"training__optimizer": "adamw", "training__weight_decay": 0.3, "training__warmup_steps": 0}
+    changes = {
+        "training__optimizer": "adamw",
+        "training__weight_decay": 0.3,
+        "training__warmup_steps": 0,
+    }
     config = run_of(tmp_path, bert, **changes)
     model, other = (build_model(config, open_training_data(config)).train() for _ in range(2))
-    rate, matrices = config.training.learning_rate, [one for one in other.parameters() if one.requires_grad]
+    rate, matrices = (
+        config.training.learning_rate,
+        [one for one in other.parameters() if one.requires_grad],
+    )
     groups = [
         {"params": [one for one in matrices if one.ndim > 1], "weight_decay": 0.3},
         {"params": [one for one in matrices if one.ndim == 1], "weight_decay": 0.0},
     ]
-    own, reference = Optimizer(model, config.training, num_steps=9), torch.optim.AdamW(groups, lr=rate)
+    own, reference = (
+        Optimizer(model, config.training, num_steps=9),
+        torch.optim.AdamW(groups, lr=rate),
+    )
     for step in range(3):
         for one, same in zip(model.parameters(), other.parameters(), strict=True):
-            one.grad = same.grad = torch.full_like(one, 1e-3 * (step + 1)) if one.requires_grad else None
+            one.grad = same.grad = (
+                torch.full_like(one, 1e-3 * (step + 1)) if one.requires_grad else None
+            )
         own.step(step)
         reference.step()
     for name, value in model.named_parameters():
@@ -266,11 +351,16 @@ def test_adamw_is_that_of_torch_without_decay_of_biases_and_norms(bert, tmp_path
     check_resumed(run_of(tmp_path, bert, **changes), tmp_path)
     for folder, optimizer in (("adam", {}), ("plain", {**changes, "training__weight_decay": 0.0})):
         fit(
-            tiny_run(tmp_path, **{name: value for name, value in optimizer.items() if "warmup" not in name}),
+            tiny_run(
+                tmp_path,
+                **{name: value for name, value in optimizer.items() if "warmup" not in name},
+            ),
             tmp_path / folder,
         )
     check_weights(tmp_path / "adam", tmp_path / "plain")
-    with pytest.raises(ValueError, match="weight_decay must be left out with optimizer adam; set optimizer: adamw"):
+    with pytest.raises(
+        ValueError, match="weight_decay must be left out with optimizer adam; set optimizer: adamw"
+    ):
         tiny_run(tmp_path, training__weight_decay=0.1)
 
 
@@ -278,7 +368,10 @@ def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatc
     """From any working directory; a searched folder is not fixed."""
     own = write_bert(tmp_path / "own")
     monkeypatch.chdir(tmp_path)
-    base = {"encoder": {"type": "pretrained", "path": "own"}, "objective": {"type": "context_prediction"}}
+    base = {
+        "encoder": {"type": "pretrained", "path": "own"},
+        "objective": {"type": "context_prediction"},
+    }
     values = {"base": base, "search": {"training.learning_rate": {"choice": [0.1, 0.2]}}}
     space = parse_space(Document(values, source="s.yaml"), name="s")
     expected = space.config(space.first_params()).encoder
@@ -286,7 +379,10 @@ def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatc
     searched = {"base": base, "search": {"encoder.path": {"choice": ["own", str(bert)]}}}
     backbones = parse_space(Document(searched, source="s.yaml"), name="s")
     assert SweepRecord(backbones, seed=0).values()["space"]["base"]["encoder"] == base["encoder"]
-    sizes = [backbones.config({"encoder.path": path}).encoder.num_parameters(1) for path in ("own", str(bert))]
+    sizes = [
+        backbones.config({"encoder.path": path}).encoder.num_parameters(1)
+        for path in ("own", str(bert))
+    ]
     assert sizes[0] != sizes[1]
     own.rename(tmp_path / "gone")
     monkeypatch.chdir("/")
@@ -307,7 +403,9 @@ def test_changed_folder_is_read_again(bert, tmp_path):
 def test_transformer_in_a_folder_of_its_own_is_read(name, bert, tmp_path):
     """Whatever `modules.json` calls it; weights of half precision become float32 there too."""
     folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["last"])
-    tensors = {key: value.half() for key, value in load_tensors(folder / "model.safetensors").items()}
+    tensors = {
+        key: value.half() for key, value in load_tensors(folder / "model.safetensors").items()
+    }
     save_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
     about = {**json.loads((folder / "config.json").read_text()), "dtype": "float16"}
     (folder / "config.json").write_text(json.dumps(about))
@@ -327,42 +425,67 @@ def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("/nowhere", "owner/name"):
         with pytest.raises(
-            ValueError, match=rf"must be a model's folder or its name on the hub; given {name}: [^\n]*\n"
+            ValueError,
+            match=rf"must be a model's folder or its name on the hub; given {name}: [^\n]*\n",
         ):
             build(name)
     own = write_bert(tmp_path / "own")
     about = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps({**about, "model_type": "other"}))
-    with pytest.raises(ConfigError, match="must be an architecture of transformers; given other; as a member, name it"):
+    with pytest.raises(
+        ConfigError,
+        match="must be an architecture of transformers; given other; as a member, name it",
+    ):
         build(own)
-    (own / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 3, "vocab_size": 25}))
-    with pytest.raises(ArtifactError, match=r"must hold every weight; encoder\.layer\.2\.\S+ is missing"):
+    (own / "config.json").write_text(
+        json.dumps({**about, "num_hidden_layers": 3, "vocab_size": 25})
+    )
+    with pytest.raises(
+        ArtifactError, match=r"must hold every weight; encoder\.layer\.2\.\S+ is missing"
+    ):
         build(_copy(own, tmp_path / "short"))
     (own / "config.json").write_text(json.dumps(about))
     tensors = load_tensors(own / "model.safetensors")
     tensors["encoder.layer.0.output.dense.weight"][0, 0] = np.nan
     save_tensors(own / "model.safetensors", tensors, metadata={"format": "pt"})
-    with pytest.raises(ArtifactError, match=r"must be finite; given NaN or infinity in encoder\.layer\.0\.output"):
+    with pytest.raises(
+        ArtifactError, match=r"must be finite; given NaN or infinity in encoder\.layer\.0\.output"
+    ):
         build(_copy(own, tmp_path / "nan"))
     folder = write_sentence_transformer(tmp_path / "st", bert)
     modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 2, "name": "2", "path": "2_CNN", "type": "sentence_transformers.models.CNN"})
+    modules.append(
+        {"idx": 2, "name": "2", "path": "2_CNN", "type": "sentence_transformers.models.CNN"}
+    )
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(
-        ValueError, match="must consist of Transformer, Pooling, Dense and Normalize .* Pooling, CNN; as"
+        ValueError,
+        match="must consist of Transformer, Pooling, Dense and Normalize .* Pooling, CNN; as",
     ):
         build(folder)
-    (own / "config.json").write_text(json.dumps({**about, "model_type": "roberta", "pad_token_id": None}))
-    with pytest.raises(ValueError, match=r"config\.json: must name a pad_token_id, after .*; given null"):
+    (own / "config.json").write_text(
+        json.dumps({**about, "model_type": "roberta", "pad_token_id": None})
+    )
+    with pytest.raises(
+        ValueError, match=r"config\.json: must name a pad_token_id, after .*; given null"
+    ):
         build(own)
-    with pytest.raises(ValueError, match="backbone is read from the folder; leave it out, and set max_tokens, pooling"):
+    with pytest.raises(
+        ValueError,
+        match="backbone is read from the folder; leave it out, and set max_tokens, pooling",
+    ):
         build(bert, backbone={"max_tokens": 9})
     with pytest.raises(ConfigError, match=r"encoder\.lora\.targets: "):
         build(bert, lora={"targets": ["nothing"]})
 
 
 _POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
-_OWN_CODE = {"config.json": {"auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}, "model_type": "own"}}
+_OWN_CODE = {
+    "config.json": {
+        "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"},
+        "model_type": "own",
+    }
+}
 
 
 class _Opens:
@@ -378,8 +501,14 @@ class _Opens:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"model.safetensors": _POINTER}, "model.safetensors is a pointer of Git LFS, not the file; get the file by"),
-        ({"tokenizer.json": _POINTER, "vocab.txt": _POINTER}, "tokenizer.json is a pointer of Git LFS, not the file"),
+        (
+            {"model.safetensors": _POINTER},
+            "model.safetensors is a pointer of Git LFS, not the file; get the file by",
+        ),
+        (
+            {"tokenizer.json": _POINTER, "vocab.txt": _POINTER},
+            "tokenizer.json is a pointer of Git LFS, not the file",
+        ),
         (
             {"config.json": _POINTER},
             r"config.json: a pointer of Git LFS, not the file; get the file by 'git lfs pull' ",
@@ -392,9 +521,15 @@ class _Opens:
         ({"config.json": None}, "config.json: no such file"),
         ({"model.safetensors": 5000}, "incomplete metadata, file not fully covered"),
         ({"model.safetensors": None}, "no file named model.safetensors, or pytorch_model.bin"),
-        ({"model.safetensors": None, "model.safetensors.index.json": "shards"}, "No such file .*-00001-of-00002.safe"),
+        (
+            {"model.safetensors": None, "model.safetensors.index.json": "shards"},
+            "No such file .*-00001-of-00002.safe",
+        ),
         (_OWN_CODE, "must be an architecture of transformers; given own; as a member, name it st:"),
-        ({"model.safetensors": None, "pytorch_model.bin": "pickle"}, "a damaged pickle, or one with more than tensors"),
+        (
+            {"model.safetensors": None, "pytorch_model.bin": "pickle"},
+            "a damaged pickle, or one with more than tensors",
+        ),
     ],
 )
 def test_damaged_folder_is_refused_in_one_line(files, message, bert, tmp_path, monkeypatch):
@@ -447,30 +582,46 @@ def _copy(folder: Path, other: Path) -> Path:
 def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
     """Longer sentences, another folder's sub-words, an objective that predicts words, and new words."""
     config = run_of(tmp_path, bert, corpus__max_length=50)
-    with pytest.raises(ConfigError, match=r"^encoder: must read at least the longest sentence, 50; given 40"):
+    with pytest.raises(
+        ConfigError, match=r"^encoder: must read at least the longest sentence, 50; given 40"
+    ):
         check_run(config, open_training_data(config))
     other = {"type": "pretrained", "path": str(write_bert(tmp_path / "other"))}
-    with pytest.raises(ValueError, match=r"encoder\.path and second_encoder\.path must be one folder; given "):
+    with pytest.raises(
+        ValueError, match=r"encoder\.path and second_encoder\.path must be one folder; given "
+    ):
         run_of(tmp_path, bert, second_encoder=other)
     config = run_of(tmp_path, bert, objective={"type": "sentence_decoding"})
-    with pytest.raises(ConfigError, match="sentence_decoding reads word vectors; the encoder must have some"):
+    with pytest.raises(
+        ConfigError, match="sentence_decoding reads word vectors; the encoder must have some"
+    ):
         build_model(config, open_training_data(config))
     with pytest.raises(ConfigError, match=r"^MODEL: must read words to be expanded"):
         expand(build(bert), None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"^MODEL: must have word vectors of its own; it reads sub-words of a pretr"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^MODEL: must have word vectors of its own; it reads sub-words of a pretr",
+    ):
         bag_of_words(build(bert))
     old = {"type": "transformer", "path": str(bert), "norm_epsilon": 1e-12}
-    with pytest.raises(ValueError, match=r"train .* again, with encoder: \{type: pretrained, path: FOLDER\}"):
+    with pytest.raises(
+        ValueError, match=r"train .* again, with encoder: \{type: pretrained, path: FOLDER\}"
+    ):
         tiny_run(tmp_path, encoder=old)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "encoder"),
-    [*((kind, "last", {"lora": {"rank": 2}}) for kind in KINDS), *(("bert", name, {}) for name in FOLDERS)],
+    [
+        *((kind, "last", {"lora": {"rank": 2}}) for kind in KINDS),
+        *(("bert", name, {}) for name in FOLDERS),
+    ],
 )
 def test_export_is_a_standard_folder(kind, name, encoder, tmp_path):
     """Without code of raysent: the vectors of the trained model by sentence-transformers' own modules and prompts."""
-    folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS[name])
+    folder = write_sentence_transformer(
+        tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS[name]
+    )
     model = build(folder, **encoder)
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
@@ -492,17 +643,28 @@ def test_export_is_a_standard_folder(kind, name, encoder, tmp_path):
 def test_two_towers_are_exported_with_their_module(target, bert, tmp_path):
     """And adapters, and a transformer from scratch; the folder is read again without names of this machine."""
     fit(run_of(tmp_path, bert, encoder={"lora": {"rank": 2}, "pooling": "cls"}), tmp_path / "run")
-    scratch = {"type": "transformer", "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 8}
+    scratch = {
+        "type": "transformer",
+        "hidden_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate_size": 8,
+    }
     fit(tiny_run(tmp_path, encoder=scratch), tmp_path / "scratch")
     for name in ("run", "scratch") if target != "onnx" else ("run",):  # see test_languages.py
         done = export(tmp_path / name, tmp_path / target / name, to=target)
         assert done.check.num_sentences == 200
         card = (tmp_path / target / name / "README.md").read_text()
         assert (str(tmp_path) in card, "Text: `text.txt`" in card) == (False, True)
-        assert ("pretrained(path bert," in card, "Started from `bert`" in card) == (name == "run", name == "run")
+        assert ("pretrained(path bert," in card, "Started from `bert`" in card) == (
+            name == "run",
+            name == "run",
+        )
     if target == "sentence-transformers":
         again = load(f"st:{tmp_path / target / 'run'}")
-        np.testing.assert_allclose(again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5)
+        np.testing.assert_allclose(
+            again.encode(TEXT), load(tmp_path / "run").encode(TEXT), atol=1e-5
+        )
         assert str(tmp_path) not in (tmp_path / target / "run/raysent.json").read_text()
 
 
@@ -512,7 +674,9 @@ def test_default_prompt_is_put_before_text_in_exports(bert, tmp_path):
     models = [build(folder), build(bert)]
     (tmp_path / "joined").mkdir()
     FORMATS["sentence-transformers"].write(models, tmp_path / "joined")
-    again = library.SentenceTransformer(str(tmp_path / "joined"), device="cpu", trust_remote_code=True)
+    again = library.SentenceTransformer(
+        str(tmp_path / "joined"), device="cpu", trust_remote_code=True
+    )
     for options in ({}, {"prompt": ""}, {"prompt": "cat: "}):
         expected = JoinedEncoders(models).encode(TEXT, **options)
         np.testing.assert_allclose(again.encode(TEXT, **options), expected, atol=1e-5)
@@ -520,32 +684,51 @@ def test_default_prompt_is_put_before_text_in_exports(bert, tmp_path):
     for number, model in enumerate(models):
         assert export(model, tmp_path / f"graph{number}", to="onnx").check.num_sentences == 200
         _, code, _ = (tmp_path / f"graph{number}/README.md").read_text().split("```")
-        exec(code.removeprefix("python").replace("FOLDER", str(tmp_path / f"graph{number}")), names := {})
-        np.testing.assert_allclose(names["vectors"], model.encode(["A sentence.", "Another one."]), atol=1e-5)
+        exec(
+            code.removeprefix("python").replace("FOLDER", str(tmp_path / f"graph{number}")),
+            names := {},
+        )
+        np.testing.assert_allclose(
+            names["vectors"], model.encode(["A sentence.", "Another one."]), atol=1e-5
+        )
 
 
 def test_queries_and_documents_have_each_members_prompts_in_exports(bert, tmp_path):
     """As raysent puts them: by name, else the default one; of an ensemble each member its own."""
     folder = write_sentence_transformer(tmp_path / "own", bert, **FOLDERS["both"])
     named = build(bert, prompts={"query": "cat: ", "passage": "dog: "})
-    models = [named, build(folder), build(bert, pooling="cls", prompts={"passage": "the runs "}), build(bert)]
+    models = [
+        named,
+        build(folder),
+        build(bert, pooling="cls", prompts={"passage": "the runs "}),
+        build(bert),
+    ]
     members = [LoadedMember(str(number), model) for number, model in enumerate(models)]
     result = SimpleNamespace(tasks={}, protocol="fast", members=[member.name for member in members])
     ensemble = Ensemble(members, folder=tmp_path / "ensemble", result=result)
     for name, model in (("one", named), ("all", ensemble)):
         assert export(model, tmp_path / name).check.holds
-        again = library.SentenceTransformer(str(tmp_path / name), device="cpu", trust_remote_code=True)
+        again = library.SentenceTransformer(
+            str(tmp_path / name), device="cpu", trust_remote_code=True
+        )
         for method in ("encode", "encode_query", "encode_document"):
             for options in ({}, {"prompt": "runs "}):
-                vectors, expected = getattr(again, method)(TEXT, **options), getattr(model, method)(TEXT, **options)
-                np.testing.assert_allclose(vectors, expected, atol=1e-5, err_msg=f"{name} {method} {options}")
+                vectors, expected = (
+                    getattr(again, method)(TEXT, **options),
+                    getattr(model, method)(TEXT, **options),
+                )
+                np.testing.assert_allclose(
+                    vectors, expected, atol=1e-5, err_msg=f"{name} {method} {options}"
+                )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bert"])
 def test_every_architecture_has_a_graph(kind, tmp_path):
     """Its vectors by onnxruntime are those of the model, on real texts and hostile ones."""
     pytest.importorskip("onnxruntime", reason="pip install raysent[onnx]")
-    folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["last"])
+    folder = write_sentence_transformer(
+        tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["last"]
+    )
     assert export(build(folder), tmp_path / "out", to="onnx").check.num_sentences == 200
 
 
@@ -559,7 +742,9 @@ def test_text_without_a_token_is_an_unknown_one_in_exports(tmp_path):
     graph, padding = _Graph(model).eval(), pad_id(model.vocabulary)
     for texts in (["", ""], ["a cat", "", "the dog runs"]):
         rows = exported_ids(build_tokenizer(model.vocabulary, max_length=model.max_length), texts)
-        ids = torch.tensor([row + [padding] * (max(map(len, rows)) - len(row)) for row in rows], dtype=torch.long)
+        ids = torch.tensor(
+            [row + [padding] * (max(map(len, rows)) - len(row)) for row in rows], dtype=torch.long
+        )
         np.testing.assert_allclose(graph(ids).detach(), model.encode(texts), atol=1e-5)
 
 
@@ -577,8 +762,14 @@ def test_groups_of_similar_length_are_the_best(cost):
         cuts = [0, *(end for _, end in _similar(lengths, cost))]
         assert cuts == [0, *(first for first, _ in _similar(lengths, cost)[1:]), len(lengths)]
         inner = range(1, len(lengths))
-        ways = (places_of(lengths, [0, *way, len(lengths)]) for n in range(9) for way in combinations(inner, n))
-        assert sum(places_of(lengths, cuts)) + cost * (len(cuts) - 1) == min(sum(way) + cost * len(way) for way in ways)
+        ways = (
+            places_of(lengths, [0, *way, len(lengths)])
+            for n in range(9)
+            for way in combinations(inner, n)
+        )
+        assert sum(places_of(lengths, cuts)) + cost * (len(cuts) - 1) == min(
+            sum(way) + cost * len(way) for way in ways
+        )
         assert all(lengths[cut - 1] > lengths[cut] for cut in cuts[1:-1])
 
 
@@ -611,14 +802,23 @@ def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
 
     A mask is given exactly where there is padding; side by side one that leaves transformers none to make.
     """
-    folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["both"])
+    folder = write_sentence_transformer(
+        tmp_path / "own", write_backbone(tmp_path / kind, kind), **FOLDERS["both"]
+    )
     model, masks = build(folder), list[torch.Tensor | None]()
     transformer = model.towers[0].model
-    transformer.register_forward_pre_hook(lambda *call: masks.append(call[-1].get("attention_mask")), with_kwargs=True)
+    transformer.register_forward_pre_hook(
+        lambda *call: masks.append(call[-1].get("attention_mask")), with_kwargs=True
+    )
     # Long ones beside single words: nearly all of their group's places are padding.
     text = [f"{'the cat ' * length}runs" for length in (0, 0, 7, 1, 0, 3, 3, 1, 0, 0, 2, 7, 0)]
     found, kinds = [], _SIDE_BY_SIDE
-    ways = [(1 << 40, 1, 1, set()), (9, 3, 1, set()), (0, 5, 0, set()), *([(9, 1, 1, kinds)] if kind in kinds else [])]
+    ways = [
+        (1 << 40, 1, 1, set()),
+        (9, 3, 1, set()),
+        (0, 5, 0, set()),
+        *([(9, 1, 1, kinds)] if kind in kinds else []),
+    ]
     for cost, groups, masked, side_by_side in ways:
         masks.clear()
         monkeypatch.setattr("raysent.models.encoders.pretrained._CPU_COST", cost)
@@ -628,7 +828,9 @@ def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
         words = model.vectors(packed, tokens=True)[0]
         assert (len(masks), sum(mask is not None for mask in masks)) == (2 * groups, 2 * masked)
         assert all(mask is None or not mask.all() for mask in masks)
-        assert [num_readings(one, transformer.get_input_embeddings().weight) for one in (vectors, words)] == [1, 1]
+        assert [
+            num_readings(one, transformer.get_input_embeddings().weight) for one in (vectors, words)
+        ] == [1, 1]
         (vectors.square().sum() + words.sin().sum()).backward()
         gradients = [one.grad.clone() for one in transformer.parameters() if one.grad is not None]
         model.zero_grad()
@@ -636,7 +838,9 @@ def test_groups_change_no_vector_and_no_gradient(kind, tmp_path, monkeypatch):
     for other in found[1:]:
         assert len(other) == len(found[0]) > 3
         for one, same in zip(found[0], other, strict=True):
-            torch.testing.assert_close(same, one, rtol=1e-4, atol=1e-5 * max(1.0, float(one.abs().max())))
+            torch.testing.assert_close(
+                same, one, rtol=1e-4, atol=1e-5 * max(1.0, float(one.abs().max()))
+            )
 
 
 def test_texts_stand_side_by_side_where_each_layer_attends_to_all_of_a_text():

@@ -104,7 +104,11 @@ def no_ray(request, monkeypatch) -> None:
 
 
 def _refused(
-    type_: CommandLine, *arguments: object, error: str, stdin: bytes = b"", is_after_plan: bool = False
+    type_: CommandLine,
+    *arguments: object,
+    error: str,
+    stdin: bytes = b"",
+    is_after_plan: bool = False,
 ) -> None:
     """Assert that a command is answered by one line and exit code 2, and that it leaves every file as it was."""
     before = _files()
@@ -118,7 +122,10 @@ def _refused(
 
 def _files() -> dict[str, bytes | None]:
     """Return the content of every file of the folder stood in, and its folders."""
-    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(Path().rglob("*"))}
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in sorted(Path().rglob("*"))
+    }
 
 
 SPACES = [
@@ -281,14 +288,17 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
     fit(config, Path("out"), report=lambda report: report.index < 1)
     [path] = Path("out/checkpoint").glob("*.safetensors")
     whole = path.read_bytes()
-    error = r"^out/checkpoint/.*safetensors: truncated or changed; remove out/checkpoint to train again"
+    error = (
+        r"^out/checkpoint/.*safetensors: truncated or changed; remove out/checkpoint to train again"
+    )
     for damaged in (b"", whole[:100]):
         path.write_bytes(damaged)
         with pytest.raises(ArtifactError, match=error):
             fit(config, Path("out"))
     path.write_bytes(whole)
     with pytest.raises(
-        ArtifactError, match=r"\.json: of a run with another configuration; name another folder or remove"
+        ArtifactError,
+        match=r"\.json: of a run with another configuration; name another folder or remove",
     ):
         fit(tiny_run(place, training__num_reports=2, seed=9), Path("out"))
 
@@ -352,7 +362,8 @@ def full_disk(place, monkeypatch) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
     is_mounted = (
-        shutil.which("mount") is not None and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+        shutil.which("mount") is not None
+        and subprocess.run(mount, capture_output=True, check=False).returncode == 0
     )
     if not is_mounted:
 
@@ -385,7 +396,9 @@ def test_full_disk_leaves_no_half_corpus(type_, full_disk, monkeypatch):
     (full_disk / "fill").write_bytes(bytes(50_000))
     ran = type_(*SWEEP.split())
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran
-    assert ran.err.endswith("small/cache: the disk is full; free some space or name another folder\n")
+    assert ran.err.endswith(
+        "small/cache: the disk is full; free some space or name another folder\n"
+    )
     assert not list(full_disk.rglob("corpus.json"))
     assert not Path("out").exists()
 
@@ -403,7 +416,9 @@ def test_file_that_may_not_be_read_is_named(type_, place, monkeypatch):
 @pytest.fixture
 def begun(type_, place, monkeypatch) -> Path:
     """The folder of a sweep that was begun and came to no trial."""
-    monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "raysent.sweeps.driver._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     ran = type_(*SWEEP.split())
     assert ran.code == 130
     assert ran.err.splitlines()[-1] == (
@@ -434,7 +449,9 @@ def test_resume_finds_relative_paths_from_any_folder(type_, begun, cache, monkey
     """They start where the sweep was started; the run folder is named from where one is."""
     monkeypatch.setenv("RAYSENT_CACHE", str(cache))
     places = []
-    monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: places.append(Path.cwd()) or _interrupt())
+    monkeypatch.setattr(
+        "raysent.sweeps.driver._sweep", lambda *_: places.append(Path.cwd()) or _interrupt()
+    )
     (begun.parent / "elsewhere").mkdir()
     monkeypatch.chdir(begun.parent / "elsewhere")
     assert type_("resume", "../out").code == 130
@@ -446,14 +463,21 @@ def test_resume_in_python_never_changes_the_working_folder(type_, begun, cache, 
     """Threads of the caller would lose theirs; one line says where the sweep's relative paths start."""
     monkeypatch.setenv("RAYSENT_CACHE", str(cache))
     places = []
-    monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: places.append(Path.cwd()) or _interrupt())
+    monkeypatch.setattr(
+        "raysent.sweeps.driver._sweep", lambda *_: places.append(Path.cwd()) or _interrupt()
+    )
     (begun.parent / "elsewhere").mkdir()
     monkeypatch.chdir(begun.parent / "elsewhere")
-    with pytest.raises(ConfigError, match=rf"^\.\./out: must be resumed in {begun.parent}, where its relative paths"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^\.\./out: must be resumed in {begun.parent}, where its relative paths",
+    ):
         raysent.resume("../out", progress=False)
     assert places == []
     record = read_json(begun / "sweep.json")
-    record["space"]["base"]["corpus"]["path"] = str(begun.parent / record["space"]["base"]["corpus"]["path"])
+    record["space"]["base"]["corpus"]["path"] = str(
+        begun.parent / record["space"]["base"]["corpus"]["path"]
+    )
     write_json(begun / "sweep.json", record, sealed=True)
     with pytest.raises(KeyboardInterrupt):
         raysent.resume("../out", progress=False)
@@ -468,8 +492,17 @@ def test_second_driver_of_a_run_is_refused(type_, begun, cache, monkeypatch):
     """Two processes never write one journal."""
     monkeypatch.setenv("RAYSENT_CACHE", str(cache))
     with FileLock(begun / ".lock"):
-        _refused(type_, "resume", "out", error=r"out: another process is working on this run; wait for it or stop it")
-        _refused(type_, *SWEEP.split(), error=r"out: holds a sweep already; continue with 'raysent resume out' or .*")
+        _refused(
+            type_,
+            "resume",
+            "out",
+            error=r"out: another process is working on this run; wait for it or stop it",
+        )
+        _refused(
+            type_,
+            *SWEEP.split(),
+            error=r"out: holds a sweep already; continue with 'raysent resume out' or .*",
+        )
     assert json.loads((begun / "sweep.json").read_text())["kind"] == "sweep"
 
 
@@ -479,7 +512,13 @@ def test_more_workers_than_cores_are_refused_and_the_folder_stays_free(type_, pl
     set_batch = ["--set", "training.batch_size=200"]
     error = r"limits: one trial needs 200 cores and 0 GPUs; there are \d+ cores and \d+ GPUs; lower limits.workers_per_trial .*"
     _refused(
-        type_, *SWEEP.split(), *set_batch, "--set", "limits.workers_per_trial=200", error=error, is_after_plan=True
+        type_,
+        *SWEEP.split(),
+        *set_batch,
+        "--set",
+        "limits.workers_per_trial=200",
+        error=error,
+        is_after_plan=True,
     )
 
 

@@ -40,16 +40,25 @@ def frame(number: int = 90, num_classes: int = 2) -> pd.DataFrame:
     generator = np.random.default_rng(0)
     labels = np.arange(number) % num_classes
     words = [["red", "tall"], ["blue", "short"], ["green", "wide"]]
-    shown = np.where(generator.uniform(size=number) < 0.9, labels, generator.integers(num_classes, size=number))
-    texts = [f"{row:03d} a {generator.choice(words[one])} thing number {row:03d}" for row, one in enumerate(shown)]
+    shown = np.where(
+        generator.uniform(size=number) < 0.9, labels, generator.integers(num_classes, size=number)
+    )
+    texts = [
+        f"{row:03d} a {generator.choice(words[one])} thing number {row:03d}"
+        for row, one in enumerate(shown)
+    ]
     return pd.DataFrame({"text": texts, "label": [f"c{label}" for label in labels]})
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-@pytest.mark.parametrize("split", [None, {"validation": 0.0, "test": 0.3}, {"validation": 0.2, "test": 0.3}])
+@pytest.mark.parametrize(
+    "split", [None, {"validation": 0.0, "test": 0.3}, {"validation": 0.2, "test": 0.3}]
+)
 def test_tfidf_keeps_the_folds_of_fast(num_classes, split):
     """Its predictions stand on the same rows as those of an encoder, so that both can be members of an ensemble."""
-    task = OwnTask(frame(num_classes=num_classes), name="own", split=split, folds=None if split else 4)
+    task = OwnTask(
+        frame(num_classes=num_classes), name="own", split=split, folds=None if split else 4
+    )
     data = task.load()
     result, _ = fit_lexical(LexicalModel("words"), data)
     assert result.test > 60
@@ -63,13 +72,18 @@ def test_tfidf_keeps_the_folds_of_fast(num_classes, split):
 
 def test_tfidf_scores_pairs_and_compares_them():
     """Equal texts have cosine 1, texts without a common word 0; a probe predicts the scores of pairs."""
-    assert lexical_similarities(LexicalModel("words"), ["a b", "a b"], ["a b", "c d"]).round(6).tolist() == [1.0, 0.0]
+    assert lexical_similarities(LexicalModel("words"), ["a b", "a b"], ["a b", "c d"]).round(
+        6
+    ).tolist() == [1.0, 0.0]
     generator = np.random.default_rng(0)
     same = generator.integers(0, 6, size=80)
     pairs = pd.DataFrame(
         {
             "sentence1": [" ".join(f"w{row}{place}" for place in range(5)) for row in range(80)],
-            "sentence2": [" ".join(f"w{row}{place + 5 - one}" for place in range(5)) for row, one in enumerate(same)],
+            "sentence2": [
+                " ".join(f"w{row}{place + 5 - one}" for place in range(5))
+                for row, one in enumerate(same)
+            ],
             "score": same.astype(float),
         }
     )
@@ -85,11 +99,15 @@ def test_tfidf_is_a_member_that_predicts_and_cannot_encode(tmp_path):
     combine(["tfidf", "hash:10"], output=tmp_path / "both", tasks=[str(path) + ":folds=4"])
     both = load_ensemble(tmp_path / "both")
     assert both.predict("own", ["a red tall thing", "a blue short thing"]) == ["c0", "c1"]
-    with pytest.raises(ConfigError, match=r"cannot encode, as its member tfidf has no vectors of a fixed size"):
+    with pytest.raises(
+        ConfigError, match=r"cannot encode, as its member tfidf has no vectors of a fixed size"
+    ):
         both.encode(["a red thing"])
     with pytest.raises(ConfigError, match=r"^protocol senteval: must be fast for tfidf"):
         Evaluator(tmp_path / "out", protocol="senteval").evaluate(["tfidf"], [str(path)])
-    with pytest.raises(ConfigError, match=r"^tfidf:word: unknown form of tfidf; did you mean 'words'\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^tfidf:word: unknown form of tfidf; did you mean 'words'\?$"
+    ):
         load("tfidf:word")
 
 
@@ -161,7 +179,11 @@ def test_baselines_are_named_as_their_model_is(tmp_path, monkeypatch):
     others = baselines_of(members)
     starts = ["start:a-0000", "words:start:a-0000"]
     assert [one.name for one in others if "start:" in one.name] == starts
-    assert [one.name for one in expand(["a", "b", *(one.path for one in others)]) if "start:" in one.name] == starts
+    assert [
+        one.name
+        for one in expand(["a", "b", *(one.path for one in others)])
+        if "start:" in one.name
+    ] == starts
 
 
 def test_evaluate_warns_about_a_model_below_its_start(capsys):
@@ -178,7 +200,10 @@ def test_evaluate_warns_about_a_model_below_its_start(capsys):
         for task, test in zip(("MR", "CR"), tests, strict=True)
     ]
     _warn_below_start(scores, "the mean over tasks")
-    assert capsys.readouterr().err == "warning: a is 2.00 points below its start in the mean over tasks\n"
+    assert (
+        capsys.readouterr().err
+        == "warning: a is 2.00 points below its start in the mean over tasks\n"
+    )
 
 
 def test_baselines_alone_have_no_further_baselines():
@@ -190,7 +215,10 @@ def test_baselines_alone_have_no_further_baselines():
 def test_tfidf_converges():
     """The loss of its logistic regression is that of a solver that runs ten times as long."""
     data = OwnTask(frame(num_classes=3), name="own").load()
-    vectorizer, is_new = LexicalModel("chars").vectorizer().fit(data.sentences[0]), np.zeros(len(data), dtype=bool)
+    vectorizer, is_new = (
+        LexicalModel("chars").vectorizer().fit(data.sentences[0]),
+        np.zeros(len(data), dtype=bool),
+    )
     features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
 
     def loss(classifier: LogisticRegression) -> float:
@@ -218,7 +246,9 @@ def test_words_that_no_row_had_count_for_the_length_of_a_new_row():
     }
     length = np.sqrt(sum(value**2 for value in values.values()))
     for word in ("red", "thing"):
-        assert found[1, vectorizer.vocabulary_[word]] == pytest.approx(values[word] / length, rel=1e-6)
+        assert found[1, vectorizer.vocabulary_[word]] == pytest.approx(
+            values[word] / length, rel=1e-6
+        )
     assert np.count_nonzero(found[1]) == 2
 
 
@@ -243,9 +273,12 @@ def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):
 def chinese(number: int = 60) -> pd.DataFrame:
     """Return labelled clauses without blanks, whose class two characters show."""
     clauses = [
-        f"第{row}天我们{'很喜欢' if row % 2 else '不满意'}这家店，因为天气{row % 7}度。" for row in range(number)
+        f"第{row}天我们{'很喜欢' if row % 2 else '不满意'}这家店，因为天气{row % 7}度。"
+        for row in range(number)
     ]
-    return pd.DataFrame({"text": clauses, "label": ["good" if row % 2 else "bad" for row in range(number)]})
+    return pd.DataFrame(
+        {"text": clauses, "label": ["good" if row % 2 else "bad" for row in range(number)]}
+    )
 
 
 def test_words_are_no_baseline_of_text_without_blanks(tmp_path):
@@ -253,7 +286,10 @@ def test_words_are_no_baseline_of_text_without_blanks(tmp_path):
     own, english = OwnTask(chinese(), name="own"), OwnTask(frame(), name="english")
     left_out = "in zh, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"
     assert [left_out in one.remarks.notes[0] for one in (own, english)] == [True, False]
-    named = [[one.name for one in baselines_of(expand(["hash:8"]), tasks=some)] for some in ([own], [own, english])]
+    named = [
+        [one.name for one in baselines_of(expand(["hash:8"]), tasks=some)]
+        for some in ([own], [own, english])
+    ]
     assert named == [["tfidf:chars"], ["tfidf", "tfidf:chars"]]
     result = combine(["hash:8"], output=tmp_path, tasks=[own], baselines=True)
     assert result.baselines == ("tfidf:chars",)
@@ -271,7 +307,9 @@ def test_characters_of_text_without_blanks_are_fewer_parts():
     tested = tuple([column[row] for row in data.test] for column in data.sentences)
     predicted = predict_lexical(model, result.probe, arrays, tested, kind="sentence")
     np.testing.assert_allclose(predicted, result.folds[0].test_log_probabilities, atol=1e-5)
-    _, english = fit_lexical(model, OwnTask(frame(), name="english", split={"validation": 0.0, "test": 0.3}).load())
+    _, english = fit_lexical(
+        model, OwnTask(frame(), name="english", split={"validation": 0.0, "test": 0.3}).load()
+    )
     assert set(english) == {"words", "idf"}
     assert max(map(len, bytes(english["words"]).decode().split("\n"))) == 4
 
@@ -295,7 +333,9 @@ def test_fits_within_a_time_try_less_and_say_so(tmp_path, monkeypatch, capsys):
     """What fits already is the same to the bit; else the record says what was left out, and is read again."""
     monkeypatch.setattr(lexical, "LEAST_ROWS", 40)
     task = OwnTask(frame(300), name="own", split={"validation": 0.0, "test": 0.3})
-    (whole,) = Evaluator(tmp_path / "whole").records(expand(["tfidf"]), [task])[expand(["tfidf"])[0]]
+    (whole,) = Evaluator(tmp_path / "whole").records(expand(["tfidf"]), [task])[
+        expand(["tfidf"])[0]
+    ]
     used = []
     monkeypatch.setattr(lexical.LexicalFits, "row_seconds", lambda *_: used.append(1) or 1e-3)
 
@@ -306,7 +346,9 @@ def test_fits_within_a_time_try_less_and_say_so(tmp_path, monkeypatch, capsys):
 
     fits = record("fits", 1000.0)
     assert (fits.key, fits.test, "limited" in fits.about) == (whole.key, whole.test, False)
-    assert np.array_equal(fits.folds[0].validation_log_probabilities, whole.folds[0].validation_log_probabilities)
+    assert np.array_equal(
+        fits.folds[0].validation_log_probabilities, whole.folds[0].validation_log_probabilities
+    )
     less = record("less", 2.5)
     line = "3 of 7 values of C, each on 52 of 210 rows, as all would take 15s of the 2s there are"
     assert less.about["limited"] == line
@@ -327,7 +369,9 @@ def test_plan_of_fits_ends_in_its_time(split, row_s):
     plan = lexical.plan_fits(num_rows, split=split, seconds=seconds, row_s=row_s)
     rows, last_rows = plan.rows or num_rows, plan.last_rows or num_rows
     each, last = {"nested": (45, 11), "train-test": (10, 1), "train-validation-test": (1, 0)}[split]
-    cost = sum(row_s * rows for _ in plan.strengths for _ in range(each)) + sum(row_s * last_rows for _ in range(last))
+    cost = sum(row_s * rows for _ in plan.strengths for _ in range(each)) + sum(
+        row_s * last_rows for _ in range(last)
+    )
     assert cost <= seconds or rows == lexical.LEAST_ROWS
     if plan.rows is None:
         assert plan.strengths == STRENGTHS

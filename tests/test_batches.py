@@ -22,21 +22,26 @@ def split(tmp_path_factory):
         lines += [f"{' '.join(generator.choice(topic, 5))} s{document}x{i} ." for i in range(50)]
         lines.append("")
     (folder / "a.txt").write_text("\n".join(lines))
-    config = CorpusConfig(path=str(folder / "a.txt"), format="sentences", cache_dir=str(folder / "cache"))
+    config = CorpusConfig(
+        path=str(folder / "a.txt"), format="sentences", cache_dir=str(folder / "cache")
+    )
     return prepare(config, VocabularyConfig()).train
 
 
 def stream(split, candidates="contiguous", **settings):
     """Return a stream of batches of 100."""
     return BatchStream(
-        split, **({"batch_size": 100, "context_size": 1, "seed": 0, "candidates": candidates} | settings)
+        split,
+        **({"batch_size": 100, "context_size": 1, "seed": 0, "candidates": candidates} | settings),
     )
 
 
 def epoch(batches, number: int = 0) -> np.ndarray:
     """Return the positions of all batches of an epoch."""
     first = number * batches.num_batches
-    return np.concatenate([batches.batch(first + step).positions for step in range(batches.num_batches)])
+    return np.concatenate(
+        [batches.batch(first + step).positions for step in range(batches.num_batches)]
+    )
 
 
 @pytest.mark.parametrize("candidates", POOLS)
@@ -44,7 +49,9 @@ def test_batch_has_its_size_and_its_own_sentences(split, candidates):
     """Ids, positions and documents of a batch agree."""
     batch = stream(split, candidates).batch(3)
     assert len(batch.positions) == len(batch.documents) == len(batch.sentences.lengths) == 100
-    assert np.array_equal(batch.sentences.ids, split.sentences_at(batch.positions - split.first).ids)
+    assert np.array_equal(
+        batch.sentences.ids, split.sentences_at(batch.positions - split.first).ids
+    )
     assert np.array_equal(batch.documents, split.documents_at(batch.positions - split.first))
     assert len(np.unique(batch.positions)) == 100
 
@@ -105,7 +112,9 @@ def test_workers_share_one_global_batch(split, candidates):
     parts = [one.batch(1) for one in streams]
     assert [len(part) for part in parts] == [34, 33, 33]
     assert np.array_equal(np.concatenate([part.positions for part in parts]), whole.positions)
-    assert np.array_equal(np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids)
+    assert np.array_equal(
+        np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids
+    )
     assert all(np.array_equal(one.words(1), np.unique(whole.sentences.ids)) for one in streams)
 
 
@@ -123,7 +132,9 @@ def test_worker_that_gathers_knows_the_places_of_all(split, candidates):
 @pytest.mark.parametrize("candidates", POOLS)
 def test_too_small_corpus_names_the_largest_batch(split, candidates):
     """The error names a batch size that works."""
-    with pytest.raises(DataError, match=r"training.batch_size: must be at most (\d+) for the 950 train") as caught:
+    with pytest.raises(
+        DataError, match=r"training.batch_size: must be at most (\d+) for the 950 train"
+    ) as caught:
         stream(split, candidates, batch_size=2_000)
     most = int(str(caught.value).split("at most ")[1].split()[0])
     assert stream(split, candidates, batch_size=most).num_batches == 1
@@ -138,10 +149,15 @@ def triplet_split(tmp_path_factory):
     generator = np.random.default_rng(0)
     lines = []
     for _ in range(30):
-        lines += [" ".join(generator.choice(list("abcdefgh"), generator.integers(1, 13))) for _ in range(20)]
+        lines += [
+            " ".join(generator.choice(list("abcdefgh"), generator.integers(1, 13)))
+            for _ in range(20)
+        ]
         lines.append("")
     (folder / "a.txt").write_text("\n".join(lines))
-    config = CorpusConfig(path=str(folder / "a.txt"), format="sentences", cache_dir=str(folder / "cache"))
+    config = CorpusConfig(
+        path=str(folder / "a.txt"), format="sentences", cache_dir=str(folder / "cache")
+    )
     return prepare(config, VocabularyConfig()).train
 
 
@@ -152,7 +168,9 @@ def triplet_stream(split, **settings):
 
 def triplet_epoch(batches, number=0):
     """Return the batches of an epoch."""
-    return [batches.batch(number * batches.num_batches + step) for step in range(batches.num_batches)]
+    return [
+        batches.batch(number * batches.num_batches + step) for step in range(batches.num_batches)
+    ]
 
 
 def test_triplets_have_one_length_and_their_neighbours(triplet_split):
@@ -163,7 +181,9 @@ def test_triplets_have_one_length_and_their_neighbours(triplet_split):
         for side, shift in ((batch.before, -1), (batch.sentences, 0), (batch.after, 1)):
             assert np.array_equal(side.ids, triplet_split.sentences_at(inside + shift).ids)
             assert side.lengths.max() <= 9
-            assert np.array_equal(triplet_split.documents_at(inside + shift), triplet_split.documents_at(inside))
+            assert np.array_equal(
+                triplet_split.documents_at(inside + shift), triplet_split.documents_at(inside)
+            )
 
 
 def test_triplet_epoch_has_every_triplet_once_in_its_own_order(triplet_split):
@@ -176,10 +196,15 @@ def test_triplet_epoch_has_every_triplet_once_in_its_own_order(triplet_split):
         for row in range(1, len(triplet_split) - 1)
         if max(lengths[row - 1 : row + 2]) <= 9 and documents[row - 1] == documents[row + 1]
     ]
-    orders = [np.concatenate([batch.positions for batch in triplet_epoch(batches, number)]) for number in (0, 1)]
+    orders = [
+        np.concatenate([batch.positions for batch in triplet_epoch(batches, number)])
+        for number in (0, 1)
+    ]
     assert all(np.array_equal(np.sort(order) - triplet_split.first, expected) for order in orders)
     assert not np.array_equal(*orders)
-    assert np.array_equal(batches.batch(5).positions, triplet_stream(triplet_split).batch(5).positions)
+    assert np.array_equal(
+        batches.batch(5).positions, triplet_stream(triplet_split).batch(5).positions
+    )
 
 
 def test_workers_share_one_batch_of_triplets(triplet_split):
@@ -193,5 +218,7 @@ def test_workers_share_one_batch_of_triplets(triplet_split):
 
 def test_text_without_a_triplet_raises_one_clear_error(triplet_split):
     """The error names the option."""
-    with pytest.raises(DataError, match=r"^objective\.max_length: must leave a sentence .* given none; raise it"):
+    with pytest.raises(
+        DataError, match=r"^objective\.max_length: must leave a sentence .* given none; raise it"
+    ):
         triplet_stream(triplet_split, max_length=0)

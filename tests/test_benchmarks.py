@@ -56,9 +56,13 @@ def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch, capsys) -> 
         "encoding": SimpleNamespace(returncode=1, stdout=""),
         "probes": SimpleNamespace(returncode=0, stdout="no JSON"),
         "kills": SimpleNamespace(returncode=0, stdout='{"seconds": 3}'),
-        "row_adam": SimpleNamespace(returncode=0, stdout='{"rows": {"ratio_over_dense": 2.0}, "seconds": 3}'),
+        "row_adam": SimpleNamespace(
+            returncode=0, stdout='{"rows": {"ratio_over_dense": 2.0}, "seconds": 3}'
+        ),
     }
-    monkeypatch.setattr(runner.subprocess, "run", lambda command, **_: outcomes[command[2].split(".")[1]])
+    monkeypatch.setattr(
+        runner.subprocess, "run", lambda command, **_: outcomes[command[2].split(".")[1]]
+    )
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", ",".join(outcomes)])
     assert runner.main() == 1
     lines = capsys.readouterr().out.splitlines()[2:]
@@ -70,14 +74,23 @@ def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch, capsys) -> 
     assert runner.main() == 0
 
 
-def test_answers_are_compared_with_the_better_of_two_tfidf_and_their_intervals_counted(tmp_path: Path) -> None:
+def test_answers_are_compared_with_the_better_of_two_tfidf_and_their_intervals_counted(
+    tmp_path: Path,
+) -> None:
     """A cell that is below by its interval is named; a printed interval far from the score on fresh rows is not held."""
     rows = 400
     for table, right, printed in (("good", 0.9, 90.0), ("bad", 0.5, 80.0)):
         for draw in range(3):
             places = [place % 10 < 10 * right for place in range(rows)]
-            worse, better = ([int(place % 10 < tenths) for place in range(rows)] for tenths in (6, 8))
-            cell = {"title": "x", "num_test": 100, "test": printed, "interval": [printed - 3, printed + 3]}
+            worse, better = (
+                [int(place % 10 < tenths) for place in range(rows)] for tenths in (6, 8)
+            )
+            cell = {
+                "title": "x",
+                "num_test": 100,
+                "test": printed,
+                "interval": [printed - 3, printed + 3],
+            }
             cell["right"] = {"best": list(map(int, places)), "tfidf": worse, "tfidf:chars": better}
             write_json(tmp_path / table / f"100-{draw}.json", cell)
     found = answers.summary(tmp_path)

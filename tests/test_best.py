@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from tiny_run import tiny_run
 
 import raysent as api
-from raysent.ensembles import Answer, answer_lines, choose, read_answers, read_result, save_best, save_encoder
+from raysent.ensembles import (
+    Answer,
+    answer_lines,
+    choose,
+    read_answers,
+    read_result,
+    save_best,
+    save_encoder,
+)
 from raysent.ensembles.best import MIN_MAJORITY_ROWS, Fitted, answer_of, fit_candidates, groups_of
 from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import lexical_method
@@ -38,11 +46,15 @@ def made_up(seed, *, rows, candidates, signal):
         scores = generator.standard_normal((rows, 2))
         scores[np.arange(rows), labels] += signal * generator.uniform(0, 1)
         scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
-        cost = MemberCost(encode_ms=float(generator.integers(1, 50)), num_bytes=int(place), training_s=None)
+        cost = MemberCost(
+            encode_ms=float(generator.integers(1, 50)), num_bytes=int(place), training_s=None
+        )
         fold = FoldResult(np.arange(rows), scores, np.arange(rows), scores, None)
         found.append(Fitted((place,), "uniform", fold, cost, is_first=place == 1))
     constant = np.tile(np.log([0.4, 0.6] if labels.mean() > 0.5 else [0.6, 0.4]), (rows, 1))
-    fold = replace(found[0].fold, validation_log_probabilities=constant, test_log_probabilities=constant)
+    fold = replace(
+        found[0].fold, validation_log_probabilities=constant, test_log_probabilities=constant
+    )
     return [*found, Fitted((0,), "majority", fold, found[0].cost)], Targets(labels)
 
 
@@ -50,7 +62,10 @@ def restated(candidates, labels, *, prefer):
     """Return the place to take, row by row and resample by resample."""
     right = [[int(row[label] > row[1 - label]) for row, label in zip(one.held_out, labels, strict=True)]
              for one in candidates]  # fmt: skip
-    loss = [-np.mean([row[label] for row, label in zip(one.held_out, labels, strict=True)]) for one in candidates]
+    loss = [
+        -np.mean([row[label] for row, label in zip(one.held_out, labels, strict=True)])
+        for one in candidates
+    ]
     counts = _counts(zlib.crc32(b"made"), len(labels)).astype(float)
 
     def difference(one, other):
@@ -72,7 +87,9 @@ def restated(candidates, labels, *, prefer):
     if prefer is None:
         return taken
     near = [place for place in models if difference(taken, place)[0] <= difference(taken, place)[2]]
-    return sorted(near, key=lambda one: (candidates[one].cost.encode_ms, difference(taken, one)[0]))[0]
+    return sorted(
+        near, key=lambda one: (candidates[one].cost.encode_ms, difference(taken, one)[0])
+    )[0]
 
 
 @settings(max_examples=12, deadline=None)
@@ -108,7 +125,9 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
     table = write_reviews(tmp_path / "reviews.csv", rows=400, signal=0.5)
     task = api.Task(table, split={"validation": 0.2, "test": 0.3})
     members = expand(["hash:8", "hash:16", "tfidf"])
-    others = [one for (one,) in Evaluator(tmp_path / "evaluation").records(members, [task]).values()]
+    others = [
+        one for (one,) in Evaluator(tmp_path / "evaluation").records(members, [task]).values()
+    ]
     generator, data = np.random.default_rng(1), task.load()
 
     def guessed(rows):
@@ -116,8 +135,12 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
         sure = np.eye(2)[np.where(is_right, data.labels[rows], 1 - data.labels[rows])]
         return np.log(np.clip(sure, 0.1, 0.9)).astype(np.float32)
 
-    fold = FoldResult(data.validation, guessed(data.validation), data.test, guessed(data.test), None)
-    learned = replace(others[0], model="learned", folds=(fold,), about={**others[0].about, "learned": True})
+    fold = FoldResult(
+        data.validation, guessed(data.validation), data.test, guessed(data.test), None
+    )
+    learned = replace(
+        others[0], model="learned", folds=(fold,), about={**others[0].about, "learned": True}
+    )
     costs = [MemberCost(encode_ms=1.0, num_bytes=1, training_s=None)] * 4
     records, names = [*others, learned], [*members, replace(members[0], name="learned")]
     trials = [names[3], names[1]]
@@ -127,24 +150,39 @@ def test_what_learned_labels_is_taken_where_it_is_shown_to_be_better(tmp_path, r
     kept = [one for one in found if 3 not in one.members and one.method != "majority"]
     expected = [one for one in without if one.method != "majority"]
     for one, other in zip(kept, expected, strict=True):
-        assert (one.members, one.method, one.is_first) == (other.members, other.method, other.is_first)
+        assert (one.members, one.method, one.is_first) == (
+            other.members,
+            other.method,
+            other.is_first,
+        )
         assert len(one.held_out) == len(data.train) + len(data.validation)
         np.testing.assert_array_equal(one.held_out, other.held_out)
-        np.testing.assert_array_equal(one.fold.test_log_probabilities, other.fold.test_log_probabilities)
+        np.testing.assert_array_equal(
+            one.fold.test_log_probabilities, other.fold.test_log_probabilities
+        )
     with pytest.raises(ArtifactError, match="must be evaluated on the same folds"):
-        compatible([*others, replace(learned, about=others[0].about)])  # fewer rows without a reason
+        compatible(
+            [*others, replace(learned, about=others[0].about)]
+        )  # fewer rows without a reason
     answer = answer_of(found, records, [one.name for one in names])
     assert answer.answer.learned == is_taken
     alone = answer_of(without, others, [one.name for one in members])
     plain = [one for one in answer.candidates if not one.learned]
     assert answer.candidates[: len(plain)] == tuple(plain), "what has fewer rows stands last"
-    assert [(one.title, one.validation) for one in plain] == [(one.title, one.validation) for one in alone.candidates]
+    assert [(one.title, one.validation) for one in plain] == [
+        (one.title, one.validation) for one in alone.candidates
+    ]
     assert answer.over_majority == alone.over_majority
-    assert ("what learned labels by validation rows" in answer.basis, "learned" in alone.basis) == (True, False)
+    assert ("what learned labels by validation rows" in answer.basis, "learned" in alone.basis) == (
+        True,
+        False,
+    )
     if not is_taken:  # what few rows choose would be another
         assert answer.answer.title == alone.answer.title
     others_alone = [one for one in groups_of(names, trials[:1], learned=[names[3]]) if 3 in one]
-    assert groups_of(names, trials[:1], learned=[names[3]])[0] in others_alone  # a run of what learned labels alone
+    assert (
+        groups_of(names, trials[:1], learned=[names[3]])[0] in others_alone
+    )  # a run of what learned labels alone
 
 
 def write_reviews(path, *, rows, signal):
@@ -157,7 +195,9 @@ def write_reviews(path, *, rows, signal):
             label = int(generator.integers(0, 2))
             word = ("bad", "good")[label] if generator.random() < signal else "plain"
             topic = generator.integers(0, 40, 4)
-            table.writerow([f"{word} {' '.join(f'w{number}' for number in topic)} {row}", ("no", "yes")[label]])
+            table.writerow(
+                [f"{word} {' '.join(f'w{number}' for number in topic)} {row}", ("no", "yes")[label]]
+            )
     return str(path)
 
 
@@ -173,7 +213,9 @@ def saved(run, models, tasks, **options):
     """Choose and save into a folder that is a sweep's; return the results."""
     (run / SWEEP_FILE).parent.mkdir(parents=True, exist_ok=True)
     (run / SWEEP_FILE).touch()
-    return save_best(models, Evaluator(run / "evaluation", divides=True), run=run, tasks=tasks, **options)
+    return save_best(
+        models, Evaluator(run / "evaluation", divides=True), run=run, tasks=tasks, **options
+    )
 
 
 def test_random_labels_are_answered_by_the_most_frequent_class(tmp_path):
@@ -200,9 +242,14 @@ def test_saved_model_is_that_which_was_scored(tmp_path, trained):
     model = api.load(tmp_path / "moved")
     record = model.predictors["reviews"].records[0]
     rows = record.folds[0].test_rows
-    texts = [row["text"] for row in csv.DictReader(Path(task).read_text(encoding="utf-8").splitlines())]
+    texts = [
+        row["text"] for row in csv.DictReader(Path(task).read_text(encoding="utf-8").splitlines())
+    ]
     predicted = model.predict("reviews", [texts[row] for row in rows])
-    right = [record.label_names[record.labels[row]] == one for row, one in zip(rows, predicted, strict=True)]
+    right = [
+        record.label_names[record.labels[row]] == one
+        for row, one in zip(rows, predicted, strict=True)
+    ]
     # A probe that is fitted on all rows that train predicts; it is the one that was scored.
     assert 100 * np.mean(right) == pytest.approx(found.test)
 
@@ -216,7 +263,9 @@ def test_test_score_of_the_answer_is_that_of_what_is_saved(tmp_path):
     candidates = fit_candidates(records, costs, groups=[range(len(records))])
     assert any(1 < len(one.members) < len(records) for one in candidates)
     for one in candidates:
-        scores = score_methods([records[place] for place in sorted(one.members)], [one.method])[one.method]
+        scores = score_methods([records[place] for place in sorted(one.members)], [one.method])[
+            one.method
+        ]
         of_test = records[0].targets.take(one.fold.test_rows).score(one.fold.test_log_probabilities)
         assert 100 * of_test == pytest.approx(scores.test)
         if len(one.members) > 1:
@@ -227,9 +276,14 @@ def test_test_score_of_the_answer_is_that_of_what_is_saved(tmp_path):
 def test_every_task_has_its_own_and_the_run_its_encoder(tmp_path, trained):
     """With several tasks `best/TASK`; loading the run then returns the encoder, and so does what needs vectors."""
     run = tmp_path / "run"
-    tasks = [write_reviews(tmp_path / f"{name}.csv", rows=40, signal=0.9) for name in ("one", "two")]
+    tasks = [
+        write_reviews(tmp_path / f"{name}.csv", rows=40, signal=0.9) for name in ("one", "two")
+    ]
     saved(run, [trained], tasks)
-    assert [(place.name, answer.task) for place, answer in read_answers(run)] == [("one", "one"), ("two", "two")]
+    assert [(place.name, answer.task) for place, answer in read_answers(run)] == [
+        ("one", "one"),
+        ("two", "two"),
+    ]
     encoder = api.load(run)
     assert isinstance(encoder, api.SentenceModel)
     said: list[str] = []
@@ -247,10 +301,14 @@ def test_encoder_without_tasks_is_the_first_trial(tmp_path, trained):
     run = tmp_path / "run"
     run.mkdir()
     (run / SWEEP_FILE).touch()
-    with pytest.raises(ArtifactError, match="without a model to take; finish it with 'raysent resume"):
+    with pytest.raises(
+        ArtifactError, match="without a model to take; finish it with 'raysent resume"
+    ):
         api.load(run)
     save_encoder(run, {member: [] for member in expand([trained])})
-    np.testing.assert_array_equal(api.load(run).encode(["w1 w2"]), api.load(trained).encode(["w1 w2"]))
+    np.testing.assert_array_equal(
+        api.load(run).encode(["w1 w2"]), api.load(trained).encode(["w1 w2"])
+    )
     assert read_answers(run) == []
 
 

@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from raysent.ensembles.calibration import Answered, Calibration, Promise, calibrate, fit_temperature, tempered
+from raysent.ensembles.calibration import (
+    Answered,
+    Calibration,
+    Promise,
+    calibrate,
+    fit_temperature,
+    tempered,
+)
 from raysent.errors import ConfigError
 from raysent.evaluation.targets import Targets
 
 
-def drawn(num_rows: int, *, sharpness: float, seed: int = 0, classes: int = 3) -> tuple[np.ndarray, Targets]:
+def drawn(
+    num_rows: int, *, sharpness: float, seed: int = 0, classes: int = 3
+) -> tuple[np.ndarray, Targets]:
     """Return log-probabilities that are too sure by `sharpness`, and labels drawn from the true ones."""
     rng = np.random.default_rng(seed)
     margins = rng.normal(scale=1.5, size=(num_rows, classes))
@@ -33,14 +42,21 @@ def test_temperature_undoes_what_made_probabilities_wrong(sharpness) -> None:
     def loss(temperature: float) -> float:
         scaled = logs / temperature
         each = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-        return -sum(each[row, label] for row, label in enumerate(targets.labels)) + np.log(temperature) ** 2 / 2
+        return (
+            -sum(each[row, label] for row, label in enumerate(targets.labels))
+            + np.log(temperature) ** 2 / 2
+        )
 
     assert grid[np.argmin([loss(one) for one in grid])] == pytest.approx(found, rel=2e-3)
 
 
 def test_few_rows_that_are_all_right_do_not_make_certainty() -> None:
     """The prior bounds the temperature; an excluded class stays excluded."""
-    logs = np.log([[0.6, 0.4, 0.0]] * 5, where=np.array([[True, True, False]] * 5), out=np.full((5, 3), -np.inf))
+    logs = np.log(
+        [[0.6, 0.4, 0.0]] * 5,
+        where=np.array([[True, True, False]] * 5),
+        out=np.full((5, 3), -np.inf),
+    )
     calibration = calibrate(logs, Targets(np.zeros(5, dtype=np.int64)))
     assert 0.6 < np.exp(calibration(logs)[0, 0]) < 0.95
     assert np.isneginf(calibration(logs)[:, 2]).all()
@@ -62,7 +78,9 @@ def test_levels_answer_rows_of_at_least_their_threshold() -> None:
         smaller = [one for one in calibration.levels if one.num_rows < level.num_rows]
         assert level.num_rows >= 250 * coverage
         assert not smaller or smaller[-1].num_rows < 250 * coverage
-    again = Calibration(**{**json.loads(json.dumps(vars(calibration))), "levels": calibration.levels})
+    again = Calibration(
+        **{**json.loads(json.dumps(vars(calibration))), "levels": calibration.levels}
+    )
     np.testing.assert_array_equal(again(logs), calibrated)
 
 
@@ -75,9 +93,13 @@ def test_precision_is_promised_by_a_bound_and_refused_where_none_reaches_it() ->
         return bool(binom.sf(level.num_right - 1, level.num_rows, precision) <= 0.05)
 
     for precision in (0.7, 0.8, 0.9, 0.94, 0.95):
-        assert calibration.for_precision(precision) == [one for one in levels if is_promised(one, precision)][-1]
+        assert (
+            calibration.for_precision(precision)
+            == [one for one in levels if is_promised(one, precision)][-1]
+        )
     with pytest.raises(
-        ConfigError, match=r"^precision 0\.99: no threshold promises it on 300 validation rows; .* 33% of"
+        ConfigError,
+        match=r"^precision 0\.99: no threshold promises it on 300 validation rows; .* 33% of",
     ):
         calibration.for_precision(0.99)
     with pytest.raises(ConfigError, match=r"^coverage 80: must be above 0 and at most 1$"):
@@ -95,10 +117,15 @@ def test_promises_are_kept_on_new_rows() -> None:
         calibration = calibrate(*drawn(400, sharpness=2.0, seed=seed))
         logs, targets = drawn(2000, sharpness=2.0, seed=1000 + seed)
         calibrated = calibration(logs)
-        confidence, right = np.exp(calibrated.max(axis=1)), calibrated.argmax(axis=1) == targets.labels
+        confidence, right = (
+            np.exp(calibrated.max(axis=1)),
+            calibrated.argmax(axis=1) == targets.labels,
+        )
         level = calibration.for_coverage(0.8)
         is_answered = confidence >= level.threshold
-        differences.append((is_answered.mean() - 0.8, right[is_answered].mean() - level.num_right / level.num_rows))
+        differences.append(
+            (is_answered.mean() - 0.8, right[is_answered].mean() - level.num_right / level.num_rows)
+        )
         kept.append(right[confidence >= calibration.for_precision(0.75).threshold].mean() >= 0.75)
     assert np.abs(np.mean(differences, axis=0)).max() < 0.02
     assert np.mean(kept) >= 0.9

@@ -13,7 +13,13 @@ from tiny_run import KilledError, check_weights, tiny_run, write_corpus
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import load_tensors, mirror, read_json, write_json
-from raysent.training.checkpoint import Heartbeat, Progress, load_checkpoint, save_checkpoint, steps_lost
+from raysent.training.checkpoint import (
+    Heartbeat,
+    Progress,
+    load_checkpoint,
+    save_checkpoint,
+    steps_lost,
+)
 from raysent.training.interruptions import (
     _FIRST_BYTES_PER_S,
     CHECK_INTERVAL_S,
@@ -38,7 +44,9 @@ def test_best_interval_loses_least() -> None:
     save_s, per_hour = 3.0, 0.5
     grid = torch.linspace(10, 1000, 9901)
     lost = save_s / grid + grid / 2 * per_hour / 3600
-    assert best_interval_s(save_s, per_hour=per_hour) == pytest.approx(float(grid[lost.argmin()]), abs=0.2)
+    assert best_interval_s(save_s, per_hour=per_hour) == pytest.approx(
+        float(grid[lost.argmin()]), abs=0.2
+    )
 
 
 class _Timer(SaveTimer):
@@ -68,7 +76,9 @@ def _saves(timer: _Timer, *, until_s: int, left_s: Callable[[int], float | None]
 
 def test_timer_saves_after_a_notice_and_before_its_deadline() -> None:
     """Two saves keep the training in between."""
-    saves = _saves(_Timer(), until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None)
+    saves = _saves(
+        _Timer(), until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None
+    )
     assert saves == [10, 130 - int(2 * 0.5 + 2 * CHECK_INTERVAL_S)]
 
 
@@ -89,7 +99,10 @@ def test_timer_saves_once_for_a_notice_that_leaves_no_time() -> None:
 
 def test_timer_saves_at_the_best_interval() -> None:
     """The interval follows the measured duration of a save."""
-    first, second = math.ceil(best_interval_s(1.0, per_hour=36.0)), math.ceil(best_interval_s(0.5, per_hour=36.0))
+    first, second = (
+        math.ceil(best_interval_s(1.0, per_hour=36.0)),
+        math.ceil(best_interval_s(0.5, per_hour=36.0)),
+    )
     saves = _saves(_Timer(per_hour=36.0), until_s=40, left_s=lambda _: None)
     assert saves == [first, first + second, first + 2 * second]
 
@@ -150,7 +163,9 @@ def test_fit_killed_without_a_checkpoint_of_the_last_report_repeats_it(tmp_path:
     assert len(load_reports(tmp_path / "killed")) == 3
     fit(config, tmp_path / "killed", report=die)
     assert told == [1, 2, 3, 1, 2, 3, 4]
-    assert [one.metrics for one in load_reports(tmp_path / "killed")] == [one.metrics for one in straight]
+    assert [one.metrics for one in load_reports(tmp_path / "killed")] == [
+        one.metrics for one in straight
+    ]
     check_weights(tmp_path / "straight", tmp_path / "killed")
 
 
@@ -172,7 +187,10 @@ def test_run_is_not_continued_by_workers_that_make_other_steps(tmp_path: Path) -
     """Without candidates of other workers, two take batches twice as large: half of the steps, and a third was lost."""
     config = tiny_run(tmp_path, training__gather_candidates=False)
     fit(config, tmp_path / "run", report=lambda now: now.index < 3)
-    with pytest.raises(ConfigError, match="workers 2: must be as many as .* began with, .* 11 steps, and 5 with these"):
+    with pytest.raises(
+        ConfigError,
+        match="workers 2: must be as many as .* began with, .* 11 steps, and 5 with these",
+    ):
         fit(config, tmp_path / "run", workers=Workers(world_size=2))
     fit(config, tmp_path / "run")
     fit(config, tmp_path / "straight")
@@ -180,7 +198,9 @@ def test_run_is_not_continued_by_workers_that_make_other_steps(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("models_at_reports", ["none", "all"])
-def test_fit_saves_its_model_at_reports_only_if_asked_to(tmp_path: Path, models_at_reports: ModelsAtReports) -> None:
+def test_fit_saves_its_model_at_reports_only_if_asked_to(
+    tmp_path: Path, models_at_reports: ModelsAtReports
+) -> None:
     """Else only in the end; the model at each report is that of a run that was stopped there."""
     config = tiny_run(tmp_path)
     fit(config, tmp_path / "stopped", report=lambda now: now.index < 2)
@@ -191,7 +211,9 @@ def test_fit_saves_its_model_at_reports_only_if_asked_to(tmp_path: Path, models_
             models.append(_weights(tmp_path / "run"))
         return True
 
-    fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models=models_at_reports))
+    fit(
+        config, tmp_path / "run", report=look, interruptions=Interruptions(models=models_at_reports)
+    )
     assert len(models) == (4 if models_at_reports == "all" else 0)
     for name, value in _weights(tmp_path / "stopped").items():
         assert not models or torch.equal(models[1][name], value)
@@ -210,7 +232,11 @@ def test_fit_stopped_past_its_last_report_makes_the_model_of_that_report(
         fit(config, tmp_path / "run", interruptions=Interruptions(notice))
     assert stopped.step < _saved_steps(tmp_path / "run")[-1]
     outcome = fit(config, tmp_path / "run", report=lambda _: False)
-    assert (outcome.status, outcome.step, outcome.metrics) == ("stopped", stopped.step, stopped.metrics)
+    assert (outcome.status, outcome.step, outcome.metrics) == (
+        "stopped",
+        stopped.step,
+        stopped.metrics,
+    )
     assert load_outcome(tmp_path / "run", key=config.key) == outcome
     check_weights(tmp_path / "stopped", tmp_path / "run")
     assert [now.index for now in load_reports(tmp_path / "run")] == [1]
@@ -231,7 +257,10 @@ def test_run_is_not_resumed_on_another_text(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     fit(config, tmp_path / "run", report=lambda now: now.index < 2)
     write_corpus(tmp_path, seed=1)
-    with pytest.raises(ArtifactError, match="its text has changed since; restore it, name another folder, or remove"):
+    with pytest.raises(
+        ArtifactError,
+        match="its text has changed since; restore it, name another folder, or remove",
+    ):
         fit(config, tmp_path / "run")
     record = tmp_path / "run" / "checkpoint" / f"{_saved_steps(tmp_path / 'run')[-1]:09d}.json"
     write_json(record, {**read_json(record), "text": None}, sealed=True)
@@ -255,7 +284,9 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_tensors(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("changes", [{}, {"objective__type": "sentence_decoding"}, {"training__schedule": "linear"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"objective__type": "sentence_decoding"}, {"training__schedule": "linear"}]
+)
 def test_fit_killed_between_reports_resumes_from_the_save_after_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
@@ -275,23 +306,32 @@ def test_fit_killed_between_reports_resumes_from_the_save_after_a_notice(
     assert [report.steps_lost for report in resumed] == [2, 2]
 
 
-def test_fit_counts_the_steps_that_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_counts_the_steps_that_two_kills_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lost steps add up, also if the second machine dies before its first checkpoint."""
     monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     config = tiny_run(tmp_path, training__num_reports=1)
     for number in (4, 3):
         with pytest.raises(KilledError):
-            fit(config, tmp_path / "run", interruptions=Interruptions(_die_at_check(number, notice_at=99)))
+            fit(
+                config,
+                tmp_path / "run",
+                interruptions=Interruptions(_die_at_check(number, notice_at=99)),
+            )
     fit(config, tmp_path / "run")
     assert load_reports(tmp_path / "run")[-1].steps_lost == 3 + 2
 
 
-def test_fit_saves_between_reports_if_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_saves_between_reports_if_interruptions_are_likely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With an interruption a millisecond every check saves; a finished run keeps no checkpoint."""
     monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(
-        "raysent.training.loop.save_checkpoint", lambda folder, tensors, progress, **_: saved.append(progress.step)
+        "raysent.training.loop.save_checkpoint",
+        lambda folder, tensors, progress, **_: saved.append(progress.step),
     )
     config = tiny_run(tmp_path, training__num_reports=1)
     outcome = fit(config, tmp_path / "run", interruptions=Interruptions(per_hour=1e12))
@@ -307,7 +347,9 @@ def test_heartbeat_of_a_local_run_is_one_file(tmp_path: Path) -> None:
     assert steps_lost(tmp_path, Progress(step=150)) == 49
 
 
-def test_heartbeat_writes_to_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_writes_to_a_bucket_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three requests in two minutes; a new machine knows the steps lost up to the last of them."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
     folder = tmp_path / "s3" / "127.0.0.1" / "bucket" / "run"
@@ -323,7 +365,9 @@ def test_heartbeat_writes_to_a_bucket_once_a_minute(tmp_path: Path, monkeypatch:
     assert steps_lost(folder, Progress(step=1000)) == 3 + 200
 
 
-def test_heartbeat_ignores_errors_of_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_ignores_errors_of_the_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It only counts lost steps."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
     folder = tmp_path / "s3" / "127.0.0.1" / "bucket" / "run"
@@ -350,7 +394,9 @@ def test_timer_counts_models_among_its_saves() -> None:
     assert timer.at(22.6).is_model_due()
 
 
-def _seen_models(folder: Path, **options: Any) -> tuple[Callable[[Report], bool], list[tuple[int, int | None]]]:
+def _seen_models(
+    folder: Path, **options: Any
+) -> tuple[Callable[[Report], bool], list[tuple[int, int | None]]]:
     """Return a function of reports that notes each with the step of the model that is there, and its notes."""
     seen: list[tuple[int, int | None]] = []
 
@@ -364,7 +410,9 @@ def _seen_models(folder: Path, **options: Any) -> tuple[Callable[[Report], bool]
     return look, seen
 
 
-def test_fit_keeps_some_models_with_their_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_keeps_some_models_with_their_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first report has a model, later ones where saves are cheap; each is the model of the report it names."""
     config = tiny_run(tmp_path)
     monkeypatch.setattr(SaveTimer, "is_model_due", lambda *_, **__: len(seen) == 2)
@@ -381,7 +429,9 @@ def test_fit_keeps_some_models_with_their_reports(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("_expensive_saves")
-def test_fit_resumed_keeps_the_model_of_a_later_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_resumed_keeps_the_model_of_a_later_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It repeats steps without another model, and ends with that of its last report alone."""
     config = tiny_run(tmp_path)
     fit(config, tmp_path / "straight")
@@ -393,7 +443,9 @@ def test_fit_resumed_keeps_the_model_of_a_later_report(tmp_path: Path, monkeypat
     later = seen[-1][0]
     look, seen = _seen_models(tmp_path / "run")
     outcome = fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models="some"))
-    assert [kept for step, kept in seen if step <= later] == [later] * sum(step <= later for step, _ in seen)
+    assert [kept for step, kept in seen if step <= later] == [later] * sum(
+        step <= later for step, _ in seen
+    )
     assert seen[-1] == (outcome.step, outcome.step)
     assert load_model_report(tmp_path / "run") is None
     check_weights(tmp_path / "straight", tmp_path / "run")

@@ -120,13 +120,21 @@ def test_version_is_the_package_s(raysent_):
 )
 def test_threads_spin_briefly_unless_the_user_has_chosen(code, given, spins):
     """As OpenMP itself reports what it has read; spinning for long stalls training on a machine that is not idle."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
     environment = {**kept, **given, "OMP_DISPLAY_ENV": "VERBOSE"}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert f"GOMP_SPINCOUNT = '{spins}'" in ran.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["--version"], ["nonsense"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["sweep", "--help"], ["--version"], ["nonsense"]]
+)
 def test_help_imports_neither_torch_nor_ray(arguments):
     """Help, the version and a mistyped command come at once."""
     code = (
@@ -163,7 +171,17 @@ def test_schema_is_one_json_object_that_knows_the_models(raysent_):
 
 def test_sweep_dry_run_says_what_would_be_done_and_makes_no_run(raysent_, place):
     """Trials, corpus, tasks and domains; the run folder is not made."""
-    ran = raysent_("sweep", "space.yaml", "--dry-run", "--run", "out", "--tasks", "docs-neighbours", "--time", "30m")
+    ran = raysent_(
+        "sweep",
+        "space.yaml",
+        "--dry-run",
+        "--run",
+        "out",
+        "--tasks",
+        "docs-neighbours",
+        "--time",
+        "30m",
+    )
     assert (ran.code, ran.err) == (0, "")
     for text in (
         "4 trials, at most 30m",
@@ -178,7 +196,16 @@ def test_sweep_dry_run_says_what_would_be_done_and_makes_no_run(raysent_, place)
 
 def test_sweep_dry_run_json_is_one_object(raysent_, place):
     """Options have taken their places in it."""
-    ran = raysent_("sweep", "space.yaml", "--dry-run", "--json", "--trials", "1", "--set", "training.batch_size=30")
+    ran = raysent_(
+        "sweep",
+        "space.yaml",
+        "--dry-run",
+        "--json",
+        "--trials",
+        "1",
+        "--set",
+        "training.batch_size=30",
+    )
     plan = json.loads(ran.out)
     assert (ran.code, ran.err, plan["trials"], plan["corpus"]) == (0, "", 1, "text.txt")
     assert list(plan["searched"]) == ["encoder.bidirectional"]
@@ -190,7 +217,17 @@ def test_sweep_dry_run_json_is_one_object(raysent_, place):
 def test_train_json_is_one_object_and_leaves_a_model_and_a_page(raysent_, place, monkeypatch):
     """The base run is trained into the folder named."""
     monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
-    ran = raysent_("train", "space.yaml", "--run", "out", "--json", "--seed", "3", "--set", "training.max_steps=2")
+    ran = raysent_(
+        "train",
+        "space.yaml",
+        "--run",
+        "out",
+        "--json",
+        "--seed",
+        "3",
+        "--set",
+        "training.max_steps=2",
+    )
     said = json.loads(ran.out)
     assert (ran.code, ran.err, said["status"], said["step"]) == (0, "", "finished", 2)
     assert json.loads((place / "out" / "run.json").read_text())["config"]["seed"] == 3
@@ -211,7 +248,9 @@ def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
     assert ran.out.startswith("nan: out")
 
 
-def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_, place, monkeypatch):
+def test_train_again_says_that_nothing_is_left_and_refuses_another_run(
+    raysent_, place, monkeypatch
+):
     """The same run is done; another one needs a folder of its own."""
     monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     raysent_("train", "space.yaml", "--run", "out")
@@ -227,7 +266,9 @@ def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_,
 
 @pytest.mark.parametrize("name", ["vocabulary.txt", "model.json", "model.safetensors"])
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_train_of_a_finished_run_whose_model_is_damaged_is_refused(raysent_, place, monkeypatch, name, is_removed):
+def test_train_of_a_finished_run_whose_model_is_damaged_is_refused(
+    raysent_, place, monkeypatch, name, is_removed
+):
     """One line names the file and how to make it again; nothing is changed."""
     monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     arguments = ("train", "space.yaml", "--set", "training.max_steps=2", "--run")
@@ -245,11 +286,15 @@ def test_train_of_a_finished_run_whose_model_is_damaged_is_refused(raysent_, pla
         assert line.startswith(f"error: out: a finished run must have its model: out/{name}: ")
         assert line.endswith("; the same command with another run folder makes it again")
         assert "is finished; nothing" not in ran.err
-    assert before == {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
+    assert before == {
+        file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()
+    }
 
 
 @pytest.mark.parametrize("damaged", [None, b"", b'{"index": 1}\n', b"\0" * 40])
-def test_train_of_a_finished_run_whose_reports_are_damaged_is_refused(raysent_, place, monkeypatch, damaged):
+def test_train_of_a_finished_run_whose_reports_are_damaged_is_refused(
+    raysent_, place, monkeypatch, damaged
+):
     """Removed, emptied, of another run, and zeros: one line, and nothing is changed."""
     monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     arguments = ("train", "space.yaml", "--set", "training.max_steps=2", "--run", "out")
@@ -265,7 +310,9 @@ def test_train_of_a_finished_run_whose_reports_are_damaged_is_refused(raysent_, 
         "error: out/reports.jsonl: changed since the run ended; restore it; the same command with another run folder "
         "makes it again"
     )
-    assert before == {file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()}
+    assert before == {
+        file: file.read_bytes() for file in (place / "out").rglob("*") if file.is_file()
+    }
 
 
 def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatch):
@@ -294,19 +341,36 @@ def test_train_continues_a_trial_from_its_weights_on_other_text(trained, place):
     assert (config.initial, config.seed, config.training.epochs) == (str(place / "out"), 1, 2.0)
     assert config.training.max_steps is None
     assert "keeps the 42 words of" in ran.err
-    assert re.search(r"; \d\.\d\d% of this text are other words, which are read as unknown\n", ran.err)
-    assert re.search(r"context_accuracy \S+; the trial had \S+ on another validation set\n", ran.out)
+    assert re.search(
+        r"; \d\.\d\d% of this text are other words, which are read as unknown\n", ran.err
+    )
+    assert re.search(
+        r"context_accuracy \S+; the trial had \S+ on another validation set\n", ran.out
+    )
     before, after = (raysent.load(name) for name in ("out", "more"))
     assert before.vocabulary.words == after.vocabulary.words
-    trained("retrain", "out", "--run", "still", "--set", "training.learning_rate=1e-9", "--epochs", "0.1")
-    np.testing.assert_allclose(before.encode(["w1 w2"]), raysent.load("still").encode(["w1 w2"]), atol=1e-5)
+    trained(
+        "retrain",
+        "out",
+        "--run",
+        "still",
+        "--set",
+        "training.learning_rate=1e-9",
+        "--epochs",
+        "0.1",
+    )
+    np.testing.assert_allclose(
+        before.encode(["w1 w2"]), raysent.load("still").encode(["w1 w2"]), atol=1e-5
+    )
 
 
 def test_train_from_scratch_repeats_a_trial_to_the_last_bit(trained, place):
     """Without changes the configuration and the seed are the trial's own."""
     ran = trained("retrain", "out", "--set", "from_scratch=true", "--run", "same")
     assert load_run(place / "same") == load_run(place / "out")
-    assert np.array_equal(raysent.load("out").encode(["w1 w2"]), raysent.load("same").encode(["w1 w2"]))
+    assert np.array_equal(
+        raysent.load("out").encode(["w1 w2"]), raysent.load("same").encode(["w1 w2"])
+    )
     [score] = re.findall(r"context_accuracy (\S+); the trial had (\S+)\n", ran.out)
     assert score[0] == score[1]
 
@@ -315,7 +379,8 @@ def test_train_with_several_seeds_gives_each_a_folder(trained, place, monkeypatc
     """They are evaluated as one name, and the API returns them all; one session of Ray has all of a call."""
     sessions: list[str | None] = []
     monkeypatch.setattr(
-        "raysent.pipeline.training.ray_session", lambda address: sessions.append(address) or contextlib.nullcontext()
+        "raysent.pipeline.training.ray_session",
+        lambda address: sessions.append(address) or contextlib.nullcontext(),
     )
     ran = trained("retrain", "out", "--set", "seeds=2", "--run", "both", "--json")
     assert [one["run"] for one in json.loads(ran.out)["runs"]] == ["both/seed-1", "both/seed-2"]
@@ -323,7 +388,16 @@ def test_train_with_several_seeds_gives_each_a_folder(trained, place, monkeypatc
     again = raysent.retrain(raysent.load("out"), seeds=2, run="both", progress=False)
     assert [model.source for model in again] == ["both/seed-1", "both/seed-2"]
     table = trained(
-        "train", "space.yaml", "--set", "seeds=2", "--seed", "5", "--run", "spaces", "--set", "training.max_steps=2"
+        "train",
+        "space.yaml",
+        "--set",
+        "seeds=2",
+        "--seed",
+        "5",
+        "--run",
+        "spaces",
+        "--set",
+        "training.max_steps=2",
     )
     assert re.search(r"context_accuracy \S+ ± \S+ over 2 seeds\n", table.out)
     assert load_run(place / "spaces" / "seed-6").seed == 6
@@ -333,17 +407,35 @@ def test_train_with_several_seeds_gives_each_a_folder(trained, place, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere/0001"], "nowhere/0001: no such folder; name the folder of a training or a trial"),
+        (
+            ["nowhere/0001"],
+            "nowhere/0001: no such folder; name the folder of a training or a trial",
+        ),
         (["./data"], "data: must be a training; given a folder without one; name"),
         (["sweep"], "sweep: is a sweep; name one of its trials, such as sweep/trials/0000"),
-        (["code"], "code: must be a training; given a code, which has no training of its own; name"),
-        (["words"], "words: must be a training; given a model without a record of a training, such as"),
+        (
+            ["code"],
+            "code: must be a training; given a code, which has no training of its own; name",
+        ),
+        (
+            ["words"],
+            "words: must be a training; given a model without a record of a training, such as",
+        ),
         (["open"], "open: has not ended; resume its sweep or training first"),
         (["bad"], "bad: ended without a model (it broke); name"),
-        (["out", "--set", "encoder.hidden_size=9"], "--set encoder.hidden_size=9: must be as in out, whose weights"),
-        (["out", "--set", "training.batch=9"], "--set training.batch=9: unknown name; did you mean 'batch_size'?"),
+        (
+            ["out", "--set", "encoder.hidden_size=9"],
+            "--set encoder.hidden_size=9: must be as in out, whose weights",
+        ),
+        (
+            ["out", "--set", "training.batch=9"],
+            "--set training.batch=9: unknown name; did you mean 'batch_size'?",
+        ),
         (["out", "--corpus", "no.txt"], "corpus.path: no.txt: no such file"),
-        (["out", "--run", "out"], "out: holds a run with another configuration; name another run folder"),
+        (
+            ["out", "--run", "out"],
+            "out: holds a run with another configuration; name another run folder",
+        ),
     ],
 )
 def test_train_refuses_what_it_cannot_train_again(trained, place, arguments, message):
@@ -367,10 +459,15 @@ def test_train_refuses_what_it_cannot_train_again(trained, place, arguments, mes
 
 def test_evaluate_json_holds_one_result_per_model_and_task(raysent_, place):
     """Exactly one object, with the names that are promised."""
-    ran = raysent_("evaluate", "hash:16", "hash:8", "--data", "data", "--set", "baselines=false", "--json")
+    ran = raysent_(
+        "evaluate", "hash:16", "hash:8", "--data", "data", "--set", "baselines=false", "--json"
+    )
     results = json.loads(ran.out)["results"]
     assert (ran.code, ran.err) == (0, "")
-    assert [(result["model"], result["task"]) for result in results] == [("hash:16", "MR"), ("hash:8", "MR")]
+    assert [(result["model"], result["task"]) for result in results] == [
+        ("hash:16", "MR"),
+        ("hash:8", "MR"),
+    ]
     assert {"model", "task", "protocol", "validation", "test"} <= results[0].keys()
     assert all(50 < result["test"] <= 100 for result in results)
     assert (place / "runs" / "evaluated" / "evaluation" / "hash%3A16" / "MR.json").is_file()
@@ -380,8 +477,16 @@ def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
     """A row a model, baselines too; the tasks whose files are not there are named on standard error."""
     ran = raysent_("evaluate", "hash:16", "--data", "data")
     assert ran.code == 0
-    assert [line.split()[0] for line in ran.out.splitlines()] == ["test,", "hash:16", "tfidf", "tfidf:chars"]
-    assert "not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12" in ran.err
+    assert [line.split()[0] for line in ran.out.splitlines()] == [
+        "test,",
+        "hash:16",
+        "tfidf",
+        "tfidf:chars",
+    ]
+    assert (
+        "not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12"
+        in ran.err
+    )
 
 
 def test_evaluate_refuses_numbers_of_labels_before_it_evaluates(raysent_, place):
@@ -396,7 +501,16 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     """It has a folder of its own, which `raysent.load` takes; the model's folder stays the model's."""
     fit(tiny_run(place), place / "model")
     ran = raysent_(
-        "ensemble", "model", "hash:8", "--data", "data", "--json", "--set", "top=2", "--set", "baselines=false"
+        "ensemble",
+        "model",
+        "hash:8",
+        "--data",
+        "data",
+        "--json",
+        "--set",
+        "top=2",
+        "--set",
+        "baselines=false",
     )
     said = json.loads(ran.out)
     assert (ran.code, ran.err, sorted(said["members"])) == (0, "", ["hash:8", "model"])
@@ -404,7 +518,13 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     assert said["path"] == str(path.parent.relative_to(place))
     assert raysent.load(path.parent).tasks == ["MR"]
     assert not (place / "model/ensemble.json").exists()
-    assert {result["model"] for result in said["results"]} == {"hash:8", "model", "best", "uniform", "ensemble"}
+    assert {result["model"] for result in said["results"]} == {
+        "hash:8",
+        "model",
+        "best",
+        "uniform",
+        "ensemble",
+    }
 
 
 def test_report_of_a_training_says_where_it_is(raysent_, place):
@@ -425,7 +545,9 @@ def test_encode_reads_a_file_or_standard_input_alike(raysent_, place):
     assert (ran.code, ran.out, ran.err) == (0, "", "a.npy: 3 sentences, 16 dimensions\n")
     assert raysent_("encode", "hash:16", "-o", "b.npy", stdin=text.encode()).code == 0
     vectors = np.load("a.npy")
-    np.testing.assert_array_equal(vectors, raysent.load("hash:16").encode(["A cat sat .", "", "A dog ran ."]))
+    np.testing.assert_array_equal(
+        vectors, raysent.load("hash:16").encode(["A cat sat .", "", "A dog ran ."])
+    )
     np.testing.assert_array_equal(vectors, np.load("b.npy"))
 
 
@@ -437,7 +559,11 @@ def test_encode_reads_a_column_and_writes_what_the_name_ends_in(raysent_, place,
     if name == "in.jsonl":
         frame.to_json(name, orient="records", lines=True)
     else:
-        writers = {".csv": frame.to_csv, ".tsv": partial(frame.to_csv, sep="\t"), ".parquet": frame.to_parquet}
+        writers = {
+            ".csv": frame.to_csv,
+            ".tsv": partial(frame.to_csv, sep="\t"),
+            ".parquet": frame.to_parquet,
+        }
         writers[Path(name).suffix](name, index=False)
     for output in ("a.npy", "a.npz", "a.parquet"):
         ran = raysent_("encode", "hash:16", name, "--column", "body", "-o", output)
@@ -454,16 +580,33 @@ def test_encode_reports_a_column_found_by_name(raysent_, place):
     """What was not asked for is reported."""
     Path("in.csv").write_text("id,sentence\n1,A cat sat.\n")
     ran = raysent_("encode", "hash:16", "in.csv", "-o", "a")
-    assert (ran.code, ran.err) == (0, "in.csv: text = 'sentence' (found by name)\na: 1 sentences, 16 dimensions\n")
+    assert (ran.code, ran.err) == (
+        0,
+        "in.csv: text = 'sentence' (found by name)\na: 1 sentences, 16 dimensions\n",
+    )
 
 
 def test_encode_reads_a_table_without_a_header(raysent_, place):
     """The only column is the text; of several one is named by its number from 0."""
     Path("in.csv").write_text("A cat sat.\nA dog.\n")
-    assert raysent_("encode", "hash:16", "in.csv", "-o", "a.parquet", "--set", "header=false").code == 0
+    assert (
+        raysent_("encode", "hash:16", "in.csv", "-o", "a.parquet", "--set", "header=false").code
+        == 0
+    )
     Path("in.tsv").write_text("1\tA cat sat.\n2\tA dog.\n")
     assert (
-        raysent_("encode", "hash:16", "in.tsv", "-o", "b.parquet", "--set", "header=false", "--column", "1").code == 0
+        raysent_(
+            "encode",
+            "hash:16",
+            "in.tsv",
+            "-o",
+            "b.parquet",
+            "--set",
+            "header=false",
+            "--column",
+            "1",
+        ).code
+        == 0
     )
     for name in ("a.parquet", "b.parquet"):
         assert pd.read_parquet(name)["text"].tolist() == ["A cat sat.", "A dog."]
@@ -473,12 +616,25 @@ def test_encode_reads_the_sentences_of_markdown(raysent_, place):
     """Each sentence is a row, and .parquet shows which."""
     Path("in.md").write_text("# A heading\n\nOne is here. Two is there.\n")
     assert raysent_("encode", "hash:16", "in.md", "-o", "a.parquet").code == 0
-    assert pd.read_parquet("a.parquet")["text"].tolist() == ["A heading", "One is here.", "Two is there."]
+    assert pd.read_parquet("a.parquet")["text"].tolist() == [
+        "A heading",
+        "One is here.",
+        "Two is there.",
+    ]
 
 
 def test_encode_normalize_gives_every_vector_length_one(raysent_, place):
     """Whatever is asked beside it."""
-    ran = raysent_("encode", "hash:16", "-o", "a.npy", "--normalize", "--set", "batch_size=1", stdin=b"A cat\nA dog\n")
+    ran = raysent_(
+        "encode",
+        "hash:16",
+        "-o",
+        "a.npy",
+        "--normalize",
+        "--set",
+        "batch_size=1",
+        stdin=b"A cat\nA dog\n",
+    )
     assert ran.code == 0
     np.testing.assert_allclose(np.linalg.norm(np.load("a.npy"), axis=1), 1, atol=1e-6)
 
@@ -487,8 +643,12 @@ def test_encode_in_processes_writes_the_same_file(raysent_, place, monkeypatch):
     """The number of processes is not seen in the file."""
     monkeypatch.setattr("raysent.pipeline.vectors.BLOCK_SENTENCES", 3)
     text = "".join(f"Line {number}\n" for number in range(10)).encode()
-    assert raysent_("encode", "hash:16", "-o", "a.npy", "--set", "processes=2", stdin=text).code == 0
-    assert raysent_("encode", "hash:16", "-o", "b.npy", "--set", "processes=1", stdin=text).code == 0
+    assert (
+        raysent_("encode", "hash:16", "-o", "a.npy", "--set", "processes=2", stdin=text).code == 0
+    )
+    assert (
+        raysent_("encode", "hash:16", "-o", "b.npy", "--set", "processes=1", stdin=text).code == 0
+    )
     assert Path("a.npy").read_bytes() == Path("b.npy").read_bytes()
 
 
@@ -516,7 +676,9 @@ def test_encode_leaves_the_old_file_and_a_device_alone(raysent_, place):
 def test_output_whose_reader_is_gone_is_no_error(place):
     """`raysent ... | head` ends quietly."""
     command = f"{sys.executable} -c 'from raysent.cli import main; main()' schema | head -n 1"
-    ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "{\n", "")
 
 
@@ -531,16 +693,32 @@ def _view(*, width: int) -> tuple[live.SweepView, io.StringIO]:
 
 def _events(view: live.SweepView) -> None:
     """Tell the view of a trial that ends, a trial that is stopped and one that fails."""
-    trial = {"params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456}, "seed": 1}
+    trial = {
+        "params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456},
+        "seed": 1,
+    }
     view.on_event({"event": "session", "trials": 3, "concurrent": 2})
-    for name, status, error in (("0000", "finished", None), ("0001", "stopped", None), ("0002", "failed", "it broke")):
+    for name, status, error in (
+        ("0000", "finished", None),
+        ("0001", "stopped", None),
+        ("0002", "failed", "it broke"),
+    ):
         view.on_event({"event": "suggested", "trial": name, "number": int(name), **trial})
         view.on_event({"event": "started", "trial": name})
         metrics = {"context_accuracy": 0.25, "context_nll": 2.0}
         view.on_event(
-            {"event": "report", "trial": name, "index": 1, "num_reports": 2, "metrics": metrics, "seconds": 61.0}
+            {
+                "event": "report",
+                "trial": name,
+                "index": 1,
+                "num_reports": 2,
+                "metrics": metrics,
+                "seconds": 61.0,
+            }
         )
-        view.on_event({"event": "ended", "trial": name, "status": status, "seconds": 61.0, "error": error})
+        view.on_event(
+            {"event": "ended", "trial": name, "status": status, "seconds": 61.0, "error": error}
+        )
 
 
 def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
@@ -550,7 +728,9 @@ def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
         _events(view)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "training 3 trials, 2 at a time"
-    assert lines[1] == "trial 0000 started  encoder.bidirectional=True training.learning_rate=0.001235"
+    assert (
+        lines[1] == "trial 0000 started  encoder.bidirectional=True training.learning_rate=0.001235"
+    )
     assert lines[2] == "trial 0000 1/2  context_accuracy 0.25  1m01s"
     assert lines[-1].startswith(
         "trial 0002 failed: it broke  [best 0.25 (trial 0000) | 1 finished, 1 stopped, 1 failed of 3"
@@ -577,7 +757,14 @@ def test_time_left_counts_running_trials_to_their_end(place):
     for index in (1, 2):
         view.on_event({"event": "suggested", "trial": "0003", "number": 3, "params": {}, "seed": 1})
         view.on_event(
-            {"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0}
+            {
+                "event": "report",
+                "trial": "0003",
+                "index": index,
+                "num_reports": 9,
+                "metrics": {},
+                "seconds": 1.0,
+            }
         )
     # Three trials made one report of 61 s each; the fourth has made 2 of 9 in 1 s; two train at the same time.
     assert view._time_left() == pytest.approx((3 * 61 + 1) / 5 * 7 / 2)
@@ -599,7 +786,9 @@ def test_sweep_view_shows_the_progress_between_reports(place, monkeypatch):
     view.on_event({"event": "suggested", "trial": "0000", "number": 0, "params": {}, "seed": 1})
     view.on_event({"event": "started", "trial": "0000"})
     console.print(view._render())
-    assert re.search(r"no report yet \| 1 starting of 1(.|\n)*0000 +running +starting", console.export_text())
+    assert re.search(
+        r"no report yet \| 1 starting of 1(.|\n)*0000 +running +starting", console.export_text()
+    )
     for step, seconds in ((0, 5.0), (10, 10.0), (20, 12.0)):
         _beat(trial_folder(place, 0), step=step, seconds=seconds)
         console.print(view._render())
@@ -642,7 +831,9 @@ def test_plan_lines_say_what_will_run(place):
     """Trials, cores, text, and limits are known before anything takes time."""
     facts = {"corpus": {"num_train": 1000, "num_validation": 50}}
     lines = live.plan_lines(TOY, run="runs/toy", where=_where(TOY, None), tasks=["MR"])
-    assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
+    assert re.match(
+        r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0]
+    )
     assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
     timed = TOY.model_copy(update={"limits": TOY.limits.model_copy(update={"time": "10m"})})
     (line,) = live.plan_lines(timed, run="runs/toy", where="", tasks=["MR"])[1:2]
@@ -657,16 +848,24 @@ def test_ranking_line_offers_probes_on_tasks():
     assert live.ranking_line(TOY).startswith(
         "trials are ranked by context_accuracy, which orders kinds of encoders as "
     )
-    assert live.ranking_line(TOY).endswith("with a task as metric, or without labels by document_accuracy")
+    assert live.ranking_line(TOY).endswith(
+        "with a task as metric, or without labels by document_accuracy"
+    )
     ranked = TOY.model_copy(update={"metric": "downstream"})
-    assert live.ranking_line(ranked) == "trials are ranked by downstream, the mean validation score on the tasks"
+    assert (
+        live.ranking_line(ranked)
+        == "trials are ranked by downstream, the mean validation score on the tasks"
+    )
 
 
 def test_chance_line_compares_the_best_trial_with_chance():
     """There is no line where it is unknown, and no ratio where less is better."""
     pool = {"chance_accuracy": 0.005, "chance_nll": 5.3}
     assert live.chance_line("context_accuracy", pool) == "context_accuracy of chance: 0.005"
-    assert live.chance_line("context_accuracy", pool, best=0.1) == "context_accuracy 0.1, 20 times chance (0.005)"
+    assert (
+        live.chance_line("context_accuracy", pool, best=0.1)
+        == "context_accuracy 0.1, 20 times chance (0.005)"
+    )
     assert live.chance_line("context_nll", pool, best=4.0) == "context_nll of chance: 5.3"
     assert live.chance_line("pearson", pool, best=0.4) == ""
 
@@ -683,7 +882,10 @@ def test_doctor_says_which_task_files_are_there(raysent_, place):
     ran = raysent_("doctor", "data")
     assert ran.code == 0
     assert "MR: complete, 80 rows" in ran.out.splitlines()
-    assert "TREC: no TREC/train_5500.label and 1 more; published at https://github.com/facebookresearch" in ran.out
+    assert (
+        "TREC: no TREC/train_5500.label and 1 more; published at https://github.com/facebookresearch"
+        in ran.out
+    )
     with (place / "data/MR/rt-polarity.pos").open("a") as stream:
         stream.write("one more\n")
     ran = raysent_("doctor", "data", "--json")
@@ -737,7 +939,8 @@ def test_plan_of_a_claim_is_of_what_the_run_would_make(monkeypatch):
     """A claim alone plans no table."""
     seen = []
     monkeypatch.setattr(
-        "raysent.reproduction.plan_reproduction", lambda *_, **given: seen.append(given["tables"]) or []
+        "raysent.reproduction.plan_reproduction",
+        lambda *_, **given: seen.append(given["tables"]) or [],
     )
     for tables, claims in ((None, ["own"]), (["1"], ["own"]), (None, None)):
         papers.reproduce("quick_thoughts", tables=tables, claims=claims, dry_run=True, as_json=True)
@@ -758,12 +961,18 @@ def test_curves_of_evaluate_take_what_they_share_with_scores(monkeypatch, capsys
 
 @pytest.mark.parametrize(
     ("table", "file"),
-    [("s3://bucket/new.csv", "new-next.csv"), ("name=new.csv:text=body", "new-next.csv"), ("a/b.csv", "b-next.csv")],
+    [
+        ("s3://bucket/new.csv", "new-next.csv"),
+        ("name=new.csv:text=body", "new-next.csv"),
+        ("a/b.csv", "b-next.csv"),
+    ],
 )
 def test_rows_to_label_have_the_name_of_their_table(raysent_, monkeypatch, table, file):
     """Without its place and its settings."""
     seen = {}
-    monkeypatch.setattr("raysent.label", lambda *_, **given: seen.update(given) or Mock(rows=[], num_first=0))
+    monkeypatch.setattr(
+        "raysent.label", lambda *_, **given: seen.update(given) or Mock(rows=[], num_first=0)
+    )
     assert raysent_("label", "hash:8", table, "--json").code == 0
     assert seen["output"] == Path(file)
 
@@ -792,7 +1001,9 @@ def test_scores_are_printed_before_the_curves_are_made(monkeypatch, capsys):
     """A wrong number of labels does not lose them."""
     score = Score(model="hash:16", task="own", protocol="fast", validation=50.0, test=61.25)
     monkeypatch.setattr("raysent.pipeline.evaluate_models", lambda *_, **__: [score])
-    monkeypatch.setattr("raysent.label_curves", Mock(side_effect=ConfigError("labels: own has 9 rows")))
+    monkeypatch.setattr(
+        "raysent.label_curves", Mock(side_effect=ConfigError("labels: own has 9 rows"))
+    )
     with pytest.raises(ConfigError, match="^labels: own has 9 rows$"):
         evaluate(["hash:16"], labels="32")
     assert "61.25" in capsys.readouterr().out
@@ -808,5 +1019,7 @@ def test_confirmed_sweep_goes_into_the_folder_that_was_shown(monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     with pytest.raises(typer.Exit):
-        sweep(space="everything", trials=None, time=None, budget=None, deadline=None, learn_from=None)
+        sweep(
+            space="everything", trials=None, time=None, budget=None, deadline=None, learn_from=None
+        )
     assert seen["run"] == Path("runs/shown")

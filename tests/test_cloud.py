@@ -40,7 +40,13 @@ limits: {{trials: {trials}}}
 
 
 def _scenario(**changes) -> Scenario:
-    given_ = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
+    given_ = {
+        "usd_per_hour": 1.0,
+        "num_machines": 3,
+        "market": "auto",
+        "num_reports": 9,
+        "trial_s": 3600.0,
+    }
     return Scenario(**{**given_, "cost": CostConfig(), **changes})
 
 
@@ -50,14 +56,20 @@ def _product(usd: str) -> str:
 
 
 def _spot_page(rows, **more):
-    history = [{"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at} for zone, usd, at in rows]
+    history = [
+        {"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at} for zone, usd, at in rows
+    ]
     return {"SpotPriceHistory": history, **more}
 
 
 def test_spot_history_reads_every_page_and_the_latest_of_each_zone(ec2):
     """All pages are read; an older price of a zone does not replace a newer one."""
     client, stubber = ec2
-    wanted = {"InstanceTypes": ["g5.xlarge"], "ProductDescriptions": ["Linux/UNIX"], "StartTime": ANY}
+    wanted = {
+        "InstanceTypes": ["g5.xlarge"],
+        "ProductDescriptions": ["Linux/UNIX"],
+        "StartTime": ANY,
+    }
     later = NOW + datetime.timedelta(hours=1)
     first = _spot_page([("a", "0.40", later), ("b", "0.50", NOW)], NextToken="more")
     stubber.add_response("describe_spot_price_history", first, wanted)
@@ -70,7 +82,9 @@ def test_spot_history_reads_every_page_and_the_latest_of_each_zone(ec2):
 def test_on_demand_usd_reads_the_price_list(pricing):
     """The responses contain JSON texts; free and unreadable offers are skipped."""
     client, stubber = pricing
-    products = {"PriceList": [_product("0.0000000000"), _product("1.0060000000"), _product("no"), "{}"]}
+    products = {
+        "PriceList": [_product("0.0000000000"), _product("1.0060000000"), _product("no"), "{}"]
+    }
     stubber.add_response("get_products", products, {"ServiceCode": "AmazonEC2", "Filters": ANY})
     assert cluster_prices.on_demand_usd(client, "g5.xlarge", "us-east-1") == 1.006
 
@@ -82,20 +96,28 @@ def test_list_price_without_aws_is_that_of_the_package(pricing):
     found = list_price("g5.xlarge", "us-east-1", pricing=pricing[0])
     assert found.usd_per_hour == 1.006
     assert found.source.startswith("list price of 20")
-    with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known.*; AWS: .*not allowed"):
+    with pytest.raises(
+        ConfigError, match="q9.huge: no list price in us-east-1 is known.*; AWS: .*not allowed"
+    ):
         list_price("q9.huge", "us-east-1", pricing=pricing[0])
 
 
 def test_prices_that_the_space_sets_stay(monkeypatch, tmp_path):
     """Of disks and addresses, and of the start of a machine; the region is that of the cluster."""
-    monkeypatch.setattr(cluster_prices, "list_price", lambda *_: Price(1.0, 1.0, "on-demand", "AWS"))
+    monkeypatch.setattr(
+        cluster_prices, "list_price", lambda *_: Price(1.0, 1.0, "on-demand", "AWS")
+    )
     base = "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
     costs = []
     for given_ in ("{}", "{attached: 0.5, boot: 90s}"):
         (tmp_path / "space.yaml").write_text(f"{base}cost: {given_}\n")
-        costs.append(cluster_prices.price_space(tmp_path / "space.yaml", [], read_cluster(SHIPPED))[0].cost)
+        costs.append(
+            cluster_prices.price_space(tmp_path / "space.yaml", [], read_cluster(SHIPPED))[0].cost
+        )
     assert 0 < costs[0].attached < 0.5
-    assert [(cost.attached, cost.boot, cost.region) for cost in costs[1:]] == [(0.5, "90s", "us-east-1")]
+    assert [(cost.attached, cost.boot, cost.region) for cost in costs[1:]] == [
+        (0.5, "90s", "us-east-1")
+    ]
 
 
 def test_market_has_the_statistics_of_its_traces():
@@ -153,7 +175,10 @@ def test_simulated_sweep_on_own_machines_has_an_exact_ledger():
 
 def test_simulated_sweep_is_a_function_of_its_seed():
     """Equal seeds give equal journals, different seeds different ones."""
-    events = [Simulator(_space(), _scenario(), Budget(limit_usd=5.0), seed=seed).run().events for seed in (1, 1, 2)]
+    events = [
+        Simulator(_space(), _scenario(), Budget(limit_usd=5.0), seed=seed).run().events
+        for seed in (1, 1, 2)
+    ]
     assert events[0] == events[1] != events[2]
 
 
@@ -163,10 +188,14 @@ def test_finish_rung_ends_trials_at_rungs():
     halted = {}
     for on_budget in ("stop", "finish-rung"):
         sweeps = [
-            Simulator(_space(), scenario, Budget(limit_usd=9.0, on_budget=on_budget), seed=seed).run()
+            Simulator(
+                _space(), scenario, Budget(limit_usd=9.0, on_budget=on_budget), seed=seed
+            ).run()
             for seed in range(12)
         ]
-        halted[on_budget] = sum(event["event"] == "halted" for swept in sweeps for event in swept.events)
+        halted[on_budget] = sum(
+            event["event"] == "halted" for swept in sweeps for event in swept.events
+        )
     assert halted["finish-rung"] < halted["stop"]
 
 

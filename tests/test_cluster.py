@@ -29,7 +29,13 @@ import raysent.cluster.account as account_module
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, Launcher, read_cluster, read_token
 from raysent.cluster.account import check_inputs, check_ready
-from raysent.cluster.launcher import make_token, run_process, wheel_version, write_constraints, write_wheel
+from raysent.cluster.launcher import (
+    make_token,
+    run_process,
+    wheel_version,
+    write_constraints,
+    write_wheel,
+)
 from raysent.errors import ArtifactError, CloudError
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -72,7 +78,10 @@ class FakeRay:
 
 def _start(ec2, *, expires: str, cluster: str = "raysent") -> str:
     """Start a machine with raysent's tags."""
-    tags = [{"Key": "raysent-cluster", "Value": cluster}, {"Key": "raysent-expires", "Value": expires}]
+    tags = [
+        {"Key": "raysent-cluster", "Value": cluster},
+        {"Key": "raysent-expires", "Value": expires},
+    ]
     started = ec2.run_instances(
         ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="g5.xlarge",
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
@@ -140,7 +149,9 @@ def test_two_ups_at_once_launch_one_head(aws, file):
 def test_up_rejects_a_name_whose_head_somebody_else_launched(aws, file):
     """The error names the head."""
     head = _start_head(aws)
-    with pytest.raises(CloudError, match=f"cluster_name: 'raysent' is taken: its head {head} is running since"):
+    with pytest.raises(
+        CloudError, match=f"cluster_name: 'raysent' is taken: its head {head} is running since"
+    ):
         Launcher(read_cluster(file), run=FakeRay()).up()
 
 
@@ -153,29 +164,48 @@ def test_up_knows_its_own_head_from_a_later_one_of_the_name(aws, file):
     assert not launcher.up()
     launcher.down()
     head = _start_head(aws)
-    with pytest.raises(CloudError, match=f"its head {head} is running since .* was not launched from here"):
+    with pytest.raises(
+        CloudError, match=f"its head {head} is running since .* was not launched from here"
+    ):
         launcher.up()
 
 
 def test_up_lets_the_machines_read_what_each_sweep_names(aws, file, monkeypatch):
     """Both roles, one policy for each sweep; while the head runs `up` leaves it, and the sweep's end removes it."""
-    launcher, iam, s3 = Launcher(read_cluster(file), run=FakeRay()), boto3.client("iam"), boto3.client("s3")
+    launcher, iam, s3 = (
+        Launcher(read_cluster(file), run=FakeRay()),
+        boto3.client("iam"),
+        boto3.client("s3"),
+    )
     s3.create_bucket(Bucket="texts")
     for key in ("books/one.txt", "songs/two.txt"):
         s3.put_object(Bucket="texts", Key=key, Body=b"x")
     roles = ("raysent-raysent-head", "raysent-raysent-worker")
-    launcher.up(sweep="none", inputs=["s3://texts/songs/"])  # its head has ended, and nothing followed it to its end
+    launcher.up(
+        sweep="none", inputs=["s3://texts/songs/"]
+    )  # its head has ended, and nothing followed it to its end
     launcher.up(sweep="first", inputs=["s3://texts/books/"])
     _start_head(aws)
     for role in roles:
-        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-first"]
-        policy = iam.get_role_policy(RoleName=role, PolicyName="raysent-inputs-first")["PolicyDocument"]
-        assert policy["Statement"][0]["Resource"] == ["arn:aws:s3:::texts/books", "arn:aws:s3:::texts/books/*"]
+        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == [
+            "raysent",
+            "raysent-inputs-first",
+        ]
+        policy = iam.get_role_policy(RoleName=role, PolicyName="raysent-inputs-first")[
+            "PolicyDocument"
+        ]
+        assert policy["Statement"][0]["Resource"] == [
+            "arn:aws:s3:::texts/books",
+            "arn:aws:s3:::texts/books/*",
+        ]
     launcher.up(sweep="second", inputs=["s3://texts/songs"])
     launcher.up()
     launcher.forget_inputs("second")
     for role in roles:
-        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-first"]
+        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == [
+            "raysent",
+            "raysent-inputs-first",
+        ]
     launcher.down()
     for role in roles:
         assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent"]
@@ -183,11 +213,17 @@ def test_up_lets_the_machines_read_what_each_sweep_names(aws, file, monkeypatch)
 
 def test_up_names_the_sweep_that_a_head_is_launched_for(aws, file):
     """Such a head ends with its sweeps; one that is launched for none, or is to be kept, stays."""
-    for given, tag in (({"sweep": "a b"}, "a-b"), ({"sweep": "a b", "is_kept": True}, ""), ({}, "")):
+    for given, tag in (
+        ({"sweep": "a b"}, "a-b"),
+        ({"sweep": "a b", "is_kept": True}, ""),
+        ({}, ""),
+    ):
         launcher = Launcher(read_cluster(file), run=FakeRay())
         assert launcher.up(**given)
         assert (launcher.has_launched, launcher.stays) == (True, not tag)
-        assert json.loads(launcher.file.read_text())["provider"]["raysent"]["tags"] == {"raysent-sweep": tag}
+        assert json.loads(launcher.file.read_text())["provider"]["raysent"]["tags"] == {
+            "raysent-sweep": tag
+        }
     head = _start_head(aws)
     for tag in ("", "other"):
         aws.create_tags(Resources=[head], Tags=[{"Key": "raysent-sweep", "Value": tag}])
@@ -198,7 +234,11 @@ def test_up_names_the_sweep_that_a_head_is_launched_for(aws, file):
 
 def test_the_shipped_name_has_the_user_in_it(monkeypatch):
     """Colleagues with one account do not have one cluster by accident."""
-    for user, name in (("Jo.Smith", "raysent-jo-smith"), ("ubuntu", "raysent-ubuntu"), ("", "raysent-user")):
+    for user, name in (
+        ("Jo.Smith", "raysent-jo-smith"),
+        ("ubuntu", "raysent-ubuntu"),
+        ("", "raysent-user"),
+    ):
         monkeypatch.setattr("getpass.getuser", lambda user=user: user)
         assert read_cluster(SHIPPED).name == name
 
@@ -208,15 +248,26 @@ def test_up_allows_the_operator_only(aws, file):
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
-    everyone = [{"IpProtocol": "tcp", "FromPort": 8265, "ToPort": 8265, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    everyone = [
+        {
+            "IpProtocol": "tcp",
+            "FromPort": 8265,
+            "ToPort": 8265,
+            "IpRanges": [{"CidrIp": "0.0.0.0/0"}],
+        }
+    ]
     aws.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=everyone)
     launcher.up()
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
-    ranges = [(rule.get("FromPort"), entry["CidrIp"]) for rule in group["IpPermissions"] for entry in rule["IpRanges"]]
-    assert ranges == [(22, "203.0.113.7/32")]
-    assert [pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]] == [
-        group["GroupId"]
+    ranges = [
+        (rule.get("FromPort"), entry["CidrIp"])
+        for rule in group["IpPermissions"]
+        for entry in rule["IpRanges"]
     ]
+    assert ranges == [(22, "203.0.113.7/32")]
+    assert [
+        pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]
+    ] == [group["GroupId"]]
 
 
 def test_up_leaves_the_rules_of_a_running_cluster_if_aws_refuses(aws, file, monkeypatch):
@@ -230,7 +281,10 @@ def test_up_leaves_the_rules_of_a_running_cluster_if_aws_refuses(aws, file, monk
 
     def refuse(**given) -> None:
         asked.extend(given["IpPermissions"])
-        raise ClientError({"Error": {"Code": "RulesPerSecurityGroupLimitExceeded"}}, "AuthorizeSecurityGroupIngress")
+        raise ClientError(
+            {"Error": {"Code": "RulesPerSecurityGroupLimitExceeded"}},
+            "AuthorizeSecurityGroupIngress",
+        )
 
     with monkeypatch.context() as patched:
         patched.setattr(launcher.account.ec2, "authorize_security_group_ingress", refuse)
@@ -255,7 +309,9 @@ def test_up_creates_two_roles_of_least_privilege(aws, file, monkeypatch):
     iam = boto3.client("iam")
     for name, num_statements in (("raysent-raysent-head", 11), ("raysent-raysent-worker", 2)):
         (role,) = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]
-        policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="raysent")["PolicyDocument"]
+        policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="raysent")[
+            "PolicyDocument"
+        ]
         assert len(policy["Statement"]) == num_statements
         assert iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"] == []
 
@@ -267,9 +323,16 @@ def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
     token = read_token(launcher.token_file)
     launcher.up()
     assert (read_token(launcher.token_file), len(token)) == (token, 64)
-    modes = [oct(path.stat().st_mode & 0o777) for path in (launcher.folder, launcher.token_file, launcher.file)]
+    modes = [
+        oct(path.stat().st_mode & 0o777)
+        for path in (launcher.folder, launcher.token_file, launcher.file)
+    ]
     assert modes == ["0o700", "0o600", "0o600"]
-    written = [path.read_bytes() for path in launcher.folder.rglob("*") if path.is_file() and path.name != "up.lock"]
+    written = [
+        path.read_bytes()
+        for path in launcher.folder.rglob("*")
+        if path.is_file() and path.name != "up.lock"
+    ]
     assert len(written) == 4  # token, rendered file, wheel, constraints
     assert not any(CANARY.encode() in data for data in written)
     assert token not in launcher.file.read_text()
@@ -278,7 +341,9 @@ def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
 def test_up_raises_the_last_line_of_rays_launcher(aws, file):
     """A failure is an error of one line."""
     launcher = Launcher(read_cluster(file), run=FakeRay(line="Failed to  launch", code=3))
-    with pytest.raises(CloudError, match="^raysent: 'ray up' ended with exit code 3: Failed to launch$"):
+    with pytest.raises(
+        CloudError, match="^raysent: 'ray up' ended with exit code 3: Failed to launch$"
+    ):
         launcher.up()
 
 
@@ -298,10 +363,14 @@ def test_image_is_read_from_a_public_parameter(aws):
     """A parameter that AWS does not know is an error of one line."""
     account, cluster = Account("us-east-1"), read_cluster(SHIPPED)
     with Stubber(account.ssm) as stubber:
-        stubber.add_response("get_parameter", {"Parameter": {"Value": "ami-5"}}, {"Name": cluster.settings.image})
+        stubber.add_response(
+            "get_parameter", {"Parameter": {"Value": "ami-5"}}, {"Name": cluster.settings.image}
+        )
         assert account.image(cluster) == "ami-5"
         stubber.add_client_error("get_parameter", "ParameterNotFound", "none")
-        with pytest.raises(CloudError, match="metadata.raysent.image: /aws/service/.*ParameterNotFound"):
+        with pytest.raises(
+            CloudError, match="metadata.raysent.image: /aws/service/.*ParameterNotFound"
+        ):
             account.image(cluster)
 
 
@@ -335,7 +404,10 @@ def test_status_shows_machines_and_their_list_price(aws, file, raysent):
     assert name in shown
     assert "on-demand  running" in shown
     assert "1.0060" in shown
-    assert json.loads(raysent("cluster", "status", file, "--json").out)["machines"][0]["instance_type"] == "g5.xlarge"
+    assert (
+        json.loads(raysent("cluster", "status", file, "--json").out)["machines"][0]["instance_type"]
+        == "g5.xlarge"
+    )
 
 
 def test_make_token_never_replaces_one(tmp_path):
@@ -351,7 +423,9 @@ def test_make_token_never_replaces_one(tmp_path):
 def test_run_process_passes_on_every_line_and_the_exit_code():
     """Output and errors are in their order."""
     lines: list[str] = []
-    code = run_process([sys.executable, "-c", "import sys; print('one'); sys.exit('two')"], lines.append)
+    code = run_process(
+        [sys.executable, "-c", "import sys; print('one'); sys.exit('two')"], lines.append
+    )
     assert (code, lines) == (1, ["one", "two"])
 
 
@@ -361,7 +435,16 @@ def test_wheel_holds_the_running_code_and_installs(tmp_path):
     before = path.read_bytes()
     assert write_wheel(tmp_path).read_bytes() == before
     target = tmp_path / "installed"
-    arguments = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(target), str(path)]
+    arguments = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--target",
+        str(target),
+        str(path),
+    ]
     subprocess.run([sys.executable, "-m", "pip", *arguments], check=True, capture_output=True)
     assert (target / "raysent" / "cost" / "on_demand.json").is_file()
     metadata = zipfile.ZipFile(path).read(f"raysent-{wheel_version()}.dist-info/METADATA").decode()
@@ -373,7 +456,9 @@ def test_wheel_holds_the_running_code_and_installs(tmp_path):
 def test_wheel_version_names_its_content(monkeypatch):
     """Another line of code is another version, so that pip replaces the wheel on a machine that is kept."""
     before = wheel_version()
-    monkeypatch.setattr(launcher_module, "_package_files", lambda: {"raysent/__init__.py": b"changed"})
+    monkeypatch.setattr(
+        launcher_module, "_package_files", lambda: {"raysent/__init__.py": b"changed"}
+    )
     assert wheel_version() != before
 
 
@@ -403,7 +488,9 @@ def launched(account, file, tmp_path, monkeypatch) -> Launcher:
     launcher = Launcher(read_cluster(file), account=account, run=FakeRay())
     launcher.folder.mkdir(parents=True)
     make_token(launcher.token_file)
-    launcher.file.write_text(json.dumps({"setup_commands": [f"pip install {launcher_module.wheel_name()}"]}))
+    launcher.file.write_text(
+        json.dumps({"setup_commands": [f"pip install {launcher_module.wheel_name()}"]})
+    )
     return launcher
 
 
@@ -413,7 +500,8 @@ def test_a_ray_without_the_classes_that_launch_is_an_error_of_one_line(monkeypat
     name = "raysent.cluster.gate"
     source = importlib.util.find_spec(name)
     with pytest.raises(
-        CloudError, match=r"^Ray [\d.]+: must have the classes that launch machines \(.*\); 2.52 to 2.60"
+        CloudError,
+        match=r"^Ray [\d.]+: must have the classes that launch machines \(.*\); 2.52 to 2.60",
     ):
         source.loader.exec_module(importlib.util.module_from_spec(source))
 
@@ -422,10 +510,15 @@ def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkey
     """It writes the seconds on the head; the time to live stays the limit."""
     ray, machines = FakeRay(), []
     monkeypatch.setattr(launcher_module, "run_process", ray)
-    monkeypatch.setattr(launcher_module, "Account", lambda _: SimpleNamespace(machines=lambda _: machines))
+    monkeypatch.setattr(
+        launcher_module, "Account", lambda _: SimpleNamespace(machines=lambda _: machines)
+    )
     monkeypatch.setattr(launcher_module.Launcher, "up", lambda self, **_: None)
     ran = raysent("cluster", "up", file, "--keep", "4h", "--yes")
-    assert (ran.code, ran.err) == (2, "error: raysent: no head is running; 'raysent cluster up' launches one\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: raysent: no head is running; 'raysent cluster up' launches one\n",
+    )
     machines.append(SimpleNamespace(is_head=True, expires=NOW + datetime.timedelta(hours=1)))
     ran = raysent("cluster", "up", file, "--keep", "4h", "--yes")
     assert ran.code == 0
@@ -435,7 +528,10 @@ def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkey
     assert ran.err.startswith("the head is kept until ")
     assert "its time to live ends it at " in ran.err
     launched.token_file.unlink()
-    assert "was not launched from this computer" in raysent("cluster", "up", file, "--keep", "4h", "--yes").err
+    assert (
+        "was not launched from this computer"
+        in raysent("cluster", "up", file, "--keep", "4h", "--yes").err
+    )
 
 
 def test_up_launches_nothing_for_a_keep_that_is_no_duration(raysent, file, monkeypatch):
@@ -464,7 +560,9 @@ def test_up_refuses_without_a_bucket(aws, file, raysent):
     ran = raysent("cluster", "up", file, "--yes")
     assert ran.code == 2
     assert ran.err.startswith("error: s3://my-bucket/raysent: ")
-    assert ran.err.endswith("if there is no such bucket: aws s3 mb s3://my-bucket --region us-east-1\n")
+    assert ran.err.endswith(
+        "if there is no such bucket: aws s3 mb s3://my-bucket --region us-east-1\n"
+    )
     assert boto3.client("iam").list_roles()["Roles"] == []
 
 
@@ -473,7 +571,8 @@ def test_up_refuses_an_input_that_is_not_there(aws, file):
     boto3.client("s3").create_bucket(Bucket="texts")
     launcher = Launcher(read_cluster(file), run=FakeRay())
     with pytest.raises(
-        CloudError, match="s3://texts/books: nothing is there; 'aws s3 cp --recursive FOLDER s3://texts"
+        CloudError,
+        match="s3://texts/books: nothing is there; 'aws s3 cp --recursive FOLDER s3://texts",
     ):
         launcher.up(inputs=["s3://texts/books"])
     with pytest.raises(CloudError, match="'aws s3 ls s3://none/books' must work here"):
@@ -485,7 +584,8 @@ def test_up_refuses_if_no_quota_allows_a_machine(aws, file, monkeypatch):
     cluster, account = read_cluster(file), Account("us-east-1")
     monkeypatch.setattr(Account, "quota", lambda self, code: 0.0)
     with pytest.raises(
-        CloudError, match="no type of worker can be launched: .*--quota-code L-3819A6DF --desired-value 32"
+        CloudError,
+        match="no type of worker can be launched: .*--quota-code L-3819A6DF --desired-value 32",
     ):
         check_ready(cluster, account)
     for allowed in (lambda self, code: 4.0 * (code == "L-DB2E81BA"), lambda self, code: None):
@@ -502,13 +602,18 @@ IMAGE = {
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (None, "ami-12c6146b: no such image in us-east-1; AWS lists its images: aws ssm get-parameters-by-path"),
+        (
+            None,
+            "ami-12c6146b: no such image in us-east-1; AWS lists its images: aws ssm get-parameters-by-path",
+        ),
         ({"State": "disabled"}, "ami-12c6146b: no such image in us-east-1"),
     ],
 )
 def test_up_refuses_an_image_that_does_not_fit(aws, file, monkeypatch, changes, text):
     """It must exist."""
-    monkeypatch.setattr(Account, "describe_image", lambda *_: None if changes is None else {**IMAGE, **changes})
+    monkeypatch.setattr(
+        Account, "describe_image", lambda *_: None if changes is None else {**IMAGE, **changes}
+    )
     with pytest.raises(CloudError, match=re.escape(text)):
         check_ready(read_cluster(file), Account("us-east-1"))
 
@@ -518,5 +623,7 @@ def test_up_refuses_a_token_that_others_can_read(aws, file):
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     launcher.token_file.chmod(0o644)
-    with pytest.raises(ArtifactError, match=r"must be readable by its owner only \(mode 600\); given 644"):
+    with pytest.raises(
+        ArtifactError, match=r"must be readable by its owner only \(mode 600\); given 644"
+    ):
         launcher.up()

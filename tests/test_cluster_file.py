@@ -47,13 +47,19 @@ def test_shipped_cluster_passes_rays_schema_before_and_after_rendering():
     for values in (cluster.document.values, rendered):
         validate_config(prepare_config(copy.deepcopy(values)))
     assert "{{" not in json.dumps(rendered)
-    assert rendered["setup_commands"][-1].endswith('file:///home/ubuntu/raysent-wheel/raysent-1-py3-none-any.whl"')
+    assert rendered["setup_commands"][-1].endswith(
+        'file:///home/ubuntu/raysent-wheel/raysent-1-py3-none-any.whl"'
+    )
 
 
 def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
     """An on-demand head, three spot types over several zones, on-demand workers last, no idle workers."""
     cluster = read_cluster(SHIPPED)
-    spot = {name for name, kind in cluster.node_types.items() if "InstanceMarketOptions" in kind["node_config"]}
+    spot = {
+        name
+        for name, kind in cluster.node_types.items()
+        if "InstanceMarketOptions" in kind["node_config"]
+    }
     assert len({cluster.node_types[name]["node_config"]["InstanceType"] for name in spot}) >= 3
     assert len(cluster.document.values["provider"]["availability_zone"].split(",")) >= 3
     assert "head" not in spot
@@ -115,10 +121,16 @@ def test_read_cluster_rejects(tmp_path, old, new, error):
 def test_read_cluster_rejects_missing_setup_commands(tmp_path):
     """Ray's default installs a nightly build of Ray."""
     text = re.sub(
-        r"^setup_commands:\n(  .*\n)+", "setup_commands: []\n", SHIPPED.read_text(), count=1, flags=re.MULTILINE
+        r"^setup_commands:\n(  .*\n)+",
+        "setup_commands: []\n",
+        SHIPPED.read_text(),
+        count=1,
+        flags=re.MULTILINE,
     )
     (tmp_path / "cluster.yaml").write_text(text)
-    with pytest.raises(ConfigError, match="setup_commands: must be given; Ray's default installs a nightly build"):
+    with pytest.raises(
+        ConfigError, match="setup_commands: must be given; Ray's default installs a nightly build"
+    ):
         read_cluster(tmp_path / "cluster.yaml")
 
 
@@ -135,13 +147,17 @@ def test_render_rejects_an_unknown_placeholder():
     """The error names the nearest placeholder."""
     cluster = read_cluster(SHIPPED)
     cluster.document.values["initialization_commands"] = ["echo {{ sweeep }}"]
-    with pytest.raises(ConfigError, match=r"'\{\{ sweeep \}\}' has no value; did you mean 'sweep'\?"):
+    with pytest.raises(
+        ConfigError, match=r"'\{\{ sweeep \}\}' has no value; did you mean 'sweep'\?"
+    ):
         cluster.render(VALUES)
 
 
 def test_render_values_cannot_change_the_structure():
     """A value stays one text."""
-    rendered = read_cluster(SHIPPED).render({**VALUES, "cluster": "x}, {Key: raysent-sweep, Value: other"})
+    rendered = read_cluster(SHIPPED).render(
+        {**VALUES, "cluster": "x}, {Key: raysent-sweep, Value: other"}
+    )
     (tag,) = rendered["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
     assert tag == {"Key": "raysent-cluster", "Value": "x}, {Key: raysent-sweep, Value: other"}
 
@@ -171,7 +187,10 @@ def test_self_destruct_ends_machines_that_are_old_or_without_ray_or_lease(
         assert old in line
         line = line.replace(old, new)
     (tmp_path / "uptime").write_text(f"{uptime_s}.5 1.0\n")
-    for name, body in {"shutdown": f"touch {tmp_path}/ended", "pgrep": f"exit {int(not has_raylet)}"}.items():
+    for name, body in {
+        "shutdown": f"touch {tmp_path}/ended",
+        "pgrep": f"exit {int(not has_raylet)}",
+    }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "alive").touch()
@@ -179,7 +198,11 @@ def test_self_destruct_ends_machines_that_are_old_or_without_ray_or_lease(
     if lease is not None:
         (tmp_path / "lease").write_text(str(lease[0]))
         os.utime(tmp_path / "lease", (time.time() - lease[1],) * 2)
-    subprocess.run(["sh", "-c", line], check=True, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    subprocess.run(
+        ["sh", "-c", line],
+        check=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
     assert (tmp_path / "ended").exists() is ends
 
 
@@ -205,8 +228,12 @@ def test_head_policy_starts_only_listed_types_with_the_tag():
     assert condition["ec2:InstanceType"] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge", "m5.xlarge"]
     assert condition["aws:RequestTag/raysent-cluster"] == read_cluster(SHIPPED).name
     assert condition["ec2:MetadataHttpTokens"] == "required"
-    assert [sid for sid, statement in statements.items() if statement["Resource"] == "*"] == ["Describe"]
-    assert not any(":instance/*" in resource for resource in statements["UseImagesAndNetwork"]["Resource"])
+    assert [sid for sid, statement in statements.items() if statement["Resource"] == "*"] == [
+        "Describe"
+    ]
+    assert not any(
+        ":instance/*" in resource for resource in statements["UseImagesAndNetwork"]["Resource"]
+    )
 
 
 def test_head_policy_terminates_only_tagged_machines_and_cannot_tag_others():
@@ -215,14 +242,21 @@ def test_head_policy_terminates_only_tagged_machines_and_cannot_tag_others():
     assert statements["TerminateCluster"]["Condition"] == {
         "StringEquals": {"aws:ResourceTag/raysent-cluster": read_cluster(SHIPPED).name}
     }
-    assert statements["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
-    assert statements["TagAtStart"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+    assert statements["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {
+        "aws:TagKeys": ["ray-*", "Name"]
+    }
+    assert statements["TagAtStart"]["Condition"] == {
+        "StringEquals": {"ec2:CreateAction": "RunInstances"}
+    }
 
 
 def test_head_policy_passes_one_role():
     """PassRole is limited to the workers' role, for EC2."""
     passed = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))["PassWorkerRole"]
-    assert passed["Resource"] == f"arn:aws:iam::{ACCOUNT}:role/{read_cluster(SHIPPED).name}-raysent-worker"
+    assert (
+        passed["Resource"]
+        == f"arn:aws:iam::{ACCOUNT}:role/{read_cluster(SHIPPED).name}-raysent-worker"
+    )
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
 
 
@@ -230,15 +264,22 @@ def test_worker_policy_allows_the_prefix_only(tmp_path):
     """No EC2, no IAM; only objects below the prefix."""
     statements = _statements(worker_policy(read_cluster(SHIPPED)))
     assert statements["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
-    assert statements["ListRuns"]["Condition"] == {"StringLike": {"s3:prefix": ["raysent", "raysent/*"]}}
+    assert statements["ListRuns"]["Condition"] == {
+        "StringLike": {"s3:prefix": ["raysent", "raysent/*"]}
+    }
     actions = {
-        action for statement in statements.values() for action in [statement["Action"]] if isinstance(action, str)
+        action
+        for statement in statements.values()
+        for action in [statement["Action"]]
+        if isinstance(action, str)
     }
     assert actions | set(statements["ReadWriteRuns"]["Action"]) == {
         "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload",
     }  # fmt: skip
     bare = read_cluster(_changed(tmp_path, "s3://my-bucket/raysent", "s3://my-bucket"))
-    assert _statements(worker_policy(bare))["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/*"
+    assert (
+        _statements(worker_policy(bare))["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/*"
+    )
 
 
 def test_limited_cluster_has_fewer_workers_of_one_market():
@@ -266,18 +307,26 @@ def test_limited_cluster_rejects_a_market_without_workers(tmp_path):
     text = SHIPPED.read_text()
     start, end = text.index("  on-demand-g4dn:"), text.index("file_mounts:")
     (tmp_path / "cluster.yaml").write_text(text[:start] + text[end:])
-    with pytest.raises(ConfigError, match="must have a worker of cost.market, with labels: {market: on-demand}"):
+    with pytest.raises(
+        ConfigError, match="must have a worker of cost.market, with labels: {market: on-demand}"
+    ):
         read_cluster(tmp_path / "cluster.yaml").limited(num_workers=8, market="on-demand")
 
 
 def test_input_policy_reads_what_a_space_names_and_nothing_else():
     """Addresses of files, folders and patterns, each bucket and prefix once."""
-    values = {"corpus": {"path": ["s3://text/books/*.txt", "s3://text/books/a.txt"]}, "x": ["s3://other", "local.txt"]}
+    values = {
+        "corpus": {"path": ["s3://text/books/*.txt", "s3://text/books/a.txt"]},
+        "x": ["s3://other", "local.txt"],
+    }
     assert s3_addresses(values) == ["s3://other", "s3://text/books/*.txt", "s3://text/books/a.txt"]
     statements = _statements(input_policy(s3_addresses(values)))
-    assert {action for one in statements.values() for action in one["Action"] if isinstance(one["Action"], list)} == {
-        "s3:GetObject"
-    }
+    assert {
+        action
+        for one in statements.values()
+        for action in one["Action"]
+        if isinstance(one["Action"], list)
+    } == {"s3:GetObject"}
     granted = [one["Resource"] for one in statements.values()]
     assert ["arn:aws:s3:::text/books", "arn:aws:s3:::text/books/*"] in granted
     assert "arn:aws:s3:::other/*" in granted
@@ -291,6 +340,6 @@ def test_inputs_are_the_tables_of_tasks_too():
         json.dumps({"path": "s3://t/b.csv", "text": "body"}),
         "r=s3://t/c.csv",
     ]
-    assert s3_addresses([{"evaluation": {"tasks": [*tasks, "docs-library"]}}, [splits, "s3://t/d.csv"]]) == [
-        f"s3://t/{name}.csv" for name in ("a", "b", "c", "d", "test", "train")
-    ]
+    assert s3_addresses(
+        [{"evaluation": {"tasks": [*tasks, "docs-library"]}}, [splits, "s3://t/d.csv"]]
+    ) == [f"s3://t/{name}.csv" for name in ("a", "b", "c", "d", "test", "train")]

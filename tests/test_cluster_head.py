@@ -47,12 +47,20 @@ class Head:
 
 def _environment(**more: str) -> dict[str, str]:
     """Return environment variables of a process: this raysent, and no token except in `more`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    paths = {"PYTHONPATH": str(SHIPPED.parent), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")
+    }
+    paths = {
+        "PYTHONPATH": str(SHIPPED.parent),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     keys = {"AWS_ACCESS_KEY_ID": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY}
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "HOME": inherited["HOME"]}
     # A busy machine takes longer to start Ray's agents, and to answer, than Ray waits before it ends a node.
-    patient = {"RAY_agent_register_timeout_ms": "600000", "RAY_health_check_failure_threshold": "1000"}
+    patient = {
+        "RAY_agent_register_timeout_ms": "600000",
+        "RAY_health_check_failure_threshold": "1000",
+    }
     return {**inherited, **paths, **keys, **quiet, **patient, **more}
 
 
@@ -66,14 +74,29 @@ def head():
         make_token(token_file)
         ray, dashboard, client, agent = free_ports(4)
         command = [
-            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
+            *(
+                sys.executable,
+                "-m",
+                "ray.scripts.scripts",
+                "start",
+                "--head",
+                "--block",
+                "--num-cpus=2",
+            ),
             *("--node-ip-address=127.0.0.1", f"--port={ray}", f"--ray-client-server-port={client}"),
-            *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--temp-dir={folder}/ray"),
+            *(
+                "--dashboard-host=127.0.0.1",
+                f"--dashboard-port={dashboard}",
+                f"--temp-dir={folder}/ray",
+            ),
             *(f"--dashboard-agent-listen-port={agent}", "--object-store-memory=100000000"),
         ]
         found = Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{ray}", token_file, Path(folder))
         with subprocess.Popen(
-            command, env=_environment(**found.environment), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command,
+            env=_environment(**found.environment),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         ) as process:
             try:
                 _wait_for(found)
@@ -103,7 +126,9 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     """
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(following.follow_stored, "__kwdefaults__", {"wait": lambda _: time.sleep(0.2)})
+    monkeypatch.setattr(
+        following.follow_stored, "__kwdefaults__", {"wait": lambda _: time.sleep(0.2)}
+    )
     space, token, first = (
         read_space(toy_space(tmp_path, trials="4, concurrent: 1", epochs=10.0)),
         head.token_file.read_text(),
@@ -133,8 +158,16 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     assert find_run(str(second), new_run=tmp_path).record.lines
     assert str(tmp_path / "remote") not in printed
     files = {path.name: path.read_bytes() for path in second.rglob("*") if path.is_file()}
-    assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(files)
-    secrets = [name for name, data in files.items() if token.encode() in data or CANARY.encode() in data]
+    assert {
+        "sweep.json",
+        "journal.jsonl",
+        "ledger.jsonl",
+        "report.html",
+        "model.safetensors",
+    } <= set(files)
+    secrets = [
+        name for name, data in files.items() if token.encode() in data or CANARY.encode() in data
+    ]
     assert secrets == []
     assert token not in printed + shown.out + shown.err + str(events)
 
@@ -156,7 +189,9 @@ def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, mon
         if event["event"] == "report":
             ctrl_c()
 
-    assert submit(cluster, SweepJob(new_submission(tmp_path, space=space), on_event), say=print).is_detached
+    assert submit(
+        cluster, SweepJob(new_submission(tmp_path, space=space), on_event), say=print
+    ).is_detached
     stopped = _command(second, "stop", str(remote))
     assert (stopped.returncode, stopped.stdout) == (
         0, f"{remote}: stopped; 'raysent resume {remote} --cluster FILE' continues it\n"
@@ -169,11 +204,16 @@ def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, mon
     assert submit(cluster, SweepJob(again, [].append), say=print).code == 0
     events = list(read_events(remote))
     assert events[: len(before)] == before
-    assert sorted(event["trial"] for event in events if event["event"] == "ended") == ["0000", "0001"]
+    assert sorted(event["trial"] for event in events if event["event"] == "ended") == [
+        "0000",
+        "0001",
+    ]
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("token", "given"), [("", "none"), ("0" * 64, "the token of another cluster")])
+@pytest.mark.parametrize(
+    ("token", "given"), [("", "none"), ("0" * 64, "the token of another cluster")]
+)
 def test_jobs_are_rejected_without_the_token(head, token, given):
     """An error of one line, before anything is sent."""
     with pytest.raises(CloudError, match=f"^{head.dashboard}: requires its token; given {given}$"):
@@ -184,7 +224,9 @@ def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
     """Run a command of raysent in a folder, in a process of its own."""
     command = [sys.executable, "-m", "raysent", *arguments]
     environment = _environment(**{"HOME": str(folder), **environment})
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.cluster
@@ -194,7 +236,9 @@ def test_session_at_an_address_works_with_the_token(head, tmp_path):
     lines += "with ray_session(sys.argv[1]): print(list(map_on_ray(abs, [-7])))"
     command = [sys.executable, "-c", lines, head.address]
     environment = _environment(**head.environment)
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert (ran.returncode, ran.stdout) == (0, "[(0, 7)]\n"), ran.stderr
 
 
@@ -216,16 +260,27 @@ def test_sweep_at_an_address_is_rejected_without_the_token(head, tmp_path):
 @pytest.mark.cluster
 def test_node_agent_drains_with_the_token_and_reports_a_missing_one(head):
     """With the token it drains a node; without, it logs once how to provide the token."""
-    start = ["-m", "ray.scripts.scripts", "start", f"--address={head.address}", "--block", "--num-cpus=0"]
+    start = [
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        f"--address={head.address}",
+        "--block",
+        "--num-cpus=0",
+    ]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with (
         metadata_service() as service,
-        subprocess.Popen([sys.executable, *start], env=_environment(**head.environment), **quiet) as node,
+        subprocess.Popen(
+            [sys.executable, *start], env=_environment(**head.environment), **quiet
+        ) as node,
     ):
         try:
             service.arm(3600)  # later than both agents start
             assert _agent_log(head, service.url, until="RAY_AUTH_TOKEN_PATH").count("\n") == 1
-            assert "drained for terminate" in _agent_log(head, service.url, until="drained", **head.environment)
+            assert "drained for terminate" in _agent_log(
+                head, service.url, until="drained", **head.environment
+            )
         finally:
             node.terminate()
 
@@ -268,5 +323,10 @@ def _worker_node(head) -> str:
     )
     command = [sys.executable, "-c", code, head.address]
     return subprocess.run(
-        command, env=_environment(**head.environment), capture_output=True, text=True, timeout=600, check=True
+        command,
+        env=_environment(**head.environment),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
     ).stdout.strip()

@@ -88,7 +88,14 @@ def _no_prices(*_, **__):
 def test_resume_uses_the_files_in_the_bucket(jobs, raysent, tmp_path):
     """The local corpus may be deleted; a new budget is passed on; workers are limited as for a new sweep."""
     first = raysent(
-        "sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", "--set", "cost.max_hourly=2.3usd"
+        "sweep",
+        "toy.yaml",
+        "--cluster",
+        "cluster.yaml",
+        "--run",
+        "home",
+        "--set",
+        "cost.max_hourly=2.3usd",
     )
     assert first.code == 0, first.err
     remote = json.loads(Path("home/remote.json").read_text())["remote"]

@@ -59,8 +59,13 @@ def test_code_gives_zeros_and_ones_of_the_number_it_declares(name):
 def test_thresholds_are_those_of_paper_code_and_mean():
     """0, 0.07 and each number's mean."""
     vector = torch.tensor([[0.0, 0.01, 0.05, 0.08] + [1.0] * 6])
-    for config, expected in ((Threshold(), [0, 1, 1, 1]), (Threshold(variant="authors"), [0, 0, 0, 1])):
-        assert build_code(config, dim=DIM, generator=generator())(vector)[0, :4].tolist() == expected
+    for config, expected in (
+        (Threshold(), [0, 1, 1, 1]),
+        (Threshold(variant="authors"), [0, 0, 0, 1]),
+    ):
+        assert (
+            build_code(config, dim=DIM, generator=generator())(vector)[0, :4].tolist() == expected
+        )
     code = build_code(Threshold(threshold="mean"), dim=DIM, generator=generator())
     code.fit(sample())
     torch.testing.assert_close(code(sample()), (sample() > sample().mean(dim=0)).float())
@@ -72,26 +77,40 @@ def test_random_projections_are_those_of_paper_and_code():
     assert 0.049 < paper.weight.abs().max() <= 0.05
     paper.fit(sample())
     assert not paper.center.any()
-    authors = build_code(RandomProjection(bits=400, variant="authors"), dim=DIM, generator=generator())
+    authors = build_code(
+        RandomProjection(bits=400, variant="authors"), dim=DIM, generator=generator()
+    )
     authors.fit(sample())
     assert authors.weight.std() == pytest.approx(1.0, abs=0.05)
-    torch.testing.assert_close(authors.logits(sample()), (sample() - sample().mean(dim=0)) @ authors.weight.T)
+    torch.testing.assert_close(
+        authors.logits(sample()), (sample() - sample().mean(dim=0)) @ authors.weight.T
+    )
 
 
 def test_rotation_evens_out_variance_by_the_power_that_is_named():
     """Directions are orthogonal in groups of the vector's size; a sample's variance along them is a power of its own."""
-    plain = build_code(RandomProjection(bits=15, distribution="rotation"), dim=DIM, generator=generator())
+    plain = build_code(
+        RandomProjection(bits=15, distribution="rotation"), dim=DIM, generator=generator()
+    )
     plain.fit(sample())
-    torch.testing.assert_close(plain.weight[:DIM] @ plain.weight[:DIM].T, torch.eye(DIM), atol=1e-5, rtol=0)
-    torch.testing.assert_close(plain.weight[DIM:] @ plain.weight[DIM:].T, torch.eye(5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        plain.weight[:DIM] @ plain.weight[:DIM].T, torch.eye(DIM), atol=1e-5, rtol=0
+    )
+    torch.testing.assert_close(
+        plain.weight[DIM:] @ plain.weight[DIM:].T, torch.eye(5), atol=1e-5, rtol=0
+    )
     expected = torch.linalg.eigvalsh(sample().T.cov())
     for power in (0.5, 1.0):
         config = RandomProjection(distribution="rotation", whiten=power)
         code = build_code(config, dim=DIM, generator=generator())
         code.fit(sample())
         found = torch.linalg.eigvalsh(code.logits(sample()).T.cov())
-        torch.testing.assert_close(found, (expected ** (1 - power)).sort().values, rtol=1e-3, atol=1e-4)
-    with pytest.raises(ValueError, match=r"whiten must be 0 for distribution uniform; given 0\.5; name rotation"):
+        torch.testing.assert_close(
+            found, (expected ** (1 - power)).sort().values, rtol=1e-3, atol=1e-4
+        )
+    with pytest.raises(
+        ValueError, match=r"whiten must be 0 for distribution uniform; given 0\.5; name rotation"
+    ):
         RandomProjection(whiten=0.5)
 
 
@@ -101,9 +120,13 @@ def test_principal_components_are_those_of_the_singular_value_decomposition():
     code.fit(sample())
     expected = np.linalg.svd((sample() - sample().mean(dim=0)).numpy(), full_matrices=False)[2][:4]
     np.testing.assert_allclose(np.abs((code.weight.numpy() * expected).sum(axis=1)), 1, atol=1e-4)
-    with pytest.raises(DataError, match="need as many sentences as bits, 4; given 3; raise postprocessing"):
+    with pytest.raises(
+        DataError, match="need as many sentences as bits, 4; given 3; raise postprocessing"
+    ):
         code.fit(sample(3))
-    with pytest.raises(ConfigError, match=r"code\.bits: must be at most 10, the size of the vectors"):
+    with pytest.raises(
+        ConfigError, match=r"code\.bits: must be at most 10, the size of the vectors"
+    ):
         build_code(PrincipalComponents(bits=11), dim=DIM, generator=generator())
 
 
@@ -118,10 +141,14 @@ def test_straight_through_is_exactly_binary_with_the_logits_gradient():
 
 def test_stochastic_thresholds_act_in_training_only():
     """In training a bit is 1 with its probability; otherwise the threshold is one half."""
-    code = build_code(Autoencoder(bits=5, threshold="stochastic", sharpness=1.5), dim=DIM, generator=generator())
+    code = build_code(
+        Autoencoder(bits=5, threshold="stochastic", sharpness=1.5), dim=DIM, generator=generator()
+    )
     vectors = sample(1).expand(4000, DIM) / 20
     parts = code.binarize(vectors, generator=generator(1)).mean(dim=0)
-    torch.testing.assert_close(parts, torch.sigmoid(1.5 * code.logits(vectors[:1]))[0], atol=0.03, rtol=0)
+    torch.testing.assert_close(
+        parts, torch.sigmoid(1.5 * code.logits(vectors[:1]))[0], atol=0.03, rtol=0
+    )
     code.eval()
     torch.testing.assert_close(code.binarize(vectors), code(vectors))
 
@@ -134,7 +161,9 @@ def triples(kind, batch, rows, source):
     if isinstance(batch, Pairs):
         related = [(i, i + len(batch)) for i in range(len(batch))]
     else:  # the next sentence of the same document
-        related = [(i, i + 1) for i in range(rows - 1) if batch.documents[i] == batch.documents[i + 1]]
+        related = [
+            (i, i + 1) for i in range(rows - 1) if batch.documents[i] == batch.documents[i + 1]
+        ]
     if kind == "disjoint":
         return [(pair, related[other]) for pair, other in zip(related, torch.randperm(len(related), generator=source).tolist(), strict=True)]  # fmt: skip
     drawn = torch.randint(0, rows, (len(related),), generator=source).tolist()
@@ -147,7 +176,9 @@ def triples(kind, batch, rows, source):
 @pytest.mark.parametrize("scaled", [True, False])
 def test_reconstruction_equals_its_restatement(distance, power, kind, text, scaled):
     """Squared error over the variance, of a decoder of +-1 bits, and the hinge of related pairs with its sign."""
-    config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power, sp_triples=kind, scaled=scaled)
+    config = Reconstruction(
+        lambda_sp=0.3, sp_distance=distance, sp_power=power, sp_triples=kind, scaled=scaled
+    )
     given, read, batch = build_context(), ToyRead(1), toy_batch(text)
     objective = build_objective(config, given)
     vectors = torch.cat([read(part)[0] for part in batch.parts]).detach()
@@ -156,10 +187,17 @@ def test_reconstruction_equals_its_restatement(distance, power, kind, text, scal
     h = vectors.double().numpy()
     bits = given.code(vectors).double().numpy()
     mean, variance = (h.mean(axis=0), h.var(axis=0).mean()) if scaled else (0.0, 1.0)
-    weight, bias = (value.detach().double().numpy() for value in (objective.decoder.weight, objective.decoder.bias))
+    weight, bias = (
+        value.detach().double().numpy()
+        for value in (objective.decoder.weight, objective.decoder.bias)
+    )
     restored = mean + np.sqrt(variance) * ((2 * bits - 1) @ weight.T + bias)
     unit = h / np.linalg.norm(h, axis=1, keepdims=True)
-    scale = {"hamming": lambda d: d, "normalized_hamming": lambda d: d / 12, "l2": lambda d: np.sqrt(d + 1e-8)}
+    scale = {
+        "hamming": lambda d: d,
+        "normalized_hamming": lambda d: d / 12,
+        "l2": lambda d: np.sqrt(d + 1e-8),
+    }
     hinges = []
     for (a, b), (x, c) in triples(kind, batch, len(h), generator(5)):
         sign = 1 if unit[a] @ unit[b] >= unit[x] @ unit[c] else -1
@@ -168,14 +206,26 @@ def test_reconstruction_equals_its_restatement(distance, power, kind, text, scal
     expected = ((h - restored) ** 2).mean() / variance + 0.3 * np.mean(hinges)
     assert loss == pytest.approx(expected, rel=1e-4)
     r2, rows = objective.held_out_totals(read, batch)["reconstruction_r2"]
-    assert r2 / rows == pytest.approx(1 - ((h - restored) ** 2).mean() / variance, rel=1e-4, abs=1e-5)
+    assert r2 / rows == pytest.approx(
+        1 - ((h - restored) ** 2).mean() / variance, rel=1e-4, abs=1e-5
+    )
 
 
 def test_variants_of_reconstruction_are_those_of_paper_and_code():
     """Scaled errors and related triples; raw errors and two related pairs, squared, of tiny weight."""
     paper, authors = Reconstruction(), Reconstruction(variant="authors")
-    assert (paper.is_scaled, paper.triples, paper.weight_sp, paper.power) == (True, "related", 0.8, 1)
-    assert (authors.is_scaled, authors.triples, authors.weight_sp, authors.power) == (False, "disjoint", 1e-5, 2)
+    assert (paper.is_scaled, paper.triples, paper.weight_sp, paper.power) == (
+        True,
+        "related",
+        0.8,
+        1,
+    )
+    assert (authors.is_scaled, authors.triples, authors.weight_sp, authors.power) == (
+        False,
+        "disjoint",
+        1e-5,
+        2,
+    )
 
 
 def test_bits_of_a_new_autoencoder_are_balanced_and_not_coin_flips():
@@ -186,7 +236,9 @@ def test_bits_of_a_new_autoencoder_are_balanced_and_not_coin_flips():
         config = Autoencoder(bits=DIM, threshold="stochastic", variant=variant)
         code = build_code(config, dim=DIM, generator=generator())
         code.fit(vectors)
-        agreement[variant] = (code.binarize(vectors, generator=generator(1)) == code(vectors)).float().mean().item()
+        agreement[variant] = (
+            (code.binarize(vectors, generator=generator(1)) == code(vectors)).float().mean().item()
+        )
         if variant == "paper":
             assert 0.2 < code(vectors).mean(dim=0).min() < code(vectors).mean(dim=0).max() < 0.8
     assert agreement["paper"] > 0.75
@@ -229,7 +281,9 @@ def test_similarity_kept_is_the_correlation_over_all_pairs():
     pairs = [(i, j) for i in range(8) for j in range(i)]
     cosines = [float(unit[i] @ unit[j]) for i, j in pairs]
     distances = [float((bits[i] != bits[j]).sum()) for i, j in pairs]
-    assert similarity_kept(vectors, bits) == pytest.approx(-np.corrcoef(cosines, distances)[0, 1], abs=1e-5)
+    assert similarity_kept(vectors, bits) == pytest.approx(
+        -np.corrcoef(cosines, distances)[0, 1], abs=1e-5
+    )
     assert similarity_kept(vectors, torch.ones(8, 3)) == 0
 
 
@@ -246,7 +300,10 @@ def test_first_bit_is_the_highest_of_the_first_byte():
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a trained model of two towers, without its first singular vectors."""
     folder = tmp_path_factory.mktemp("source")
-    changes = {"postprocessing": {"remove_component": True, "num_sentences": 60}, "training__max_steps": 6}
+    changes = {
+        "postprocessing": {"remove_component": True, "num_sentences": 60},
+        "training__max_steps": 6,
+    }
     fit(tiny_run(folder, **changes), folder / "run")
     return folder
 
@@ -256,12 +313,17 @@ def test_sentences_that_all_stand_alone_train_a_code(tmp_path: Path) -> None:
     write_corpus(tmp_path, num_documents=80, num_sentences=1)
     encoder = {"type": "bag", "embedding": {"dim": 6}}
     code = Autoencoder(bits=8).model_dump(mode="json")
-    ended = fit(tiny_run(tmp_path, encoder=encoder, code=code, objective={"type": "reconstruction"}), tmp_path / "run")
+    ended = fit(
+        tiny_run(tmp_path, encoder=encoder, code=code, objective={"type": "reconstruction"}),
+        tmp_path / "run",
+    )
     assert (ended.status, ended.metrics["related_auc"]) == ("finished", 0.5)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_path: Path, name: str):
+def test_code_of_a_trained_model_trains_resumes_and_encodes(
+    source: Path, tmp_path: Path, name: str
+):
     """A stopped and resumed run gives the same codes; the encoder does not change; packed bits are the same bits."""
     config = tiny_run(
         source,
@@ -274,7 +336,9 @@ def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_pa
         training__num_reports=3,
     )
     whole = fit(config, tmp_path / "whole")
-    assert {"related_auc", "reconstruction_mse", "reconstruction_r2", "similarity_kept"} <= set(whole.metrics)
+    assert {"related_auc", "reconstruction_mse", "reconstruction_r2", "similarity_kept"} <= set(
+        whole.metrics
+    )
     fit(config, tmp_path / "halves", report=lambda report: report.index != 1)
     fit(config, tmp_path / "halves")
     one, two = (SentenceModel.load(tmp_path / folder) for folder in ("whole", "halves"))
@@ -290,14 +354,25 @@ def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_pa
             assert torch.equal(after[tensor], value), tensor
     distances = hamming(pack_bits(bits), pack_bits(bits))
     assert np.array_equal(one.similarity(bits, bits), -distances)
-    assert np.array_equal(one.similarity_pairwise(bits, bits[::-1]), -np.diagonal(distances[:, ::-1]))
+    assert np.array_equal(
+        one.similarity_pairwise(bits, bits[::-1]), -np.diagonal(distances[:, ::-1])
+    )
 
 
 def test_threshold_code_is_trained_with_the_encoder(tmp_path: Path):
     """The end-to-end layer: context prediction on signs, with a gradient that reaches the words."""
-    values = {"code": {"type": "threshold"}, "encoder": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}}
-    whole = fit(tiny_run(tmp_path, **values, training__max_steps=30, training__epochs=20.0), tmp_path / "run")
-    first = fit(tiny_run(tmp_path, **values, training__max_steps=1, training__num_reports=1), tmp_path / "first")
+    values = {
+        "code": {"type": "threshold"},
+        "encoder": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
+    }
+    whole = fit(
+        tiny_run(tmp_path, **values, training__max_steps=30, training__epochs=20.0),
+        tmp_path / "run",
+    )
+    first = fit(
+        tiny_run(tmp_path, **values, training__max_steps=1, training__num_reports=1),
+        tmp_path / "first",
+    )
     assert whole.metrics["context_nll"] < first.metrics["context_nll"]
     bits = load(tmp_path / "run").encode(["w1 w2", "w7"])
     assert bits.shape == (2, 16)
@@ -307,8 +382,14 @@ def test_threshold_code_is_trained_with_the_encoder(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"objective": {"type": "reconstruction"}}, "code.type must be set for objective reconstruction"),
-        ({"code": {"type": "autoencoder"}}, "code must be of type threshold, at 0, with objective context_prediction"),
+        (
+            {"objective": {"type": "reconstruction"}},
+            "code.type must be set for objective reconstruction",
+        ),
+        (
+            {"code": {"type": "autoencoder"}},
+            "code must be of type threshold, at 0, with objective context_prediction",
+        ),
         ({"code": {"type": "threshold", "threshold": 0.1}}, "code must be of type threshold, at 0"),
     ],
 )
@@ -321,8 +402,16 @@ def test_code_mistakes_raise_one_clear_error(tmp_path: Path, changes: dict[str, 
 def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path: Path, raysent):
     """256 bytes for 2048 bits; of a model without a code the signs of its vectors."""
     code = {"type": "autoencoder", "bits": 2048}
-    changes = {"initial": str(source / "run"), "encoder": None, "objective": {"type": "reconstruction"}, "code": code}
-    fit(tiny_run(source, **changes, training__max_steps=1, training__num_reports=1), tmp_path / "run")
+    changes = {
+        "initial": str(source / "run"),
+        "encoder": None,
+        "objective": {"type": "reconstruction"},
+        "code": code,
+    }
+    fit(
+        tiny_run(source, **changes, training__max_steps=1, training__num_reports=1),
+        tmp_path / "run",
+    )
     (tmp_path / "text").write_text("w1 w2\nw3\n")
     arguments = (tmp_path / "text", "-o", tmp_path / "codes.npy", "--set", "precision=ubinary")
     ran = raysent("encode", tmp_path / "run", *arguments)
@@ -332,7 +421,11 @@ def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path
     assert np.array_equal(codes, load(tmp_path / "run").encode_packed(["w1 w2", "w3"]))
     assert raysent("encode", source / "run", *arguments).code == 0
     assert np.array_equal(
-        np.load(tmp_path / "codes.npy"), load(source / "run").encode(["w1 w2", "w3"], precision="ubinary")
+        np.load(tmp_path / "codes.npy"),
+        load(source / "run").encode(["w1 w2", "w3"], precision="ubinary"),
     )
     ran = raysent("encode", tmp_path / "run", *arguments[:-1], "precision=int8")
-    assert (ran.code, "must be float32 or ubinary for a model with a code; given int8" in ran.err) == (2, True)
+    assert (
+        ran.code,
+        "must be float32 or ubinary for a model with a code; given int8" in ran.err,
+    ) == (2, True)

@@ -119,7 +119,9 @@ def test_load_runs_no_library_that_others_could_have_written(kernels, compiler):
 def test_load_refuses_the_folder_of_another_user(kernels, compiler, monkeypatch):
     """Slower code runs instead, with one warning."""
     monkeypatch.setattr(build, "_is_owned", lambda path: path.name != "compiled")
-    with pytest.raises(CompilerError, match="compiled: another user's; code is run from it, so set RAYSENT_CACHE"):
+    with pytest.raises(
+        CompilerError, match="compiled: another user's; code is run from it, so set RAYSENT_CACHE"
+    ):
         load("toy")
     assert try_load("toy") is None
 
@@ -139,13 +141,20 @@ def test_load_is_safe_among_processes(kernels, compiler):
         "from pathlib import Path; from raysent.kernels import compiled as build; "
         f"build._SOURCES = Path({str(kernels)!r}); assert build.load('toy').answer() == 42"
     )
-    paths = os.pathsep.join([str(Path(build.__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join(
+        [str(Path(build.__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    )
     started = [
-        subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}) for _ in range(3)
+        subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths})
+        for _ in range(3)
     ]
     assert [process.wait() for process in started] == [0, 0, 0]
     assert len(libraries(kernels)) == 1
-    assert [file.suffix for file in (kernels / "cache" / "compiled").iterdir() if file.name.startswith(".")] == []
+    assert [
+        file.suffix
+        for file in (kernels / "cache" / "compiled").iterdir()
+        if file.name.startswith(".")
+    ] == []
 
 
 def test_load_reports_a_missing_compiler(kernels, monkeypatch):
@@ -153,7 +162,8 @@ def test_load_reports_a_missing_compiler(kernels, monkeypatch):
     monkeypatch.setenv("CXX", "")
     monkeypatch.setenv("PATH", str(kernels))
     with pytest.raises(
-        CompilerError, match=r"^compiled kernel 'toy': must have a C\+\+ compiler; given none on the PATH;"
+        CompilerError,
+        match=r"^compiled kernel 'toy': must have a C\+\+ compiler; given none on the PATH;",
     ):
         load("toy")
 
@@ -161,7 +171,10 @@ def test_load_reports_a_missing_compiler(kernels, monkeypatch):
 def test_load_reports_the_error_of_the_compiler(kernels, compiler):
     """The message includes the first error of the compiler."""
     (kernels / "toy.cpp").write_text("nonsense\n")
-    with pytest.raises(CompilerError, match=r"^compiled kernel 'toy': .* must build it; given .*error.*; try g\+\+$"):
+    with pytest.raises(
+        CompilerError,
+        match=r"^compiled kernel 'toy': .* must build it; given .*error.*; try g\+\+$",
+    ):
         load("toy")
 
 
@@ -170,7 +183,8 @@ def test_load_reports_an_unwritable_cache(kernels, compiler, monkeypatch):
     (kernels / "file").write_text("")
     monkeypatch.setenv("RAYSENT_CACHE", str(kernels / "file"))
     with pytest.raises(
-        CompilerError, match="must be built in the cache; given .* a file exists where a folder is needed"
+        CompilerError,
+        match="must be built in the cache; given .* a file exists where a folder is needed",
     ):
         load("toy")
 
@@ -179,7 +193,9 @@ def test_try_load_warns_once(kernels, monkeypatch, caplog):
     """Without a compiler it returns None, with one warning for any number of calls."""
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert [try_load("toy"), try_load("toy")] == [None, None]
-    assert [record.message.split(";")[1] for record in caplog.records] == [" given CXX=no-such-compiler"]
+    assert [record.message.split(";")[1] for record in caplog.records] == [
+        " given CXX=no-such-compiler"
+    ]
 
 
 def test_load_stops_a_compiler_that_hangs(kernels, monkeypatch):

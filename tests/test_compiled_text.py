@@ -44,7 +44,9 @@ def test_compiled_sentences_are_those_of_the_reference(text):
 )
 def test_compiled_sentences_of_rare_marks(text, expected):
     """An opening mark after a line feed, an ellipsis before a piece, and a capital that is no letter."""
-    assert sentences._split_plainly(text) == compiled_sentences(text, sentences._segment) == expected
+    assert (
+        sentences._split_plainly(text) == compiled_sentences(text, sentences._segment) == expected
+    )
 
 
 @pytest.mark.parametrize("text", ["One. Two\0 three.", "One. \ud83d Two.", "One. \U00020000 Two."])
@@ -54,7 +56,8 @@ def test_compiled_sentences_leave_unknown_characters_to_the_reference(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["It is plan B\u00a0. He left.", "Plan B “\u3000.", "A \x85. b", "B\u2003\u00a0. The end."]
+    "text",
+    ["It is plan B\u00a0. He left.", "Plan B “\u3000.", "A \x85. b", "B\u2003\u00a0. The end."],
 )
 def test_a_space_that_the_splitter_cannot_read_is_hidden_from_it(text):
     """The splitter fails on white space of several bytes between a capital and a full stop; no text is lost."""
@@ -71,7 +74,11 @@ TOKEN_PARTS = [
 
 
 @settings(max_examples=1000, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(TOKEN_PARTS), min_size=1, max_size=8).map("".join), max_size=9))
+@given(
+    st.lists(
+        st.lists(st.sampled_from(TOKEN_PARTS), min_size=1, max_size=8).map("".join), max_size=9
+    )
+)
 def test_compiled_tokens_are_those_of_the_pattern(chunks):
     """Chunks of ASCII characters and others, in any order."""
     compiled, reference = tokens._compiled_tokens(chunks), tokens._tokens_of_chunks(chunks)
@@ -82,12 +89,18 @@ def test_compiled_tokens_are_those_of_the_pattern(chunks):
 def tables(max_bytes: int = 1 << 20) -> tuple[ChunkTable, ChunkTable]:
     """Return a compiled table and the reference; each numbers words as it meets them."""
     return tuple(
-        ChunkTable(Numbering().__getitem__, max_bytes=max_bytes, is_compiled=compiled) for compiled in (True, False)
+        ChunkTable(Numbering().__getitem__, max_bytes=max_bytes, is_compiled=compiled)
+        for compiled in (True, False)
     )
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.lists(st.text(alphabet="ab cé.'\0\ud83d\u2003\ufeff😀\n", max_size=40), max_size=6), max_size=4))
+@given(
+    st.lists(
+        st.lists(st.text(alphabet="ab cé.'\0\ud83d\u2003\ufeff😀\n", max_size=40), max_size=6),
+        max_size=4,
+    )
+)
 def test_compiled_table_gives_the_ids_of_the_reference(calls):
     """Known and new chunks, short and long ones, sentences without tokens, and several calls."""
     compiled, reference = tables()
@@ -95,7 +108,10 @@ def test_compiled_table_gives_the_ids_of_the_reference(calls):
         found, expected = compiled.encode(call), reference.encode(call)
         assert found.ids.tolist() == expected.ids.tolist()
         assert found.lengths.tolist() == expected.lengths.tolist()
-        assert (found.ids.dtype, found.lengths.dtype) == (expected.ids.dtype, expected.lengths.dtype)
+        assert (found.ids.dtype, found.lengths.dtype) == (
+            expected.ids.dtype,
+            expected.lengths.dtype,
+        )
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7, 8, 15, 16, 17, 24, 255, 256, 257, 70_000])
@@ -136,22 +152,27 @@ def test_compiled_table_under_threads_gives_the_ids_of_one():
     requests = [[f"w{(row * 7 + place) % 3000}" for place in range(200)] for row in range(200)]
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(table.encode, requests))
-    assert [one.ids.tolist() for one in found] == [[int(word[1:]) for word in request] for request in requests]
+    assert [one.ids.tolist() for one in found] == [
+        [int(word[1:]) for word in request] for request in requests
+    ]
 
 
 def test_a_corpus_is_the_same_with_and_without_a_compiler(tmp_path, monkeypatch):
     """Every file of the cache, byte by byte."""
-    paragraph = (
-        "“Well,” said Mr. Day, “it’s 3.5 o'clock; I can't go.” 'No?' he cried -- and naïve U.S. plan B\u00a0. left."
-    )
+    paragraph = "“Well,” said Mr. Day, “it’s 3.5 o'clock; I can't go.” 'No?' he cried -- and naïve U.S. plan B\u00a0. left."
     (tmp_path / "text.txt").write_text(
         "".join(f"{paragraph} Word{number % 700}. The end…\n" for number in range(2_000))
     )
 
     def files(name: str) -> dict[str, bytes]:
         folder = tmp_path / name
-        prepare(CorpusConfig(path=str(tmp_path / "text.txt"), cache_dir=str(folder)), VocabularyConfig(size=500))
-        found = [file for file in sorted(folder.rglob("*")) if file.suffix in {".bin", ".txt", ".npy"}]
+        prepare(
+            CorpusConfig(path=str(tmp_path / "text.txt"), cache_dir=str(folder)),
+            VocabularyConfig(size=500),
+        )
+        found = [
+            file for file in sorted(folder.rglob("*")) if file.suffix in {".bin", ".txt", ".npy"}
+        ]
         return {str(file.relative_to(folder)): file.read_bytes() for file in found}
 
     compiled = files("compiled")

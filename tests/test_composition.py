@@ -58,7 +58,9 @@ def test_composition_is_a_model_to_evaluate(trained, tmp_path):
 
 def test_compose_refuses_what_does_not_compose(trained, tmp_path):
     """One model, a folder in use, a folder without a model."""
-    with pytest.raises(ConfigError, match=r"^MODEL: a composition needs at least two models; given 1$"):
+    with pytest.raises(
+        ConfigError, match=r"^MODEL: a composition needs at least two models; given 1$"
+    ):
         compose({"a": trained / "a"}, tmp_path / "one")
     with pytest.raises(ConfigError, match=r"must be a new or an empty folder; name another$"):
         compose({"a": trained / "a", "b": trained / "b"}, trained)
@@ -75,8 +77,14 @@ def test_members_of_one_run_are_clipped_alone(tmp_path):
     options = {"training__clip": 1e-3, "training__max_steps": 4}
     members = {"uni": GRU, "bag": BAG}
     both = {"type": "concat", "members": members}
-    fit(tiny_run(tmp_path, encoder=both, training__clip_per="member", **options), tmp_path / "member")
-    fit(tiny_run(tmp_path, encoder=both, training__clip_per="global", **options), tmp_path / "global")
+    fit(
+        tiny_run(tmp_path, encoder=both, training__clip_per="member", **options),
+        tmp_path / "member",
+    )
+    fit(
+        tiny_run(tmp_path, encoder=both, training__clip_per="global", **options),
+        tmp_path / "global",
+    )
     model = SentenceModel.load(tmp_path / "member")
     assert len(member_groups(model)) == 2
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -87,5 +95,7 @@ def test_members_of_one_run_are_clipped_alone(tmp_path):
         clip_gradients(group, limit=1.0, per="global")
         norm = torch.cat([parameter.grad.flatten() for parameter in group]).norm()
         assert norm.item() == pytest.approx(1.0, rel=1e-5)
-    vectors = [SentenceModel.load(tmp_path / name).encode(SENTENCES) for name in ("member", "global")]
+    vectors = [
+        SentenceModel.load(tmp_path / name).encode(SENTENCES) for name in ("member", "global")
+    ]
     assert not np.array_equal(*vectors)

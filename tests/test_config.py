@@ -6,7 +6,15 @@ from typing import Literal
 
 import pytest
 
-from raysent.config import Document, StrictModel, get_dotted, parse_override, parse_yaml, set_dotted, validate
+from raysent.config import (
+    Document,
+    StrictModel,
+    get_dotted,
+    parse_override,
+    parse_yaml,
+    set_dotted,
+    validate,
+)
 from raysent.errors import ConfigError
 
 
@@ -30,7 +38,9 @@ def test_parse_yaml_numbers_follow_yaml_1_2():
 
 def test_validate_wrong_type_says_what_was_given():
     """A string in place of a number is not coerced."""
-    with pytest.raises(ConfigError, match=r"^space.yaml:1: size: must be a valid integer; given '3'$"):
+    with pytest.raises(
+        ConfigError, match=r"^space.yaml:1: size: must be a valid integer; given '3'$"
+    ):
         validate(_Outer, parse_yaml("size: '3'\n", source="space.yaml"))
 
 
@@ -46,7 +56,9 @@ def test_parse_override_reads_the_value_as_yaml():
     assert parse_override("a.b=1e-3") == ("a.b", 1e-3)
     assert parse_override("a=[1, 2]") == ("a", [1, 2])
     assert parse_override("path=x=y") == ("path", "x=y")
-    with pytest.raises(ConfigError, match=r"is not valid YAML: must be text, .*; given datetime\.date.*; quote it$"):
+    with pytest.raises(
+        ConfigError, match=r"is not valid YAML: must be text, .*; given datetime\.date.*; quote it$"
+    ):
         parse_override("corpus.path=2024-01-01")
 
 

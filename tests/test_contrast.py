@@ -36,7 +36,9 @@ class Given:
 
     def __init__(self, num_columns=4, size=SIZE, dim=6):
         generator = torch.Generator().manual_seed(0)
-        self.vectors = [torch.randn(size, dim, generator=generator).requires_grad_() for _ in range(num_columns)]
+        self.vectors = [
+            torch.randn(size, dim, generator=generator).requires_grad_() for _ in range(num_columns)
+        ]
         self.num_read = 0
 
     def __call__(self, sentences, *, is_training=True):
@@ -100,7 +102,8 @@ def restated(positives, batch, vectors, *, symmetric=False, temperature=0.3):
 
 
 @pytest.mark.parametrize(
-    ("positives", "symmetric"), [("self", False), ("self", True), ("context", False), ("pairs", False)]
+    ("positives", "symmetric"),
+    [("self", False), ("self", True), ("context", False), ("pairs", False)],
 )
 def test_loss_and_gradient_equal_their_restatement(positives, symmetric):
     """Loops over anchors and candidates; the gradient by finite differences of them."""
@@ -108,7 +111,9 @@ def test_loss_and_gradient_equal_their_restatement(positives, symmetric):
     loss = Objective(Config(positives=positives, temperature=0.3, symmetric=symmetric))(read, batch)
     loss.backward()
     values = [vector.detach().double().numpy() for vector in read.vectors]
-    assert loss.item() == pytest.approx(restated(positives, batch, values, symmetric=symmetric), rel=1e-5)
+    assert loss.item() == pytest.approx(
+        restated(positives, batch, values, symmetric=symmetric), rel=1e-5
+    )
     for column, row, place in ((0, 1, 2), (0, 4, 0), (min(1, read.num_read - 1), 7, 3)):
         ends = []
         for step in (1e-5, -1e-5):
@@ -119,7 +124,9 @@ def test_loss_and_gradient_equal_their_restatement(positives, symmetric):
         assert read.vectors[column].grad[row, place].item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(("positives", "symmetric"), [("self", True), ("context", False), ("pairs", False)])
+@pytest.mark.parametrize(
+    ("positives", "symmetric"), [("self", True), ("context", False), ("pairs", False)]
+)
 def test_prefixes_add_the_loss_of_the_first_numbers(positives, symmetric):
     """As their restatement says, with the gradient by finite differences; weights are 1 where none are given."""
     batch, read = batch_of(positives), Given()
@@ -130,11 +137,15 @@ def test_prefixes_add_the_loss_of_the_first_numbers(positives, symmetric):
     def restate(vectors, weights=(0.5, 2.0)):
         sizes = zip((2, 4, 6), (*weights, 1.0), strict=True)
         cut = [(weight, [vector[:, :size] for vector in vectors]) for size, weight in sizes]
-        return sum(weight * restated(positives, batch, some, symmetric=symmetric) for weight, some in cut)
+        return sum(
+            weight * restated(positives, batch, some, symmetric=symmetric) for weight, some in cut
+        )
 
     values = [vector.detach().double().numpy() for vector in read.vectors]
     assert loss.item() == pytest.approx(restate(values), rel=1e-5)
-    assert Objective(Config(**given))(Given(), batch).item() == pytest.approx(restate(values, (1.0, 1.0)), rel=1e-5)
+    assert Objective(Config(**given))(Given(), batch).item() == pytest.approx(
+        restate(values, (1.0, 1.0)), rel=1e-5
+    )
     for row, place in ((1, 0), (4, 3), (2, 5)):
         moved = [[value.copy() for value in values] for _ in range(2)]
         moved[0][0][row, place] += 1e-5
@@ -152,7 +163,9 @@ def test_prefixes_equal_the_matryoshka_loss():
     model = torch.nn.Module()
     model.forward, model.get_embedding_dimension = (lambda one: one), (lambda: 6)
     ranking = losses.MultipleNegativesRankingLoss(model, scale=20.0)
-    theirs = losses.MatryoshkaLoss(model, ranking, matryoshka_dims=[6, 4, 2], matryoshka_weights=[1.0, 2.0, 0.5])
+    theirs = losses.MatryoshkaLoss(
+        model, ranking, matryoshka_dims=[6, 4, 2], matryoshka_weights=[1.0, 2.0, 0.5]
+    )
     features = [{"sentence_embedding": column} for column in Given().vectors[:2]]
     expected = theirs(features, torch.zeros(SIZE, dtype=torch.long))
     torch.testing.assert_close(objective(Given(), Pairs(*columns)), expected, atol=1e-5, rtol=0)
@@ -165,7 +178,8 @@ def test_rows_of_workers_add_up_to_the_whole(positives):
     whole = objective(Given(), batch)
     texts = number_texts(*batch.parts)
     parts = [
-        objective(Given(), dataclasses.replace(batch, rows=rows, texts=texts)) for rows in (slice(0, 5), slice(5, SIZE))
+        objective(Given(), dataclasses.replace(batch, rows=rows, texts=texts))
+        for rows in (slice(0, 5), slice(5, SIZE))
     ]
     torch.testing.assert_close(torch.stack(parts).sum(), whole)
 
@@ -187,7 +201,9 @@ def _their_loss(name, columns, **settings):
     features = [{"sentence_embedding": column} for column in columns]
     model = torch.nn.Module()
     model.forward = lambda one: one
-    return getattr(losses, name)(model, **settings)(features, torch.zeros(len(columns[0]), dtype=torch.long))
+    return getattr(losses, name)(model, **settings)(
+        features, torch.zeros(len(columns[0]), dtype=torch.long)
+    )
 
 
 @pytest.mark.parametrize("num_negatives", [0, 1, 2])
@@ -197,14 +213,21 @@ def test_pairs_equal_multiple_negatives_ranking(num_negatives):
     read = Given()
     batch = Pairs(columns[0], columns[1], negatives=tuple(columns[2 : 2 + num_negatives]))
     loss = Objective(Config(positives="pairs"))(read, batch)
-    theirs = _their_loss("MultipleNegativesRankingLoss", Given().vectors[: 2 + num_negatives], scale=20.0)
+    theirs = _their_loss(
+        "MultipleNegativesRankingLoss", Given().vectors[: 2 + num_negatives], scale=20.0
+    )
     torch.testing.assert_close(loss, theirs, atol=1e-5, rtol=0)
     if not num_negatives:
         unsupervised = Objective(Config(positives="self"))(Given(), batch_without_repeats())
         torch.testing.assert_close(unsupervised, theirs, atol=1e-5, rtol=0)
         both = Objective(Config(positives="pairs", symmetric=True))(Given(), batch)
-        directions = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
-        theirs = _their_loss("MultipleNegativesRankingLoss", Given().vectors[:2], scale=20.0, **directions)
+        directions = {
+            "directions": ("query_to_doc", "doc_to_query"),
+            "partition_mode": "per_direction",
+        }
+        theirs = _their_loss(
+            "MultipleNegativesRankingLoss", Given().vectors[:2], scale=20.0, **directions
+        )
         torch.testing.assert_close(both, theirs, atol=1e-5, rtol=0)
 
 
@@ -237,7 +260,9 @@ def gradients_of(config, *, is_dense=True):
     loss = model.loss(stream.batch(0), generator=generator, reader=model.step_reader(generator))
     loss.backward()
     grads = {
-        name: parameter.grad.to_dense() for name, parameter in model.named_parameters() if parameter.grad is not None
+        name: parameter.grad.to_dense()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
     }
     return grads, loss.item()
 
@@ -263,7 +288,9 @@ def test_cached_reading_has_the_same_dropout_twice(tmp_path):
     objective = {"type": "contrast", "positives": "self", "cached": True, "micro_batch": 24}
     whole = tiny_run(tmp_path, encoder=encoder, objective={"type": "contrast", "positives": "self"})
     cached = tiny_run(tmp_path, encoder=encoder, objective=objective)
-    for one, other in zip(gradients_of(whole)[0].values(), gradients_of(cached)[0].values(), strict=True):
+    for one, other in zip(
+        gradients_of(whole)[0].values(), gradients_of(cached)[0].values(), strict=True
+    ):
         torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-5)
 
 
@@ -279,12 +306,21 @@ def test_cached_run_needs_the_memory_of_a_micro_batch(tmp_path):
 
 def test_two_readings_differ_and_a_resumed_run_draws_the_same(tmp_path):
     """Dropout of word vectors and of the sentence's vector; the same bits after a stop."""
-    encoder = {"type": "gru", "hidden_size": 8, "dropout": 0.2, "embedding": {"dim": 6, "dropout": 0.2}}
-    config = tiny_run(tmp_path, encoder=encoder, objective={"type": "contrast", "positives": "self"})
+    encoder = {
+        "type": "gru",
+        "hidden_size": 8,
+        "dropout": 0.2,
+        "embedding": {"dim": 6, "dropout": 0.2},
+    }
+    config = tiny_run(
+        tmp_path, encoder=encoder, objective={"type": "contrast", "positives": "self"}
+    )
     data = open_training_data(config)
     model, batch = build_model(config, data), open_stream(config, data, Workers()).batch(0)
     read = model.step_reader(dropout_generator(0, 0, 0)).block(0)
-    one, other, again = (read(part)[0] for part in (batch.sentences, Sentences(*batch.sentences), batch.sentences))
+    one, other, again = (
+        read(part)[0] for part in (batch.sentences, Sentences(*batch.sentences), batch.sentences)
+    )
     assert not torch.equal(one, other)
     assert one is again or torch.equal(one, again)
     check_resumed(config, tmp_path)
@@ -294,10 +330,16 @@ def test_two_readings_differ_and_a_resumed_run_draws_the_same(tmp_path):
 def test_run_learns_from_neighbours_and_resumes(tmp_path, cached):
     """The loss falls, and a resumed run has the same bits."""
     config = tiny_run(
-        tmp_path, objective={"type": "contrast", "cached": cached, "micro_batch": 10}, training__epochs=6.0
+        tmp_path,
+        objective={"type": "contrast", "cached": cached, "micro_batch": 10},
+        training__epochs=6.0,
     )
     losses = []
-    fit(config, tmp_path / "run", report=lambda report: losses.append(report.metrics["loss"]) or True)
+    fit(
+        config,
+        tmp_path / "run",
+        report=lambda report: losses.append(report.metrics["loss"]) or True,
+    )
     assert losses[-1] < 0.8 * losses[0]
     check_resumed(config, tmp_path)
 
@@ -325,11 +367,14 @@ def test_pairs_have_further_columns_and_empty_cells_repeat_the_second(tmp_path):
     pairs = read_pairs(PairsConfig(**write_pairs(tmp_path)))
     assert pairs.negatives[0][:2] == ["w0 yes 0", "w8 no"]
     assert pairs.positives[0][1] == "w1 also"
-    words = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{n}" for n in range(40)), "what", "yes", "also", "no"])
+    words = Vocabulary(
+        [PAD_WORD, UNK_WORD, *(f"w{n}" for n in range(40)), "what", "yes", "also", "no"]
+    )
     encoded = pairs.encode(words, max_length=5)
     assert len(encoded.parts) == 4
     streams = [
-        PairStream(encoded, batch_size=10, seed=0, rank=rank, world_size=2, gathers=True).batch(0) for rank in (0, 1)
+        PairStream(encoded, batch_size=10, seed=0, rank=rank, world_size=2, gathers=True).batch(0)
+        for rank in (0, 1)
     ]
     whole = PairStream(encoded, batch_size=10, seed=0).batch(0)
     for column in range(4):
@@ -356,28 +401,41 @@ def test_run_on_pairs_with_hard_negatives_learns(tmp_path):
 
 def test_key_of_a_run_on_pairs_is_that_without_further_columns(tmp_path):
     """Runs of pairs that were trained before have their key."""
-    given = {name: value for name, value in write_pairs(tmp_path).items() if name not in ("positives", "negatives")}
+    given = {
+        name: value
+        for name, value in write_pairs(tmp_path).items()
+        if name not in ("positives", "negatives")
+    }
     objective = {"type": "paraphrase_margin"}
     plain = tiny_run(tmp_path, pairs=given, objective=objective)
     values = plain.model_dump()
     assert values["pairs"].pop("negatives") == []
     assert RunConfig.model_validate(values).key == plain.key
-    with pytest.raises(ValueError, match=r"pairs\.negatives must be left out with objective paraphrase_margin"):
+    with pytest.raises(
+        ValueError, match=r"pairs\.negatives must be left out with objective paraphrase_margin"
+    ):
         tiny_run(tmp_path, pairs={**given, "negatives": ["wrong"]}, objective=objective)
 
 
 def test_settings_that_do_not_fit_raise_one_clear_error(tmp_path):
     """`self` without dropout, and two directions where there is one."""
-    with pytest.raises(ValueError, match=r"encoder\.dropout or encoder\.embedding\.dropout must be above 0"):
+    with pytest.raises(
+        ValueError, match=r"encoder\.dropout or encoder\.embedding\.dropout must be above 0"
+    ):
         tiny_run(tmp_path, objective={"type": "contrast", "positives": "self"})
     for values, message in (
         ({"symmetric": True}, "symmetric must be false with positives: context"),
         ({"prefixes": [4, 2]}, r"prefixes must rise; given \[4, 2\]"),
-        ({"prefixes": [2], "prefix_weights": [1.0, 1.0]}, "as many as prefixes: 1 prefixes; given 2"),
+        (
+            {"prefixes": [2], "prefix_weights": [1.0, 1.0]},
+            "as many as prefixes: 1 prefixes; given 2",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             validate(Config, Document(values))
-    with pytest.raises(ValueError, match="prefixes must be below the size of the encoder's one block"):
+    with pytest.raises(
+        ValueError, match="prefixes must be below the size of the encoder's one block"
+    ):
         tiny_run(tmp_path, objective={"type": "contrast", "prefixes": [8]})
 
 
@@ -386,13 +444,18 @@ def test_model_that_was_trained_to_be_cut_says_so(tmp_path):
     from sentence_transformers import SentenceTransformer
 
     objective = {"type": "contrast", "prefixes": [2, 4]}
-    fit(tiny_run(tmp_path, encoder=_ENCODERS["bag"], objective=objective, training__max_steps=2), tmp_path / "run")
+    fit(
+        tiny_run(tmp_path, encoder=_ENCODERS["bag"], objective=objective, training__max_steps=2),
+        tmp_path / "run",
+    )
     model = SentenceModel.load(tmp_path / "run")
     assert model.record.config.objective.prefixes == [2, 4]
     assert list(model.cut_sizes) == [2, 4, 6]
     raysent.export(tmp_path / "run", tmp_path / "exported")
     assert "cut to their first 2, 4 numbers" in (tmp_path / "exported" / "README.md").read_text()
-    theirs = SentenceTransformer(str(tmp_path / "exported"), trust_remote_code=True, truncate_dim=4, device="cpu")
+    theirs = SentenceTransformer(
+        str(tmp_path / "exported"), trust_remote_code=True, truncate_dim=4, device="cpu"
+    )
     ours = model.encode(["w1 w2", "w3"], truncate_dim=4)
     np.testing.assert_allclose(theirs.encode(["w1 w2", "w3"]), ours, atol=1e-6)
 
@@ -422,7 +485,9 @@ def write_task(folder, num_rows=240, *, has_parts=True):
     for number in range(num_rows):
         label = number % 3
         words = " ".join(f"w{generator.integers(0, 13) + 13 * label}" for _ in range(5))
-        lines.append(f"{words} {number},class{label},{('train', 'train', 'validation', 'test')[number // 3 % 4]}")
+        lines.append(
+            f"{words} {number},class{label},{('train', 'train', 'validation', 'test')[number // 3 % 4]}"
+        )
     lines = lines if has_parts else [line.rpartition(",")[0] for line in lines]
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
     (folder / "rows.yaml").write_text("path: rows.csv\ntext: text\nlabel: label\n")
@@ -444,14 +509,23 @@ def test_labels_equal_their_restatement_and_two_columns_of_a_class():
     """Rows of the same class; with two rows a class the same as pairs against all other rows."""
     labels = np.array([0, 0, 1, 1, 2, 2, 0, 3, 1])
     column = some_texts({4: 1, 7: 2})
-    batch, read = LabelBatch(column, np.arange(SIZE), np.zeros(SIZE, dtype=np.int64), labels), Given()
+    batch, read = (
+        LabelBatch(column, np.arange(SIZE), np.zeros(SIZE, dtype=np.int64), labels),
+        Given(),
+    )
     loss = Objective(Config(positives="labels", temperature=0.3))(read, batch)
     loss.backward()
     values, texts = read.vectors[0].detach().double().numpy(), texts_of(column)
 
     def restate(vectors):
         return reference(
-            vectors, vectors, lambda i, j: labels[i] == labels[j], texts, texts, temperature=0.3, itself=True
+            vectors,
+            vectors,
+            lambda i, j: labels[i] == labels[j],
+            texts,
+            texts,
+            temperature=0.3,
+            itself=True,
         )
 
     assert loss.item() == pytest.approx(restate(values), rel=1e-5)
@@ -465,7 +539,10 @@ def test_labels_equal_their_restatement_and_two_columns_of_a_class():
 def test_two_rows_a_class_equal_pairs_in_all_directions():
     """Supervised contrast with one positive each is sentence-transformers' ranking loss over both columns."""
     batch = LabelBatch(
-        sentences(np.full(8, 4)), np.arange(8), np.zeros(8, dtype=np.int64), np.concatenate([np.arange(4)] * 2)
+        sentences(np.full(8, 4)),
+        np.arange(8),
+        np.zeros(8, dtype=np.int64),
+        np.concatenate([np.arange(4)] * 2),
     )
     loss = Objective(Config(positives="labels"))(Given(size=8), batch)
     vectors = Given(size=8).vectors[0]
@@ -476,7 +553,9 @@ def test_two_rows_a_class_equal_pairs_in_all_directions():
     ]
     for matrix in scores:
         matrix[torch.arange(4), torch.arange(4) + 4] = -torch.inf
-    expected = torch.stack([torch.nn.functional.cross_entropy(matrix, torch.arange(4)) for matrix in scores]).mean()
+    expected = torch.stack(
+        [torch.nn.functional.cross_entropy(matrix, torch.arange(4)) for matrix in scores]
+    ).mean()
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=0)
 
 
@@ -505,11 +584,15 @@ def test_label_batches_are_balanced_and_divided_among_workers(tmp_path):
         )
     assert seen >= set(range(40))
     parts = [
-        LabelStream(texts, labels, batch_size=16, seed=1, rank=rank, world_size=2, gathers=True).batch(3)
+        LabelStream(
+            texts, labels, batch_size=16, seed=1, rank=rank, world_size=2, gathers=True
+        ).batch(3)
         for rank in (0, 1)
     ]
     whole = stream.batch(3)
-    np.testing.assert_array_equal(np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids)
+    np.testing.assert_array_equal(
+        np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids
+    )
     for part in parts:
         np.testing.assert_array_equal(part.labels, whole.labels)
         np.testing.assert_array_equal(part.texts, number_texts(whole.sentences))
@@ -526,12 +609,17 @@ def test_run_reads_training_rows_alone_learns_and_says_so(tmp_path):
     assert list(model.learned_tasks) == ["rows"]
     after, before = (
         raysent.evaluate([name], tasks=[config.labels.task], output=tmp_path / folder)
-        for name, folder in ((str(tmp_path / "whole"), "one"), (f"start:{tmp_path / 'whole'}", "two"))
+        for name, folder in (
+            (str(tmp_path / "whole"), "one"),
+            (f"start:{tmp_path / 'whole'}", "two"),
+        )
     )
     assert bool(after.learned.iloc[0]) is True
     assert "learned" not in before
     assert after.test.iloc[0] > 90
-    further = tiny_run(tmp_path, initial=str(tmp_path / "whole"), encoder=None, objective={"type": "contrast"})
+    further = tiny_run(
+        tmp_path, initial=str(tmp_path / "whole"), encoder=None, objective={"type": "contrast"}
+    )
     fit(further, tmp_path / "further")
     for name in (str(tmp_path / "further"), f"start:{tmp_path / 'further'}"):
         assert raysent.load(name).learned_tasks == dict(model.learned_tasks)
@@ -545,7 +633,9 @@ def test_own_rows_come_before_those_of_the_start(tmp_path):
     given = {"other": "rows", **model.learned_tasks}
     model.learned_tasks = given
     model.save(tmp_path / "first")
-    further = labels_run(tmp_path, encoder=None, initial=str(tmp_path / "first"), training__max_steps=1)
+    further = labels_run(
+        tmp_path, encoder=None, initial=str(tmp_path / "first"), training__max_steps=1
+    )
     write_task(tmp_path, 300)
     data = open_training_data(further)
     assert data.labels.row_hash != given["rows"]
@@ -557,7 +647,10 @@ def test_labels_that_would_choose_are_refused(tmp_path):
     """A cross-validated task, scores, no labels named, and too small a batch."""
     config = labels_run(tmp_path)
     write_task(tmp_path, has_parts=False)
-    with pytest.raises(ConfigError, match=r"rows: must have validation and test rows of its own.*'split: \{validation"):
+    with pytest.raises(
+        ConfigError,
+        match=r"rows: must have validation and test rows of its own.*'split: \{validation",
+    ):
         open_training_data(config)
     write_task(tmp_path)
     with pytest.raises(ValueError, match=r"labels\.task must name a task for objective contrast"):
@@ -575,10 +668,13 @@ def test_sweep_space_takes_the_task_that_is_named(tmp_path):
     assert with_labels_of(space, task, None, are_given=False) is space
     assert with_labels_of(named, resolve_tasks(["docs-library"]), None, are_given=True) is named
     with pytest.raises(
-        ConfigError, match=r"labels\.task: must name the task whose labels are learned; given rows, docs"
+        ConfigError,
+        match=r"labels\.task: must name the task whose labels are learned; given rows, docs",
     ):
         with_labels_of(space, [*task, *resolve_tasks(["docs-library"])], None, are_given=True)
-    with pytest.raises(ConfigError, match=r"labels\.task: must name the task whose training rows are learned"):
+    with pytest.raises(
+        ConfigError, match=r"labels\.task: must name the task whose training rows are learned"
+    ):
         open_training_data(space.config(space.first_params()))
 
 
@@ -587,7 +683,11 @@ def test_encoder_without_a_type_changes_that_of_the_start(tmp_path):
     fit(tiny_run(tmp_path, training__max_steps=1), tmp_path / "run")
     changes = {"initial": str(tmp_path / "run"), "encoder": {"dropout": 0.1}}
     config = tiny_run(tmp_path, **changes, objective={"type": "contrast", "positives": "self"})
-    assert (config.encoder.type, config.encoder.hidden_size, config.encoder.dropout) == ("gru", 8, 0.1)
+    assert (config.encoder.type, config.encoder.hidden_size, config.encoder.dropout) == (
+        "gru",
+        8,
+        0.1,
+    )
     assert fit(config, tmp_path / "further").status == "finished"
 
 
@@ -607,7 +707,9 @@ def test_cached_pretrained_encoder_has_the_same_gradient(tmp_path):
 def test_task_equals_its_restatement_and_learns(tmp_path):
     """Cross-entropy of a linear layer with smoothed classes; a probe on the vectors of the trained model tells them."""
     batch, read = (
-        LabelBatch(some_texts({}), np.arange(SIZE), np.zeros(SIZE, dtype=np.int64), np.arange(SIZE) % 3),
+        LabelBatch(
+            some_texts({}), np.arange(SIZE), np.zeros(SIZE, dtype=np.int64), np.arange(SIZE) % 3
+        ),
         Given(),
     )
     context = build_context(dim=6)
@@ -615,7 +717,9 @@ def test_task_equals_its_restatement_and_learns(tmp_path):
     loss = objective(read, batch)
     weight, bias = (value.detach().double().numpy() for value in objective.layer.parameters())
     losses = []
-    for vector, label in zip(Given().vectors[0].detach().double().numpy(), batch.labels, strict=True):
+    for vector, label in zip(
+        Given().vectors[0].detach().double().numpy(), batch.labels, strict=True
+    ):
         logits = weight @ vector + bias
         log_probabilities = logits - np.log(np.exp(logits).sum())
         target = 0.2 / 3 + 0.8 * (np.arange(3) == label)

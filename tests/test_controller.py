@@ -24,7 +24,14 @@ from raysent.sweeps.trial import derived_seed, trials_of
 NUM_REPORTS = 9
 
 
-def _space(*, trials: int = 8, sampler: str = "tpe", scheduler: str = "asha", search: str = "", seeds: int = 1):
+def _space(
+    *,
+    trials: int = 8,
+    sampler: str = "tpe",
+    scheduler: str = "asha",
+    search: str = "",
+    seeds: int = 1,
+):
     text = f"""
 base:
   encoder: {{type: gru, hidden_size: 8}}
@@ -38,7 +45,9 @@ limits: {{trials: {trials}, seeds: {seeds}, sampler: {sampler}, scheduler: {{typ
     return parse_space(parse_yaml(text), name="toy")
 
 
-def _train(controller: SweepController, *, stop_after: int | None = None, log: list | None = None) -> None:
+def _train(
+    controller: SweepController, *, stop_after: int | None = None, log: list | None = None
+) -> None:
     """Drive every trial to its end in turn; give up after `stop_after` calls, as a killed driver does."""
     calls = 0
 
@@ -54,7 +63,11 @@ def _train(controller: SweepController, *, stop_after: int | None = None, log: l
         for index in range(max(1, trial.index), NUM_REPORTS + 1):
             score = random.Random(f"{trial.name}{index}").random() * rate
             should_continue = controller.report(
-                trial.name, index=index, num_reports=NUM_REPORTS, metrics={"context_accuracy": score}, seconds=index
+                trial.name,
+                index=index,
+                num_reports=NUM_REPORTS,
+                metrics={"context_accuracy": score},
+                seconds=index,
             )
             if log is not None:
                 log.append((trial.name, index, should_continue))
@@ -70,7 +83,10 @@ def _train(controller: SweepController, *, stop_after: int | None = None, log: l
 
 
 def _state(controller: SweepController) -> list:
-    return [(t.name, t.params, t.seed, t.status, t.index, t.metrics, t.decisions) for t in controller.trials.values()]
+    return [
+        (t.name, t.params, t.seed, t.status, t.index, t.metrics, t.decisions)
+        for t in controller.trials.values()
+    ]
 
 
 def test_controller_ends_with_every_trial_and_stops_the_poor():
@@ -97,7 +113,9 @@ def test_controller_names_the_end_of_a_small_space():
 def test_controller_says_that_the_time_was_over_before_all_trials():
     """The clock closes nothing, so that a resumed sweep with more time continues."""
     values = {**_space(trials=3).document.values}
-    space = parse_space(Document({**values, "limits": {**values["limits"], "time": "5m"}}), name="toy")
+    space = parse_space(
+        Document({**values, "limits": {**values["limits"], "time": "5m"}}), name="toy"
+    )
     controller = SweepController(space, seed=1, write=lambda event, **values: None)
     for number in range(3):
         assert controller.why_ended == "the time of 5m was over"
@@ -106,8 +124,14 @@ def test_controller_says_that_the_time_was_over_before_all_trials():
 
 
 @settings(max_examples=15, deadline=None)
-@given(kill=st.integers(0, 60), sampler=st.sampled_from(["tpe", "random"]), seeds=st.sampled_from([1, 3]))
-def test_controller_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler, seeds):
+@given(
+    kill=st.integers(0, 60),
+    sampler=st.sampled_from(["tpe", "random"]),
+    seeds=st.sampled_from([1, 3]),
+)
+def test_controller_killed_at_any_event_goes_on_as_if_it_had_not(
+    tmp_path_factory, kill, sampler, seeds
+):
     """Whatever call the driver is killed after, resuming gives the trials and decisions of an unbroken sweep."""
     space = _space(sampler=sampler, seeds=seeds)
     whole = SweepController(space, seed=5, write=lambda event, **values: None)
@@ -115,10 +139,15 @@ def test_controller_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factor
 
     folder = tmp_path_factory.mktemp("run")
     journal = Journal(folder)
-    _train(SweepController(space, seed=5, write=journal.write, one_line=journal.one_line), stop_after=kill)
+    _train(
+        SweepController(space, seed=5, write=journal.write, one_line=journal.one_line),
+        stop_after=kill,
+    )
     journal.close()
     journal = Journal(folder)
-    resumed = SweepController(space, seed=5, write=journal.write, past=journal.past, one_line=journal.one_line)
+    resumed = SweepController(
+        space, seed=5, write=journal.write, past=journal.past, one_line=journal.one_line
+    )
     _train(resumed)
     journal.close()
     assert _state(resumed) == _state(whole)
@@ -149,20 +178,28 @@ class _Proposing(RandomSampler):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"encoder.foo": 3}, r"limits.sampler: must propose .*; tpe proposed \{.*\}: 'encoder.foo'"),
+        (
+            {"encoder.foo": 3},
+            r"limits.sampler: must propose .*; tpe proposed \{.*\}: 'encoder.foo'",
+        ),
         ({"training.batch_size": 30}, r"limits.sampler: must propose .*; tpe proposed \{.*\}: 30"),
         (
             {"training.batch_size": [10]},
             r"limits.sampler: must propose .*; tpe proposed \{.*\}: unhashable type: 'list'",
         ),
-        ({"training.learning_rate": "fast"}, r".*training.learning_rate: must be a valid number; given 'fast'"),
+        (
+            {"training.learning_rate": "fast"},
+            r".*training.learning_rate: must be a valid number; given 'fast'",
+        ),
     ],
 )
 def test_a_proposal_that_describes_no_run_is_refused_before_the_journal_has_it(change, reason):
     """In a line that names the sampler, or the value: a journal with it could not be resumed."""
     written = []
     sampler = _Proposing({**_space().first_params(), **change})
-    controller = SweepController(_space(), seed=0, write=lambda *event, **_: written.append(event), sampler=sampler)
+    controller = SweepController(
+        _space(), seed=0, write=lambda *event, **_: written.append(event), sampler=sampler
+    )
     with pytest.raises(ConfigError, match=f"^{reason}$"):
         controller.suggest()
     assert not written
@@ -171,9 +208,17 @@ def test_a_proposal_that_describes_no_run_is_refused_before_the_journal_has_it(c
 
 def test_numbers_of_numpy_that_a_sampler_proposes_are_plain_in_the_journal():
     """As `generator.choice` returns them."""
-    params = {**_space().first_params(), "training.batch_size": np.int64(20), "encoder.bidirectional": np.True_}
-    trial = SweepController(_space(), seed=0, write=lambda *_, **__: None, sampler=_Proposing(params)).suggest()
-    assert json.dumps(trial.params) == json.dumps({**params, "training.batch_size": 20, "encoder.bidirectional": True})
+    params = {
+        **_space().first_params(),
+        "training.batch_size": np.int64(20),
+        "encoder.bidirectional": np.True_,
+    }
+    trial = SweepController(
+        _space(), seed=0, write=lambda *_, **__: None, sampler=_Proposing(params)
+    ).suggest()
+    assert json.dumps(trial.params) == json.dumps(
+        {**params, "training.batch_size": 20, "encoder.bidirectional": True}
+    )
 
 
 def test_values_are_worth_the_median_of_their_seeds():
@@ -192,7 +237,11 @@ def test_values_are_worth_the_median_of_their_seeds():
     told = [trial.value for trial in controller._sampler._study.trials if trial.value is not None]
     assert told == [controller.median(trial) for trial in trials[::3]]
     best = best_trial(controller.space, controller.trials.values())
-    assert controller.score(best) == controller.median(best) == max(controller.median(trial) for trial in trials)
+    assert (
+        controller.score(best)
+        == controller.median(best)
+        == max(controller.median(trial) for trial in trials)
+    )
 
 
 def test_controller_starts_nothing_that_the_budget_does_not_cover():
@@ -204,7 +253,12 @@ def test_controller_starts_nothing_that_the_budget_does_not_cover():
     assert controller.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
     assert controller.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
     assert [event for event, _ in events] == ["suggested", "started", "refused"]
-    assert events[-1][1]["funds"] == {"spent_usd": 9.2, "commitment_usd": 0.4, "hourly_usd": 0.0, "elapsed_s": 0.0}
+    assert events[-1][1]["funds"] == {
+        "spent_usd": 9.2,
+        "commitment_usd": 0.4,
+        "hourly_usd": 0.0,
+        "elapsed_s": 0.0,
+    }
     assert not controller.is_complete
     controller.end(trial.name, status="finished")
     assert controller.is_complete
@@ -229,7 +283,9 @@ def test_controller_abandons_a_trial_without_the_model_of_its_report_as_failed()
     controller = SweepController(_space(), seed=1, write=lambda *_, **__: None)
     names = [controller.suggest().name for _ in range(3)]
     for name in names[:2]:
-        controller.report(name, index=1, num_reports=4, metrics={"context_accuracy": 0.5}, seconds=1.0)
+        controller.report(
+            name, index=1, num_reports=4, metrics={"context_accuracy": 0.5}, seconds=1.0
+        )
     controller.abandon(lambda trial: {"context_accuracy": 0.25} if trial.name == names[0] else None)
     assert [controller.trials[name].status for name in names] == ["stopped", "failed", "stopped"]
     assert controller.trials[names[1]].error == "the budget ended before its model was saved"
@@ -246,10 +302,22 @@ def test_controller_pays_ways_to_rungs_ahead_when_told_to():
         controller = SweepController(_space(), seed=1, write=write, budget=budget)
         trial = controller.suggest(Funds())
         # At one dollar a report, the way from rung 1 to rung 3 needs 2 * 1.25 dollars.
-        told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0, "usd": 1.0}
-        assert controller.report(trial.name, **told, funds=Funds(spent_usd=spent_usd)) is should_continue
+        told = {
+            "index": 1,
+            "num_reports": 9,
+            "metrics": {"context_accuracy": 0.5},
+            "seconds": 1.0,
+            "usd": 1.0,
+        }
+        assert (
+            controller.report(trial.name, **told, funds=Funds(spent_usd=spent_usd))
+            is should_continue
+        )
         # The journal says that it was the money: the trial is none the worse.
-        assert (events[-1].get("by") == "budget", trial.is_outranked) == (not should_continue, False)
+        assert (events[-1].get("by") == "budget", trial.is_outranked) == (
+            not should_continue,
+            False,
+        )
         assert (controller.suggest(Funds(spent_usd=9.5)) is None) is True
 
 
@@ -259,14 +327,18 @@ def test_controller_asks_anew_for_money_when_it_is_taken_up_again():
     write = lambda event, **values: events.append({"event": event, **values})  # noqa: E731 - one line says it
     controller = SweepController(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
     assert controller.suggest(Funds(spent_usd=9.9)) is None
-    again = SweepController(_space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0))
+    again = SweepController(
+        _space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0)
+    )
     assert again.suggest(Funds(spent_usd=9.9)) is not None
 
 
 def test_controller_answers_a_repeated_report_as_before():
     """A resumed trial tells its last report again and is not judged twice."""
     events = []
-    controller = SweepController(_space(), seed=1, write=lambda event, **values: events.append((event, values)))
+    controller = SweepController(
+        _space(), seed=1, write=lambda event, **values: events.append((event, values))
+    )
     trial = controller.suggest()
     told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0}
     assert controller.report(trial.name, **told) is controller.report(trial.name, **told)
@@ -275,7 +347,9 @@ def test_controller_answers_a_repeated_report_as_before():
 
 def test_controller_records_a_failure_and_goes_on():
     """One trial's failure neither ends the sweep nor counts as a score."""
-    controller = SweepController(_space(trials=2, scheduler="none"), seed=1, write=lambda event, **values: None)
+    controller = SweepController(
+        _space(trials=2, scheduler="none"), seed=1, write=lambda event, **values: None
+    )
     failed = controller.suggest()
     controller.end(failed.name, status="failed", error="MemoryError")
     _train(controller)
@@ -294,7 +368,10 @@ def test_journal_drops_a_torn_line_and_refuses_a_second_driver(tmp_path):
     journal = Journal(tmp_path)
     journal.write("completed")
     journal.close()
-    events = [line.split('"event": ')[1].split(",")[0] for line in (tmp_path / JOURNAL_FILE).read_text().splitlines()]
+    events = [
+        line.split('"event": ')[1].split(",")[0]
+        for line in (tmp_path / JOURNAL_FILE).read_text().splitlines()
+    ]
     assert events == ['"session"', '"completed"']
 
 
@@ -305,7 +382,9 @@ def test_a_call_of_the_controller_writes_one_line_before_it_returns(tmp_path):
     controller = SweepController(_space(), seed=5, write=journal.write, one_line=journal.one_line)
     trial = controller.suggest()
     assert journal.num_lines == 1
-    controller.report(trial.name, index=1, num_reports=2, metrics={"context_accuracy": 0.5}, seconds=1.0)
+    controller.report(
+        trial.name, index=1, num_reports=2, metrics={"context_accuracy": 0.5}, seconds=1.0
+    )
     assert journal.num_lines == 2
     events = list(read_events(tmp_path))
     assert [event["event"] for event in events] == ["suggested", "started", "report", "decision"]
@@ -317,5 +396,13 @@ def test_derived_seed_depends_on_every_part():
     """Seeds of two trials, or of two sweeps, differ; the same parts give the same seed."""
     assert derived_seed(1, 2) == derived_seed(1, 2)
     assert (
-        len({derived_seed(0, "run", 1), derived_seed(0, "run", 2), derived_seed(1, "run", 1), derived_seed(0, 1)}) == 4
+        len(
+            {
+                derived_seed(0, "run", 1),
+                derived_seed(0, "run", 2),
+                derived_seed(1, "run", 1),
+                derived_seed(0, 1),
+            }
+        )
+        == 4
     )

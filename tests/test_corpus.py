@@ -89,9 +89,19 @@ def test_prepare_keeps_every_sentence_in_order(corpus):
 
 def test_prepare_counts_sentences_documents_and_tokens(corpus, tmp_path):
     """The counts and the fraction of unknown tokens are those of the text."""
-    assert corpus.num_documents == 30 == corpus.train.num_documents + corpus.validation.num_documents
-    assert corpus.num_sentences == sum(map(len, DOCUMENTS)) == len(corpus.train) + len(corpus.validation)
-    assert corpus.num_tokens == 6 * corpus.num_sentences == corpus.train.num_tokens + corpus.validation.num_tokens
+    assert (
+        corpus.num_documents == 30 == corpus.train.num_documents + corpus.validation.num_documents
+    )
+    assert (
+        corpus.num_sentences
+        == sum(map(len, DOCUMENTS))
+        == len(corpus.train) + len(corpus.validation)
+    )
+    assert (
+        corpus.num_tokens
+        == 6 * corpus.num_sentences
+        == corpus.train.num_tokens + corpus.validation.num_tokens
+    )
     assert corpus.unknown_share == 0.0
     assert build(write(tmp_path / "a.txt"), tmp_path, size=6).unknown_share == pytest.approx(2 / 6)
 
@@ -100,7 +110,9 @@ def test_split_is_by_document_and_seeded(tmp_path):
     """No document is in both splits; the choice depends on the seed only."""
     path = write(tmp_path / "a.txt")
     first, again, other = (build(path, tmp_path, seed=seed) for seed in (0, 0, 1))
-    assert not set(first.train.documents(0, len(first.train))) & set(first.validation.documents(0, 4))
+    assert not set(first.train.documents(0, len(first.train))) & set(
+        first.validation.documents(0, 4)
+    )
     assert first.validation.text_hash == again.validation.text_hash != other.validation.text_hash
     assert len(first.validation) >= 0.05 * first.num_sentences
 
@@ -118,7 +130,9 @@ def test_sentences_are_read_by_range_and_by_position(corpus):
     slices = [train.sentences(i, i + 1) for i in (7, 3, 60)]
     assert np.array_equal(gathered.ids, np.concatenate([s.ids for s in slices]))
     assert np.array_equal(train.documents_at(np.array([7, 60])), train.documents(0, 61)[[7, 60]])
-    with pytest.raises(DataError, match=f"must be within 0 to {len(train)}; given 0 to {len(train) + 1}"):
+    with pytest.raises(
+        DataError, match=f"must be within 0 to {len(train)}; given 0 to {len(train) + 1}"
+    ):
         train.sentences(0, len(train) + 1)
 
 
@@ -133,7 +147,10 @@ def test_limits_of_length_and_number(tmp_path):
 
 def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
     """Encoding a sentence later gives the ids of training, also with a lowercase vocabulary."""
-    sentences = [f"Mr. {name} can't see THE “well-known” U.S. in 3.5 days (e.g. today)." for name in "ABCDEFG"]
+    sentences = [
+        f"Mr. {name} can't see THE “well-known” U.S. in 3.5 days (e.g. today)."
+        for name in "ABCDEFG"
+    ]
     config = CorpusConfig(path=str(write(tmp_path / "a.txt", [sentences] * 40)), format="sentences",
                           cache_dir=str(tmp_path / "cache"))  # fmt: skip
     for lowercase in (False, True):
@@ -151,14 +168,20 @@ def test_single_document_gives_its_tail_to_validation(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("starts", "bounds"), [([0, 1000, 1040, 1080], [[1000, 1080]]), ([0, 500, 1100], [[1045, 1100]])]
+    ("starts", "bounds"),
+    [([0, 1000, 1040, 1080], [[1000, 1080]]), ([0, 500, 1100], [[1045, 1100]])],
 )
 def test_choose_splits_of_large_documents(starts, bounds):
     """A document with far more than the fraction stays in training; if all are such, all but one tail."""
-    assert choose_splits(np.array(starts), fraction=0.05, seed=0, name="x").validation.bounds.tolist() == bounds
+    assert (
+        choose_splits(np.array(starts), fraction=0.05, seed=0, name="x").validation.bounds.tolist()
+        == bounds
+    )
 
 
-@pytest.mark.parametrize(("starts", "fraction"), [([0, 4], 0.05), ([0, 1000], 0.5), ([0, 40, 100], 0.5)])
+@pytest.mark.parametrize(
+    ("starts", "fraction"), [([0, 4], 0.05), ([0, 1000], 0.5), ([0, 40, 100], 0.5)]
+)
 @pytest.mark.parametrize("seed", range(4))
 def test_choose_splits_leaves_sentences_for_training(starts, fraction, seed):
     """Where twice the fraction is all of the text."""
@@ -177,7 +200,9 @@ def test_corpus_pickles_as_its_path(corpus):
 # Formats
 
 
-FOX = ("the quick brown fox jumps over the lazy dog and runs far away into a dark wood " * 12).split()
+FOX = (
+    "the quick brown fox jumps over the lazy dog and runs far away into a dark wood " * 12
+).split()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +242,10 @@ def test_format_overrides_auto(tmp_path):
         ({"text": "It rained. We left."}, ["It rained.", "We left."]),
         ({"body": "It rained. We left."}, ["It rained.", "We left."]),
         ({"sentences": ["It rained .", "We left ."]}, ["It rained .", "We left ."]),
-        ({"doc": "a", "paragraphs": [["It rained ."], ["We left ."]]}, ["It rained .", "We left ."]),
+        (
+            {"doc": "a", "paragraphs": [["It rained ."], ["We left ."]]},
+            ["It rained .", "We left ."],
+        ),
         ({"paragraphs": ["It rained. We left."]}, ["It rained.", "We left."]),
     ],
 )
@@ -225,7 +253,10 @@ def test_json_lines_are_one_document_each(tmp_path, value, expected):
     """All forms of a JSON document are read, of text from the configured field."""
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress((json.dumps(value) + "\n").encode() * 2))
-    assert read(Source(str(path)), text_field="body" if "body" in value else "text") == [expected, expected]
+    assert read(Source(str(path)), text_field="body" if "body" in value else "text") == [
+        expected,
+        expected,
+    ]
 
 
 def test_byte_order_mark_and_carriage_returns_are_dropped(tmp_path):
@@ -240,7 +271,10 @@ def test_folder_is_read_recursively_and_sorted(tmp_path):
     for name in ("b.txt", "a/z.txt", "a/c.jsonl", ".hidden.txt", "index.tsv"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_text("x\n")
-    found = [Path(s.path).relative_to(tmp_path / "in").as_posix() for s in find_sources(str(tmp_path / "in"))]
+    found = [
+        Path(s.path).relative_to(tmp_path / "in").as_posix()
+        for s in find_sources(str(tmp_path / "in"))
+    ]
     assert found == ["a/c.jsonl", "a/z.txt", "b.txt"]
 
 
@@ -249,7 +283,11 @@ def test_suffixes_are_read_in_capital_letters_too(tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("B.TXT", "X.JSONL", "a.txt", "DATA.CSV"):
         (tmp_path / "in" / name).write_text('{"text": "One. Two. Three. Four."}\n')
-    assert [Path(one.path).name for one in find_sources(str(tmp_path / "in"))] == ["B.TXT", "X.JSONL", "a.txt"]
+    assert [Path(one.path).name for one in find_sources(str(tmp_path / "in"))] == [
+        "B.TXT",
+        "X.JSONL",
+        "a.txt",
+    ]
     assert read_texts(str(tmp_path / "in" / "X.JSONL")).texts == ["One. Two. Three. Four."]
     assert text_of(build(tmp_path / "in" / "X.JSONL", tmp_path).train) == ["One .", "Two ."]
 
@@ -257,7 +295,9 @@ def test_suffixes_are_read_in_capital_letters_too(tmp_path):
 def test_json_lines_whose_first_object_is_empty_are_refused(tmp_path):
     """They would give no text; a file without an object has none."""
     (tmp_path / "a.jsonl").write_text('{}\n{"text": "a"}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl: the first object must have the field 'text'; given \{\}$"):
+    with pytest.raises(
+        DataError, match=r"a\.jsonl: the first object must have the field 'text'; given \{\}$"
+    ):
         read_texts(str(tmp_path / "a.jsonl"))
     (tmp_path / "a.jsonl").write_text("\n\n")
     assert read_texts(str(tmp_path / "a.jsonl")).texts == []
@@ -268,7 +308,9 @@ def test_globs_and_lists_of_files(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.tsv").write_text("x\n")
     assert [s.path[-5] for s in find_sources(str(tmp_path / "*.tsv"))] == ["a", "b", "c"]
-    assert [s.path[-5] for s in find_sources([str(tmp_path / "c.tsv"), str(tmp_path / "a.tsv")])] == ["c", "a"]
+    assert [
+        s.path[-5] for s in find_sources([str(tmp_path / "c.tsv"), str(tmp_path / "a.tsv")])
+    ] == ["c", "a"]
 
 
 def test_remote_objects_are_read_like_files(tmp_path, bucket):
@@ -289,7 +331,9 @@ def test_remote_objects_are_read_like_files(tmp_path, bucket):
     assert read_texts(f"s3://{BUCKET}/table.parquet", column="body").texts == ROWS["body"]
     with pytest.raises(DataError, match=f"s3://{BUCKET}/no: no such object"):
         build(f"s3://{BUCKET}/no", tmp_path)
-    with pytest.raises(DataError, match="s3://nowhere/in: no such bucket; create it first or name another"):
+    with pytest.raises(
+        DataError, match="s3://nowhere/in: no such bucket; create it first or name another"
+    ):
         build("s3://nowhere/in", tmp_path)
 
 
@@ -318,10 +362,16 @@ def test_one_long_document_of_json_lines_is_read_in_parts(tmp_path, monkeypatch)
     path = tmp_path / "a.jsonl"
     rows = [{"body": f"Sentence {number} is here .", "doc": "all"} for number in range(40)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = list(documents_module.passages(Source(str(path)), format="auto", text_field="body", document_field="doc"))
+    found = list(
+        documents_module.passages(
+            Source(str(path)), format="auto", text_field="body", document_field="doc"
+        )
+    )
     assert max(len(one.text) for one in found) < 300
     pieces = [piece for one in found for piece in documents_module.read_passage(one)]
-    assert [sentence for piece in pieces for sentence in piece.sentences] == [row["body"] for row in rows]
+    assert [sentence for piece in pieces for sentence in piece.sentences] == [
+        row["body"] for row in rows
+    ]
     assert [one.ends_document for one in found[1:]] == [False] * (len(found) - 2) + [True]
 
 
@@ -332,8 +382,13 @@ def test_splits_of_a_datasets_folder_are_read_in_order(tmp_path):
         save_dataset(tmp_path / "data" / split, table)
     (tmp_path / "data" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     document = table["text"].to_pylist()
-    assert [read(source) for source in find_sources(str(tmp_path / "data"))] == [[document], [document]]
-    assert [read(source) for source in find_sources(str(tmp_path / "data" / "test"))] == [[document]]
+    assert [read(source) for source in find_sources(str(tmp_path / "data"))] == [
+        [document],
+        [document],
+    ]
+    assert [read(source) for source in find_sources(str(tmp_path / "data" / "test"))] == [
+        [document]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +402,9 @@ def test_splits_of_a_datasets_folder_are_read_in_order(tmp_path):
         (["One, a\n\nTwo, b", "NA"], {"format": "text"}, [["One, a", "Two, b"], ["NA"]]),
     ],
 )  # fmt: skip
-def test_rows_without_document_are_documents_if_they_are_running_text(tmp_path, texts, options, expected):
+def test_rows_without_document_are_documents_if_they_are_running_text(
+    tmp_path, texts, options, expected
+):
     """Rows of one sentence are one document, as lines are; empty rows are left out; "NA" is text."""
     path = tmp_path / "a.csv"
     write_table(path, {"id": range(len(texts)), "sentence": texts})
@@ -358,13 +415,18 @@ def test_notes_report_the_columns_that_are_read(tmp_path):
     """Tables that are read alike share a line; other files have none."""
     texts = {"text": ["It rained. We left."], "doc": ["a"]}
     paths = [write_table(tmp_path / name, texts) for name in ("a.csv", "b.csv")]
-    paths += [write_table(tmp_path / "c.csv", {"Sentence": ["It rained."]}), str(write(tmp_path / "d.txt"))]
+    paths += [
+        write_table(tmp_path / "c.csv", {"Sentence": ["It rained."]}),
+        str(write(tmp_path / "d.txt")),
+    ]
     assert corpus_notes(CorpusConfig(path=paths)) == [
         f"{paths[0]} and 1 more: text = 'text', running text a row, a document each",
         f"{paths[2]}: text = 'Sentence', one sentence a row, the table is one document",
     ]
     config = CorpusConfig(path=paths[0], document_field="doc")
-    assert corpus_notes(config) == [f"{paths[0]}: text = 'text', running text a row, a document for each 'doc'"]
+    assert corpus_notes(config) == [
+        f"{paths[0]}: text = 'text', running text a row, a document for each 'doc'"
+    ]
     assert corpus_notes(CorpusConfig()) == []
 
 
@@ -415,7 +477,10 @@ def test_folder_without_text_gives_its_markup_and_then_its_tables(tmp_path):
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x\n")
-    found = {folder: [Path(one.path).name for one in find_sources(str(tmp_path / folder))] for folder in "tmc"}
+    found = {
+        folder: [Path(one.path).name for one in find_sources(str(tmp_path / folder))]
+        for folder in "tmc"
+    }
     assert found == {"t": ["a.txt"], "m": ["a.md", "b.html"], "c": ["a.csv", "b.parquet"]}
 
 
@@ -424,7 +489,9 @@ def test_keys_of_plain_text_and_json_are_those_of_version_0_1(tmp_path):
     sources = [Source("a.txt", etag="x"), Source("b.jsonl", etag="y")]
     settings = {"format": "auto", "text_field": "text", "max_sentences": None}
     assert describe_reading(sources, CorpusConfig()) == ([[False, "x"], [True, "y"]], settings)
-    assert describe_reading([], CorpusConfig(document_field="doc"))[1] == settings | {"document_field": "doc"}
+    assert describe_reading([], CorpusConfig(document_field="doc"))[1] == settings | {
+        "document_field": "doc"
+    }
 
 
 def test_value_of_ten_megabytes_is_text(tmp_path):
@@ -457,7 +524,9 @@ def test_split_sentences_finds_the_ends(sentences):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.text(alphabet="aB bé.!?\"'“”’(),—1\t", min_size=1).filter(str.strip), max_size=6))
+@given(
+    st.lists(st.text(alphabet="aB bé.!?\"'“”’(),—1\t", min_size=1).filter(str.strip), max_size=6)
+)
 def test_split_sentences_loses_nothing(given_paragraphs):
     """Every character except white space is kept, in order, for any number of paragraphs."""
     stripped = [paragraph.strip() for paragraph in given_paragraphs]
@@ -467,7 +536,13 @@ def test_split_sentences_loses_nothing(given_paragraphs):
 
 def test_split_sentences_of_many_paragraphs_at_once():
     """The sentences of a block are those of its paragraphs, concatenated."""
-    block = [*PARAGRAPHS, "“A “quoted” word ends here.”", "under no heading", "“Why? what?” he said.", "‘No’"] * 50
+    block = [
+        *PARAGRAPHS,
+        "“A “quoted” word ends here.”",
+        "under no heading",
+        "“Why? what?” he said.",
+        "‘No’",
+    ] * 50
     alone = [sentence for paragraph in block for sentence in split_sentences(paragraph)]
     assert split_sentences(PARAGRAPH_BREAK.join(block)) == alone
 
@@ -487,14 +562,18 @@ def test_text_is_read_once_for_all_vocabularies(tmp_path):
     path = write(tmp_path / "a.txt")
     stages: list[str] = []
     first = build(path, tmp_path, progress=lambda stage, done, total: stages.append(stage))
-    second = build(path, tmp_path, size=7, seed=3, progress=lambda stage, done, total: stages.append(stage))
+    second = build(
+        path, tmp_path, size=7, seed=3, progress=lambda stage, done, total: stages.append(stage)
+    )
     assert set(stages[: stages.index("encoding")]) == {"reading"}
     assert "reading" not in stages[stages.index("encoding") :]
     assert first.text_key == second.text_key
     assert first.key != second.key
 
 
-@pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "vocabulary.txt", "documents.npy", "corpus.json"])
+@pytest.mark.parametrize(
+    "name", ["ids.bin", "offsets.bin", "vocabulary.txt", "documents.npy", "corpus.json"]
+)
 def test_damaged_cache_is_rebuilt(tmp_path, name):
     """A truncated file is detected and the corpus built again."""
     path = write(tmp_path / "a.txt")
@@ -581,13 +660,18 @@ def test_cache_folder_follows_option_then_environment(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("max_sentences", "max_file_bytes"), [(None, 1 << 20), (700, 1 << 20), (700, 0), (None, 2_000)]
 )
-def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_sentences, max_file_bytes):
+def test_prepare_in_processes_gives_the_same_bytes(
+    tmp_path, monkeypatch, max_sentences, max_file_bytes
+):
     """Every file is the same for any number of processes, with limits and all kinds of files, read whole or in parts."""
     monkeypatch.setattr(documents_module, "_MAX_FILE_BYTES", max_file_bytes)
     monkeypatch.setattr(documents_module, "_GROUP_CHARACTERS", 400)
     monkeypatch.setattr(documents_module, "_NUM_FIRST_GROUPS", 3)
     for part in range(8):
-        write(tmp_path / f"{part}.txt", [[f"{s} of {part} ," for s in document] for document in DOCUMENTS])
+        write(
+            tmp_path / f"{part}.txt",
+            [[f"{s} of {part} ," for s in document] for document in DOCUMENTS],
+        )
     (tmp_path / "running.txt").write_text("\n".join(PARAGRAPHS * 40))
     lines = [json.dumps({"sentences": document}) for document in DOCUMENTS]
     (tmp_path / "objects.jsonl").write_text("\n".join(lines))
@@ -596,11 +680,18 @@ def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_se
     for num_processes in (1, 3, None):
         cache = tmp_path / f"cache-{num_processes}"
         config = CorpusConfig(
-            path=files, cache_dir=str(cache), num_processes=num_processes, max_sentences=max_sentences
+            path=files,
+            cache_dir=str(cache),
+            num_processes=num_processes,
+            max_sentences=max_sentences,
         )
         prepare(config, VocabularyConfig())
         written.append(
-            {p.relative_to(cache): p.read_bytes() for p in cache.rglob("*") if p.suffix != ".lock" and p.is_file()}
+            {
+                p.relative_to(cache): p.read_bytes()
+                for p in cache.rglob("*")
+                if p.suffix != ".lock" and p.is_file()
+            }
         )
     assert len(written[0]) == 11
     assert written[0] == written[1] == written[2]
@@ -620,7 +711,9 @@ def test_preparation_memory_is_bounded(tmp_path):
     def peak(num_copies: int) -> int:
         path = tmp_path / f"{num_copies}.txt"
         with path.open("w") as stream:
-            stream.writelines(f"Line {i % 50} of a rather ordinary text .\n" * 500 for i in range(num_copies))
+            stream.writelines(
+                f"Line {i % 50} of a rather ordinary text .\n" * 500 for i in range(num_copies)
+            )
         tracemalloc.start()
         build(path, tmp_path)
         _, peak_bytes = tracemalloc.get_traced_memory()
@@ -638,7 +731,11 @@ def test_preparation_keeps_no_pages_of_its_files(tmp_path):
     path.write_text(f"{'yes ' * 40}\n" * 200_000)
 
     def note(*_):
-        (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("RssFile"))
+        (line,) = (
+            one
+            for one in Path("/proc/self/status").read_text().splitlines()
+            if one.startswith("RssFile")
+        )
         pages.append(int(line.split()[1]) << 10)
 
     corpus = build(path, tmp_path, format="sentences", progress=note)
@@ -706,7 +803,9 @@ def test_invalid_file_raises_one_clear_error(tmp_path, name, content, message):
         ("a.txt", "a\n", {"document_field": "doc"}, "corpus.document_field: .*a.txt: must be left out for a file without columns; given 'doc'"),
     ],
 )  # fmt: skip
-def test_column_that_cannot_be_used_raises_one_clear_error(tmp_path, name, content, options, message):
+def test_column_that_cannot_be_used_raises_one_clear_error(
+    tmp_path, name, content, options, message
+):
     """Every error names the setting or the row."""
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -786,7 +885,9 @@ References
 
 def test_prose_excludes_markup_code_and_tables():
     """Only the sentences of a docstring remain, in order."""
-    sentences = [sentence for paragraph in paragraphs(DOCSTRING) for sentence in prose_sentences(paragraph)]
+    sentences = [
+        sentence for paragraph in paragraphs(DOCSTRING) for sentence in prose_sentences(paragraph)
+    ]
     assert sentences == [
         "Fit the model to data.",
         "The values to fit, which are never changed.",
@@ -795,7 +896,13 @@ def test_prose_excludes_markup_code_and_tables():
 
 
 @pytest.mark.parametrize(
-    "line", ["x = fit(a, b) is the call.", "Numpy Pandas Torch Ray Optuna.", "Too short.", "no capital is here at all."]
+    "line",
+    [
+        "x = fit(a, b) is the call.",
+        "Numpy Pandas Torch Ray Optuna.",
+        "Too short.",
+        "no capital is here at all.",
+    ],
 )
 def test_is_prose_rejects_other_lines(line):
     """Code, lists of names and fragments are not prose."""

@@ -45,7 +45,9 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1.5 h", 5400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1.5 h", 5400)]
+)
 def test_parse_duration_reads_units(text, seconds):
     """Durations have units."""
     assert parse_duration(text) == seconds
@@ -70,7 +72,9 @@ def test_parse_deadline_reads_durations_and_times():
     """A time without a time zone is UTC; a time in the past is an error."""
     assert parse_deadline("6h", start=NOON) == 6 * 3600
     assert parse_deadline("2026-01-01T13:00", start=NOON) == 3600
-    assert parse_deadline("2026-01-01T13:00+01:00", start=NOON - datetime.timedelta(hours=1)) == 3600
+    assert (
+        parse_deadline("2026-01-01T13:00+01:00", start=NOON - datetime.timedelta(hours=1)) == 3600
+    )
     with pytest.raises(ConfigError, match="must be in the future"):
         parse_deadline("2026-01-01T11:00", start=NOON)
     with pytest.raises(ConfigError, match="must look like 6h or 2026-11-21T18:00; given 'soon'"):
@@ -88,8 +92,14 @@ def test_price_list_has_a_date_and_rejects_unknown_types():
     """An unknown type or region is an error, not a price of zero."""
     listed = price_list()
     price = listed.on_demand("g4dn.xlarge", "us-east-1")
-    assert (price.usd_per_hour, price.minimum_s, price.source) == (0.526, 60.0, f"list price of {listed.as_of}")
-    with pytest.raises(ConfigError, match=r"g4dn.xlarg: no list price in us-east-1 .* did you mean 'g4dn.xlarge'"):
+    assert (price.usd_per_hour, price.minimum_s, price.source) == (
+        0.526,
+        60.0,
+        f"list price of {listed.as_of}",
+    )
+    with pytest.raises(
+        ConfigError, match=r"g4dn.xlarg: no list price in us-east-1 .* did you mean 'g4dn.xlarge'"
+    ):
         listed.on_demand("g4dn.xlarg", "us-east-1")
     with pytest.raises(ConfigError, match=r"us-east-9: no list prices of this region"):
         listed.on_demand("g4dn.xlarge", "us-east-9")
@@ -107,7 +117,10 @@ def test_spot_price_is_never_above_on_demand():
     """AWS bills at most the on-demand price, which is always the worst case."""
     price = spot_price(3.0, on_demand_price(1.0, source="list"), source="history")
     assert (price.usd_per_hour, price.worst_usd_per_hour) == (1.0, 1.0)
-    assert spot_price(0.3, on_demand_price(1.0, source="list"), source="history").worst_usd_per_hour == 1.0
+    assert (
+        spot_price(0.3, on_demand_price(1.0, source="list"), source="history").worst_usd_per_hour
+        == 1.0
+    )
 
 
 def test_own_price_is_free_without_a_price():
@@ -129,7 +142,11 @@ def test_ledger_bills_a_minute_at_least_and_then_by_the_second():
 def test_ledger_refunds_what_aws_does_not_bill():
     """Only a spot machine that AWS interrupts in its first hour is free."""
     spot = spot_price(36.0, on_demand_price(72.0, source="list"), source="history")
-    for seconds, is_interrupted, usd in ((1800, True, 0.0), (1800, False, 18.0), (7200, True, 72.0)):
+    for seconds, is_interrupted, usd in (
+        (1800, True, 0.0),
+        (1800, False, 18.0),
+        (7200, True, 72.0),
+    ):
         ledger = Ledger(lambda entry: None)
         ledger.open("a", spot, now_s=0)
         ledger.reprice("a", spot, now_s=100)
@@ -166,7 +183,9 @@ def test_cost_tracker_survives_a_torn_line_and_a_kill(tmp_path):
     """The incomplete line is removed; the open machine is charged for the time that stopping takes."""
     clock = Clock()
     config = CostConfig(usd_per_hour=3600.0, poll="1s", drain="4s", terminate="5s")
-    cost_tracker = CostTracker(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock).__enter__()
+    cost_tracker = CostTracker(
+        tmp_path, config, nodes=lambda: {"here": {}}, clock=clock
+    ).__enter__()
     clock.now += 7
     assert cost_tracker.funds().spent_usd == 7
     with (tmp_path / LEDGER_FILE).open("a") as stream:
@@ -174,7 +193,9 @@ def test_cost_tracker_survives_a_torn_line_and_a_kill(tmp_path):
     with CostTracker(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock) as again:
         assert again.funds() == Funds(17.0, 10.0, 3600.0, 0.0)
         clock.now += 3
-    assert sum(entry["usd"] for entry in read_json_lines(tmp_path / LEDGER_FILE)) == pytest.approx(20)
+    assert sum(entry["usd"] for entry in read_json_lines(tmp_path / LEDGER_FILE)) == pytest.approx(
+        20
+    )
 
 
 def test_cost_tracker_follows_machines_that_start_and_end(tmp_path):
@@ -192,10 +213,19 @@ def test_cost_tracker_follows_machines_that_start_and_end(tmp_path):
         trial = Trial("0000", 0, {}, 0, seconds=5.0, usd=1.0)
         assert cost_tracker.trial_usd(trial, 9.0) == 1.0 + 4 / 4
         for index, lost in ((1, 5), (2, 5)):
-            report = {"index": index, "seconds": 9.0, "step": 30 * index, "steps_lost": lost, "node": "b"}
+            report = {
+                "index": index,
+                "seconds": 9.0,
+                "step": 30 * index,
+                "steps_lost": lost,
+                "node": "b",
+            }
             cost_tracker.note_share(trial, report)
     shares = [entry for entry in read_ledger(tmp_path) if entry["entry"] == "trial"]
-    assert [(share["node"], share["steps"], share["steps_lost"]) for share in shares] == [("b", 30, 5), ("b", 30, 0)]
+    assert [(share["node"], share["steps"], share["steps_lost"]) for share in shares] == [
+        ("b", 30, 5),
+        ("b", 30, 0),
+    ]
     assert (shares[0]["seconds"], shares[0]["usd"]) == (4.0, 1.0)
 
 
@@ -215,14 +245,21 @@ def test_metered_charges_work_after_training(tmp_path):
 def test_metered_stops_work_that_exceeds_the_budget(tmp_path):
     """The budget is the bound, however small it is."""
     clock, price = Clock(), 36.0
-    with CostTracker(tmp_path, CostConfig(usd_per_hour=price), nodes=lambda: {"here": {}}, clock=clock) as cost_tracker:
+    with CostTracker(
+        tmp_path, CostConfig(usd_per_hour=price), nodes=lambda: {"here": {}}, clock=clock
+    ) as cost_tracker:
         clock.now += 200
         cost_tracker.funds()
-    enough, too_little = (CostConfig(usd_per_hour=price, budget=budget, poll="0.1s") for budget in ("9usd", "2usd"))
+    enough, too_little = (
+        CostConfig(usd_per_hour=price, budget=budget, poll="0.1s") for budget in ("9usd", "2usd")
+    )
     with metered(tmp_path, enough, what="evaluation") as check_budget:
         check_budget()
     error = r"^evaluation: must stay within 2\.00 usd; 2\.\d\d are spent$"
-    with metered(tmp_path, too_little, what="evaluation") as check_budget, pytest.raises(BudgetError, match=error):
+    with (
+        metered(tmp_path, too_little, what="evaluation") as check_budget,
+        pytest.raises(BudgetError, match=error),
+    ):
         check_budget()
 
 
@@ -235,7 +272,9 @@ def test_metered_work_looks_ahead_by_its_longest_step(tmp_path):
         clock.now += 100
         check_budget()
         clock.now += 60
-        with pytest.raises(BudgetError, match="^evaluation: must stay within 250.00 usd; 160.00 are spent$"):
+        with pytest.raises(
+            BudgetError, match="^evaluation: must stay within 250.00 usd; 160.00 are spent$"
+        ):
             check_budget()
 
 
@@ -304,7 +343,9 @@ def test_ledger_charges_time_of_a_failed_write_with_the_next_line():
 
 def test_budget_that_starts_no_trial_is_said_and_which_does():
     """As the controller decides: it draws no trial within the first, and one within the second."""
-    space = "base: {encoder: {type: bag}, objective: {type: context_prediction}}\nlimits: {trials: 1}"
+    space = (
+        "base: {encoder: {type: bag}, objective: {type: context_prediction}}\nlimits: {trials: 1}"
+    )
     config = CostConfig(usd_per_hour=60.0, budget="0.8usd")
     funds = Funds(0.0, 60.0 * config.window_s / 3600, 60.0, 0.0)
 
@@ -314,10 +355,16 @@ def test_budget_that_starts_no_trial_is_said_and_which_does():
         return controller.suggest(funds) is not None
 
     assert not starts(config)
-    assert "no trial can start: 0.00 usd spent, 2.25 committed; 0.76 of 0.80 are for training" in config.too_small
+    assert (
+        "no trial can start: 0.00 usd spent, 2.25 committed; 0.76 of 0.80 are for training"
+        in config.too_small
+    )
     least = config.too_small.split("at least ")[1].split(" ")[0]
     enough = CostConfig(usd_per_hour=60.0, budget=least)
     assert starts(enough)
     assert enough.too_small == ""
-    assert CostConfig(machines={"m5.large": 30.0}, attached=30.0, budget="0.8usd").too_small == config.too_small
+    assert (
+        CostConfig(machines={"m5.large": 30.0}, attached=30.0, budget="0.8usd").too_small
+        == config.too_small
+    )
     assert CostConfig(usd_per_hour=60.0).too_small == CostConfig(budget="1usd").too_small == ""

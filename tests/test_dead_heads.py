@@ -19,7 +19,17 @@ from benchmarks.simulation import machines as simulated
 from raysent.cluster import fleet as fleet_module
 from raysent.cluster.cluster_file import read_cluster, self_destruct
 from raysent.config import parse_yaml, shipped_path
-from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices, price_list
+from raysent.cost import (
+    Admission,
+    Budget,
+    CostConfig,
+    Funds,
+    Ledger,
+    MachineTime,
+    MachineType,
+    Prices,
+    price_list,
+)
 from raysent.cost.budget import ALONE_S, BOUND_S, CHECK_S, LEASE_S, SLOW_STOP_S, WATCH_S, permit_s
 from raysent.cost.config import parse_duration
 from raysent.cost.ledger import bad_entry
@@ -36,10 +46,14 @@ SHIPPED = CostConfig()
 def test_bound_covers_what_admission_does_not_reserve():
     """With the shipped times a machine is billed for less than ten minutes beyond what is set aside for it."""
     window_s = SHIPPED.window_s
-    halted_s = SHIPPED.poll_s + 60 + permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - window_s  # its end was refused
+    halted_s = (
+        SHIPPED.poll_s + 60 + permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - window_s
+    )  # its end was refused
     alone_s = permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - window_s  # the head died at a poll
     handed_over_s = fleet_module.HANDOVER_S + WATCH_S + SLOW_STOP_S - window_s
-    uncovered_s = permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - parse_duration(SHIPPED.terminate)
+    uncovered_s = (
+        permit_s(SHIPPED.poll_s) + WATCH_S + SLOW_STOP_S - parse_duration(SHIPPED.terminate)
+    )
     assert max(halted_s, alone_s, handed_over_s) <= uncovered_s <= BOUND_S
     assert permit_s(SHIPPED.poll_s) <= 2 * SHIPPED.poll_s
 
@@ -49,7 +63,10 @@ def test_bound_is_the_larger_of_two_per_cent_and_ten_minutes(limit, held, bound)
     """The sentence of the plan names the same figure."""
     budget = Budget(limit_usd=limit)
     assert budget.bound_usd(held) == pytest.approx(bound)
-    assert f"by at most {bound:.2f}: the larger of 2% of the budget and 10 minutes" in budget.bound_sentence(held)
+    assert (
+        f"by at most {bound:.2f}: the larger of 2% of the budget and 10 minutes"
+        in budget.bound_sentence(held)
+    )
 
 
 def _faulty(market: str = "on-demand", usd_per_hour: float = 32.77):
@@ -71,9 +88,13 @@ def test_bound_holds_with_dead_heads_slow_stops_and_refused_ends():
 def test_bound_breaks_if_machines_do_not_watch_their_permits(monkeypatch):
     """As before: 15 minutes without Ray, a minute for the script, and slow stops; the check sees it."""
     space, scenario = _faulty()
-    held = check_cap(space, scenario, Budget(limit_usd=200.0), num_sweeps=120, seed=1, num_processes=1)
+    held = check_cap(
+        space, scenario, Budget(limit_usd=200.0), num_sweeps=120, seed=1, num_processes=1
+    )
     monkeypatch.setattr(simulated, "permit_s", lambda _: ALONE_S + CHECK_S)
-    broken = check_cap(space, scenario, Budget(limit_usd=200.0), num_sweeps=120, seed=1, num_processes=1)
+    broken = check_cap(
+        space, scenario, Budget(limit_usd=200.0), num_sweeps=120, seed=1, num_processes=1
+    )
     assert held.violations == 0 < broken.violations
 
 
@@ -81,7 +102,9 @@ def test_admission_sets_aside_what_a_dead_head_costs():
     """Machines that have not joined live on for a quarter of an hour, and the head for an hour."""
     kind = MachineType("g5", 1.0, max_machines=8)
     alone_s, head_usd = ALONE_S + CHECK_S, 0.2
-    admission = Admission([kind], Budget(limit_usd=2.0), boot_s=300, alone_s=alone_s, head_usd=head_usd)
+    admission = Admission(
+        [kind], Budget(limit_usd=2.0), boot_s=300, alone_s=alone_s, head_usd=head_usd
+    )
     assert admission.with_in_flight(Funds()).commitment_usd == pytest.approx(head_usd)
     admission.plan(now_s=0.0, num_slots=8, funds=Funds(), running={})
     each = (alone_s + 135) / 3600
@@ -89,7 +112,9 @@ def test_admission_sets_aside_what_a_dead_head_costs():
     admission.launched("g5", total=2)
     admission.refused("g5", now_s=0.0, reason="none left")
     admission.not_joined({"g5": 2})
-    assert admission.with_in_flight(Funds()).commitment_usd == pytest.approx(head_usd + 2 * alone_s / 3600)
+    assert admission.with_in_flight(Funds()).commitment_usd == pytest.approx(
+        head_usd + 2 * alone_s / 3600
+    )
     admission.not_joined({"g5": 0})
     assert admission.with_in_flight(Funds()).commitment_usd == pytest.approx(head_usd)
 
@@ -168,13 +193,28 @@ def test_agent_shuts_the_machine_down_when_its_head_dies(tmp_path):
     sudo, asked = tmp_path / "sudo", tmp_path / "asked"
     sudo.write_text(f'#!/bin/sh\necho sudo "$@" >> {asked}\n')
     sudo.chmod(0o755)
-    head = subprocess.Popen([sys.executable, "-c", HEAD, INSTANCE_ID], stdout=subprocess.PIPE, text=True, env=QUIET)
+    head = subprocess.Popen(
+        [sys.executable, "-c", HEAD, INSTANCE_ID], stdout=subprocess.PIPE, text=True, env=QUIET
+    )
     assert head.stdout is not None
     address = next(line for line in head.stdout if line.startswith("address ")).split()[1]
     with metadata_service() as service:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "raysent.preemption", "--address", address, "--poll-s", "1", "--end-without-permit"],
-            env={**QUIET, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            [
+                sys.executable,
+                "-m",
+                "raysent.preemption",
+                "--address",
+                address,
+                "--poll-s",
+                "1",
+                "--end-without-permit",
+            ],
+            env={
+                **QUIET,
+                "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url,
+                "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            },
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -183,7 +223,9 @@ def test_agent_shuts_the_machine_down_when_its_head_dies(tmp_path):
                 assert agent.poll() is None
                 time.sleep(0.1)
             service_of_head = [
-                one for one in psutil.Process(head.pid).children(recursive=True) if "gcs_server" in one.name()
+                one
+                for one in psutil.Process(head.pid).children(recursive=True)
+                if "gcs_server" in one.name()
             ]
             for one in service_of_head:
                 one.kill()
@@ -223,8 +265,12 @@ def test_prices_contain_disks_and_addresses():
     assert price_list().attached_usd("nowhere-1", disk_gib=150) >= attached
     config = CostConfig(machines={"g5.xlarge": 1.0, "g6.xlarge": 0.8}, attached=attached)
     prices = Prices(config, spot=lambda _: (0.3, "a test"))
-    spot, own = (prices.of({"instance-type": "g5.xlarge", "market": market}) for market in ("spot", "own"))
-    assert (spot.usd_per_hour, spot.worst_usd_per_hour) == pytest.approx((0.3 + attached, 1.0 + attached))
+    spot, own = (
+        prices.of({"instance-type": "g5.xlarge", "market": market}) for market in ("spot", "own")
+    )
+    assert (spot.usd_per_hour, spot.worst_usd_per_hour) == pytest.approx(
+        (0.3 + attached, 1.0 + attached)
+    )
     assert own.usd_per_hour == 1.0
     assert prices.most_expensive.worst_usd_per_hour == pytest.approx(1.0 + attached)
     assert prices.of({}).usd_per_hour == pytest.approx(1.0 + attached)
@@ -233,7 +279,9 @@ def test_prices_contain_disks_and_addresses():
 def test_disk_of_an_interrupted_machine_is_not_refunded():
     """AWS does not bill the machine in its first hour, but its disk; the ledger's check accepts that refund alone."""
     config = CostConfig(machines={"g5.xlarge": 1.0}, attached=0.02)
-    price = Prices(config, spot=lambda _: (0.3, "a test")).of({"instance-type": "g5.xlarge", "market": "spot"})
+    price = Prices(config, spot=lambda _: (0.3, "a test")).of(
+        {"instance-type": "g5.xlarge", "market": "spot"}
+    )
     lines: list = []
     ledger = Ledger(lines.append, is_listed=True)
     ledger.follow("i-1", price, MachineTime({}, 1000.0))

@@ -29,7 +29,9 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of rows of two sentences."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     rows = [
-        f'"The number {n} is large. It was number {n}, {word}.",{word}' for n in range(60) for word in ("good", "bad")
+        f'"The number {n} is large. It was number {n}, {word}.",{word}'
+        for n in range(60)
+        for word in ("good", "bad")
     ]
     path = tmp_path / "reviews.csv"
     path.write_text("text,label\n" + "\n".join(rows) + "\n")
@@ -37,7 +39,9 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _space(table: Path, **arguments):
-    return default_space(**{"tasks": [str(table)], "corpus": None, "data": None, "set": None, **arguments})
+    return default_space(
+        **{"tasks": [str(table)], "corpus": None, "data": None, "set": None, **arguments}
+    )
 
 
 def test_text_is_that_of_the_rows_that_do_not_test(table, tmp_path):
@@ -58,7 +62,11 @@ def test_text_in_another_language_takes_subwords_and_english_words(table, tmp_pa
     """The plan says why; what the user sets stays."""
     assert _space(table).config(_space(table).first_params()).vocabulary.type == "words"
     other = tmp_path / "chinese.csv"
-    rows = (f"第{n}只猫在椅子上睡觉。我{word}喜欢它。,{word}" for n in range(60) for word in ("很", "不"))
+    rows = (
+        f"第{n}只猫在椅子上睡觉。我{word}喜欢它。,{word}"
+        for n in range(60)
+        for word in ("很", "不")
+    )
     other.write_text("text,label\n" + "\n".join(rows) + "\n")
     fitted = with_vocabulary(_space(other))
     assert fitted.config(fitted.first_params()).vocabulary.type == "subwords"
@@ -72,7 +80,11 @@ def test_what_was_decided_for_the_user_has_a_reason_and_what_is_given_has_none(t
     """The time, the trials and the text are chosen only where nothing else is said."""
     chosen = _space(table)
     assert (chosen.limits.time, chosen.limits.trials, chosen.metric) == ("10m", 12, "downstream")
-    assert {one.name for one in fitted_settings(chosen)} == {"corpus", "limits.time", "limits.trials"}
+    assert {one.name for one in fitted_settings(chosen)} == {
+        "corpus",
+        "limits.time",
+        "limits.trials",
+    }
     own = tmp_path / "own.txt"
     own.write_text("One.\nTwo.\n")
     given = _space(table, corpus=str(own), budget="4usd", usd_per_hour=1.0, trials=3)
@@ -83,14 +95,19 @@ def test_what_was_decided_for_the_user_has_a_reason_and_what_is_given_has_none(t
 
 def test_neither_a_space_nor_a_task_is_one_line():
     """Both are named."""
-    with pytest.raises(ConfigError, match=r"^space: must be given where no task is; name one, such as quick_thoughts"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^space: must be given where no task is; name one, such as quick_thoughts",
+    ):
         raysent.plan()
 
 
 @pytest.mark.parametrize(("space", "read"), [("labels", "a task's rows"), ("cse", "pairs")])
 def test_text_that_a_space_does_not_read_is_refused(space, read):
     """It may not even exist; a space of several families has some that read it."""
-    with pytest.raises(ConfigError, match=f"corpus: must be left out with space {space}, which reads {read} alone"):
+    with pytest.raises(
+        ConfigError, match=f"corpus: must be left out with space {space}, which reads {read} alone"
+    ):
         space_of(space, corpus="books")
     assert space_of("everything", corpus="books").name == "everything"
 
@@ -104,10 +121,14 @@ def test_text_that_a_space_does_not_read_is_refused(space, read):
         (Situation(97_000, 16_000, trial_s=10.0), 4.0, {"quick_thoughts", "quick_thoughts_bow", "multichannel", "skip_thoughts", "view_agreement", "view_generation", "binary"}),
     ],
 )  # fmt: skip
-def test_families_that_cannot_learn_are_left_out(situation, seconds, families, tmp_path, monkeypatch):
+def test_families_that_cannot_learn_are_left_out(
+    situation, seconds, families, tmp_path, monkeypatch
+):
     """Of sentences that stand alone, of pairs that are not there, and of the order of words in too few passes."""
     monkeypatch.chdir(tmp_path)
-    space = fit_space(read_space(find_space("everything")), situation, speed=lambda _: RunSeconds(seconds))
+    space = fit_space(
+        read_space(find_space("everything")), situation, speed=lambda _: RunSeconds(seconds)
+    )
     assert set(space.domains["family"].edges()) == families
     assert "no file data/ppdb-2.0-xl-phrasal.gz" in space.fitted["family"]
     for number in range(30):
@@ -146,7 +167,9 @@ def test_train_trains_what_a_sweep_would_try_first(tmp_path, monkeypatch):
 
 def test_sections_given_as_mappings_count_as_dotted_names_do(table):
     """No default takes the place of a limit or a text that is set; None sets nothing."""
-    space = _space(table, set={"limits": {"time": "1m", "trials": 3}, "corpus": {"path": str(table)}})
+    space = _space(
+        table, set={"limits": {"time": "1m", "trials": 3}, "corpus": {"path": str(table)}}
+    )
     assert (space.limits.time, space.limits.trials) == ("1m", 3)
     assert space.config(space.first_params()).corpus.path == str(table)
     assert _space(table, time=None, trials=None).limits == _space(table).limits
@@ -154,7 +177,9 @@ def test_sections_given_as_mappings_count_as_dotted_names_do(table):
 
 def test_labels_of_the_task_are_taken_where_validation_names_none(table):
     """An empty `validation.downstream` is no section."""
-    space = space_of("quick_thoughts_bow", corpus="docs", set={"labels": {}, "validation.downstream": None})
+    space = space_of(
+        "quick_thoughts_bow", corpus="docs", set={"labels": {}, "validation.downstream": None}
+    )
     tasks = tasks_of(space, [str(table)], None, progress=False)
     taken = with_labels_of(space, tasks, None, are_given=True)
     assert taken.document.values["base"]["labels"]["task"] == str(table)
@@ -171,5 +196,7 @@ def test_seed_of_set_is_the_last_word(monkeypatch):
     seen = []
     monkeypatch.setattr(training, "train_all", lambda configs, *_, **__: seen.extend(configs) or [])
     monkeypatch.setattr(training, "fit_to_machine", lambda space, **_: space)
-    training.train_space("quick_thoughts_bow", corpus="docs", seed=4, set={"seed": 3}, progress=False)
+    training.train_space(
+        "quick_thoughts_bow", corpus="docs", seed=4, set={"seed": 3}, progress=False
+    )
     assert [one.seed for one in seen] == [3]

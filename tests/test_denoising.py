@@ -21,7 +21,10 @@ _WORDS = {"embedding": {"dim": 6}}
 _ENCODERS = {
     "bag": {"type": "bag", **_WORDS},
     "cnn": {"type": "cnn", "num_filters": 4, **_WORDS},
-    "concat": {"type": "concat", "members": {"a": {"type": "gru", "hidden_size": 8, **_WORDS}, "b": {"type": "bag"}}},
+    "concat": {
+        "type": "concat",
+        "members": {"a": {"type": "gru", "hidden_size": 8, **_WORDS}, "b": {"type": "bag"}},
+    },
 }
 
 
@@ -43,14 +46,26 @@ def test_loss_and_gradient_equal_their_restatement():
     noisy = prepared(objective, batch)
     loss = objective(read, noisy)
     loss.backward()
-    assert [name for name, _ in objective.decoder.named_parameters()] == ["weight_ih", "weight_hh", "bias", "weight_vh"]
-    parameters = [read.tables[0], context.token_words(), objective.bias, *objective.decoder.parameters()]
+    assert [name for name, _ in objective.decoder.named_parameters()] == [
+        "weight_ih",
+        "weight_hh",
+        "bias",
+        "weight_vh",
+    ]
+    parameters = [
+        read.tables[0],
+        context.token_words(),
+        objective.bias,
+        *objective.decoder.parameters(),
+    ]
     values = [one.detach().double().numpy() for one in parameters]
 
     def restated(table, words, bias, *decoder):
         vectors = [table[row].sum(axis=0) for row in rows_of(noisy.sentences)]
         pairs = zip(vectors, rows_of(batch.sentences), strict=True)
-        return sum(decode_sentence(one, row, words, decoder, (words, bias)) for one, row in pairs) / len(batch)
+        return sum(
+            decode_sentence(one, row, words, decoder, (words, bias)) for one, row in pairs
+        ) / len(batch)
 
     assert loss.item() == pytest.approx(restated(*values), rel=1e-5)
     word = int(noisy.sentences.ids[0])
@@ -78,7 +93,9 @@ def test_most_words_are_deleted_and_one_is_left():
     objective = Objective(Config(), build_context())
     ids = sentences(np.full(4000, 10)).ids
     ids[::10], ids[1::10] = PAD_ID, UNK_ID
-    batch = Batch(Sentences(ids, np.full(4000, 10)), np.arange(4000), np.zeros(4000, dtype=np.int64))
+    batch = Batch(
+        Sentences(ids, np.full(4000, 10)), np.arange(4000), np.zeros(4000, dtype=np.int64)
+    )
     found = prepared(objective, batch)
     assert found.targets is batch.sentences
     assert found.sentences.lengths.mean() == pytest.approx(1 + 9 * 0.4, abs=0.05)
@@ -91,10 +108,15 @@ def test_most_words_are_deleted_and_one_is_left():
     short = prepared(objective, dataclasses.replace(batch, sentences=sentences(np.ones(4000))))
     np.testing.assert_array_equal(short.sentences.ids, short.targets.ids)
     pairs = prepared(
-        objective, dataclasses.replace(batch, sentences=Sentences(np.tile([2, 3], 4000), np.full(4000, 2)))
+        objective,
+        dataclasses.replace(batch, sentences=Sentences(np.tile([2, 3], 4000), np.full(4000, 2))),
     )
-    alone = pairs.sentences.ids[(np.cumsum(pairs.sentences.lengths) - 1)[pairs.sentences.lengths == 1]]
-    assert (alone == 2).mean() == pytest.approx(0.5, abs=0.04)  # either, where both would be deleted
+    alone = pairs.sentences.ids[
+        (np.cumsum(pairs.sentences.lengths) - 1)[pairs.sentences.lengths == 1]
+    ]
+    assert (alone == 2).mean() == pytest.approx(
+        0.5, abs=0.04
+    )  # either, where both would be deleted
 
 
 def test_deletions_follow_from_the_step_and_the_place_of_a_sentence():
@@ -103,7 +125,11 @@ def test_deletions_follow_from_the_step_and_the_place_of_a_sentence():
     whole = prepared(objective, batch, 5).sentences
     parts = [
         prepared(
-            objective, dataclasses.replace(batch, sentences=part, positions=batch.positions[place : place + 15]), 5
+            objective,
+            dataclasses.replace(
+                batch, sentences=part, positions=batch.positions[place : place + 15]
+            ),
+            5,
         )
         for place, part in zip((0, 15, 30), batch.sentences.split(15), strict=True)
     ]
@@ -117,7 +143,10 @@ def test_run_learns_and_resumes(tmp_path, encoder):
     given = _ENCODERS.get(encoder)
     if given is None:
         pytest.importorskip("transformers", reason="pip install raysent[pretrained]")
-        given = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert", max_position_embeddings=60))}
+        given = {
+            "type": "pretrained",
+            "path": str(write_bert(tmp_path / "bert", max_position_embeddings=60)),
+        }
     steps = {"training__max_steps": 16, "training__batch_size": 12}
     config = tiny_run(tmp_path, encoder=given, objective={"type": "denoising"}, **steps)
     check_learns(config, tmp_path)
@@ -125,7 +154,15 @@ def test_run_learns_and_resumes(tmp_path, encoder):
 
 def test_member_without_vectors_of_words_is_refused_in_one_line(tmp_path):
     """A transformer beside a bag: words of which of them would be rebuilt?"""
-    small = {"type": "transformer", "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 12}
+    small = {
+        "type": "transformer",
+        "hidden_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "intermediate_size": 12,
+    }
     encoder = {"type": "concat", "members": {"a": small, "b": {"type": "bag"}}}
-    with pytest.raises(ValueError, match="encoder's members must each have an embedding with objective denoising"):
+    with pytest.raises(
+        ValueError, match="encoder's members must each have an embedding with objective denoising"
+    ):
         tiny_run(tmp_path, encoder=encoder, objective={"type": "denoising"})

@@ -16,7 +16,12 @@ import yaml
 from raysent.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
-JOB = {"entrypoint": str, "submissionMode": str, "backoffLimit": int, "shutdownAfterJobFinishes": bool}
+JOB = {
+    "entrypoint": str,
+    "submissionMode": str,
+    "backoffLimit": int,
+    "shutdownAfterJobFinishes": bool,
+}
 JOB |= {"ttlSecondsAfterFinished": int, "rayClusterSpec": dict}
 CLUSTER = {"rayVersion": str, "headGroupSpec": dict, "workerGroupSpecs": list}
 GROUP = {"rayStartParams": dict, "template": dict}
@@ -51,7 +56,10 @@ def test_manifest_runs_commands_that_exist():
     assert set(names) <= commands.keys()
     options = {option for one in commands["sweep"].params for option in one.opts}
     assert set(re.findall(r"--[a-z]+", script)) <= options
-    assert f"ray=={spec['rayClusterSpec']['rayVersion']}" in (ROOT / "constraints.txt").read_text().split()
+    assert (
+        f"ray=={spec['rayClusterSpec']['rayVersion']}"
+        in (ROOT / "constraints.txt").read_text().split()
+    )
 
 
 def test_image_copies_what_the_package_is_built_from():
@@ -59,5 +67,11 @@ def test_image_copies_what_the_package_is_built_from():
     text = (ROOT / "deploy/Dockerfile").read_text()
     copied = {name for line in re.findall(r"^COPY (.*)$", text, re.M) for name in line.split()[:-1]}
     assert all((ROOT / name).exists() for name in copied)
-    forced = (ROOT / "pyproject.toml").read_text().partition("force-include]\n")[2].partition("\n\n")[0]
-    assert set(re.findall(r'^"(.*?)"', forced, re.M)) | {"raysent", "pyproject.toml", "README.md", "LICENSE"} <= copied
+    forced = (
+        (ROOT / "pyproject.toml").read_text().partition("force-include]\n")[2].partition("\n\n")[0]
+    )
+    assert (
+        set(re.findall(r'^"(.*?)"', forced, re.M))
+        | {"raysent", "pyproject.toml", "README.md", "LICENSE"}
+        <= copied
+    )

@@ -31,7 +31,13 @@ import raysent
 from raysent import platforms
 from raysent.cli.app import _options_first
 from raysent.errors import ConfigError
-from raysent.kernels.devices import chosen_device, default_device, on_device, set_matmul_precision, to_device
+from raysent.kernels.devices import (
+    chosen_device,
+    default_device,
+    on_device,
+    set_matmul_precision,
+    to_device,
+)
 from raysent.models.encoders import ENCODERS, EncoderConfig
 from raysent.models.objectives import OBJECTIVES
 from raysent.models.schemes.hash import HashEncoder
@@ -85,9 +91,15 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Any:
 class _NoCopies(TorchDispatchMode):
     """Refuses copies of the CPU's tensors that `to_device` does not make."""
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Look at who copies."""
-        frame = sys._getframe() if function is torch.ops.aten._to_copy.default and args[0].is_cpu else None
+        frame = (
+            sys._getframe()
+            if function is torch.ops.aten._to_copy.default and args[0].is_cpu
+            else None
+        )
         is_copy = frame is not None and (kwargs or {}).get("device") == _META
         while is_copy and frame is not None and frame.f_code.co_name != "to_device":
             frame = frame.f_back
@@ -114,7 +126,9 @@ def one_of_three() -> Iterator[Workers]:
 
 
 @pytest.mark.parametrize("encoder", _ENCODERS)
-def test_step_of_an_encoder_does_not_synchronize(step: Any, tmp_path: Path, encoder: EncoderConfig | str) -> None:
+def test_step_of_an_encoder_does_not_synchronize(
+    step: Any, tmp_path: Path, encoder: EncoderConfig | str
+) -> None:
     """Every encoder, with the objective that supports all encoders; a new one by its examples.
 
     Folders have adapters and modules after pooling.
@@ -122,7 +136,9 @@ def test_step_of_an_encoder_does_not_synchronize(step: Any, tmp_path: Path, enco
     given: Any = encoder
     if isinstance(encoder, str):
         further: dict[str, Any] = {"pooling": "lasttoken", "dense": 8, "normalize": True}
-        folder = write_sentence_transformer(tmp_path / "own", write_backbone(tmp_path / encoder, encoder), **further)
+        folder = write_sentence_transformer(
+            tmp_path / "own", write_backbone(tmp_path / encoder, encoder), **further
+        )
         given = {"type": "pretrained", "path": str(folder), "lora": {"rank": 2}}
     step(tiny_run(tmp_path, encoder=given, corpus__max_length=12))
 
@@ -138,7 +154,9 @@ def test_step_of_contrast_does_not_synchronize(step: Any, tmp_path: Path, positi
     """Each kind of positives, of a pretrained encoder with dropout."""
     encoder = {"type": "pretrained", "path": str(write_bert(tmp_path / "bert")), "dropout": 0.1}
     limits = {f"{source}__max_length": 12 for source in ("corpus", positives) if source != "self"}
-    step(run_of(tmp_path, "contrast", objective={"positives": positives}, encoder=encoder, **limits))
+    step(
+        run_of(tmp_path, "contrast", objective={"positives": positives}, encoder=encoder, **limits)
+    )
 
 
 def test_step_of_a_transformer_has_no_attention_of_cudnn(
@@ -287,20 +305,26 @@ def test_one_owner_decides_who_uses_gpus() -> None:
     assert found() == ("cuda", 2, 1, True, 0.25, 2)
     with on_device("cpu"):
         assert found() == ("cpu", 0, 0, False, 0, 0)
-        with pytest.raises(ConfigError, match="gpus_per_worker 1: 2 workers need 2 GPUs; the cluster has 0"):
+        with pytest.raises(
+            ConfigError, match="gpus_per_worker 1: 2 workers need 2 GPUs; the cluster has 0"
+        ):
             resources_per_worker(2, 1)
     assert found()[0] == "cuda"
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_job_of_a_cluster_computes_on_what_it_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_of_a_cluster_computes_on_what_it_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ray leaves GPUs visible to jobs without one; evaluations share one where every node has some."""
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     for reserved, kind in (([0], "cuda"), ([], "cpu")):
         monkeypatch.setattr(ray, "get_gpu_ids", lambda reserved=reserved: reserved)
         with on_device(None):
             assert _run_job(lambda _: default_device().type, tmp_path, None) == kind
-    nodes = [{"Alive": True, "Resources": resources} for resources in ({"CPU": 4, "GPU": 1}, {"CPU": 64})]
+    nodes = [
+        {"Alive": True, "Resources": resources} for resources in ({"CPU": 4, "GPU": 1}, {"CPU": 64})
+    ]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     assert gpu_share() == 0
 
@@ -310,9 +334,16 @@ def test_unknown_and_missing_devices_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"^device tpu: must be cpu or cuda$"), on_device("tpu"):
         pass
-    with on_device("cuda"), pytest.raises(ConfigError, match="must be a device of this machine, on which PyTorch"):
+    with (
+        on_device("cuda"),
+        pytest.raises(ConfigError, match="must be a device of this machine, on which PyTorch"),
+    ):
         default_device()
-    assert _options_first(["encode", "m", "--device", "cpu", "-q", "--", "--device"])[:3] == ["--device", "cpu", "-q"]
+    assert _options_first(["encode", "m", "--device", "cpu", "-q", "--", "--device"])[:3] == [
+        "--device",
+        "cpu",
+        "-q",
+    ]
     assert _options_first(["train", "--device=cuda", "s"]) == ["--device=cuda", "train", "s"]
 
 
@@ -332,8 +363,18 @@ def test_resumed_sweep_computes_where_it_was_started(tmp_path, monkeypatch):
         with on_device(device), pytest.raises(KeyboardInterrupt):
             raysent.resume("run", progress=False)
     path = tmp_path / "run/sweep.json"
-    write_json(path, {name: value for name, value in read_json(path).items() if name != "device"}, sealed=True)
+    write_json(
+        path,
+        {name: value for name, value in read_json(path).items() if name != "device"},
+        sealed=True,
+    )
     with pytest.raises(KeyboardInterrupt):
         raysent.resume("run", progress=False)
-    assert seen == [("cpu", "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda", "cuda"), (None, None)]
+    assert seen == [
+        ("cpu", "cpu"),
+        ("cpu", "cpu"),
+        ("cuda", "cuda"),
+        ("cuda", "cuda"),
+        (None, None),
+    ]
     assert chosen_device() is None

@@ -40,7 +40,9 @@ OBJECTIVE = {"type": "distillation", "dim": 16}
 def _train_here(config, folder, *, on_report=None, **options):
     """Train in this process instead of a Ray worker."""
     del options
-    return fit(config, folder, report=lambda report: on_report(report) is not False if on_report else True)
+    return fit(
+        config, folder, report=lambda report: on_report(report) is not False if on_report else True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +53,14 @@ def folder(tmp_path_factory):
     fit(tiny_run(place, encoder={"type": "bag", "embedding": {"dim": 12}}), place / "bag")
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2, 80)
-    words = [" ".join(f"w{word + 20 * label}" for word in generator.integers(0, 18, 6)) for label in labels]
-    names, parts = np.where(labels, "high", "low"), np.repeat(["train", "validation", "test"], [40, 20, 20])
+    words = [
+        " ".join(f"w{word + 20 * label}" for word in generator.integers(0, 18, 6))
+        for label in labels
+    ]
+    names, parts = (
+        np.where(labels, "high", "low"),
+        np.repeat(["train", "validation", "test"], [40, 20, 20]),
+    )
     table = pd.DataFrame({"text": words, "label": names, "split": parts})
     table.to_csv(place / "halves.csv", index=False)
     raysent.ensemble(
@@ -68,13 +76,18 @@ def folder(tmp_path_factory):
 def student(folder, **changes):
     """A student of the ensemble that reads the members' text."""
     objective = {**OBJECTIVE, "teacher": str(folder / "both"), "max_loss": 100}
-    return tiny_run(folder, **{"objective": objective, "encoder": {"type": "bag", "embedding": {"dim": 16}}, **changes})
+    return tiny_run(
+        folder,
+        **{"objective": objective, "encoder": {"type": "bag", "embedding": {"dim": 16}}, **changes},
+    )
 
 
 # -- the loss -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lambda_similarity", "lambda_tasks"), [(0.0, 0.0), (2.0, 0.0), (0.5, 3.0)])
+@pytest.mark.parametrize(
+    ("lambda_similarity", "lambda_tasks"), [(0.0, 0.0), (2.0, 0.0), (0.5, 3.0)]
+)
 def test_loss_equals_its_restatement(lambda_similarity, lambda_tasks):
     """Cosines with the targets, cosines of pairs and divergences, each with its weight."""
     settings = {"lambda_similarity": lambda_similarity, "lambda_tasks": lambda_tasks}
@@ -112,12 +125,17 @@ def test_loss_of_the_target_itself_is_zero():
         return (3 * torch.from_numpy(batch.vectors),)
 
     assert objective(read, batch).item() == pytest.approx(0, abs=1e-6)
-    assert objective.held_out_totals(read, batch)["target_cosine"] == (pytest.approx(len(batch)), len(batch))
+    assert objective.held_out_totals(read, batch)["target_cosine"] == (
+        pytest.approx(len(batch)),
+        len(batch),
+    )
 
 
 def test_configuration_needs_a_teacher(tmp_path):
     """The error names the setting."""
-    with pytest.raises(ValueError, match=r"objective\.teacher must be set for objective distillation"):
+    with pytest.raises(
+        ValueError, match=r"objective\.teacher must be set for objective distillation"
+    ):
         tiny_run(tmp_path, objective={"type": "distillation"})
 
 
@@ -133,7 +151,10 @@ def test_sentence_texts_are_those_of_the_corpus(tmp_path):
     assert len(texts) == corpus.num_sentences
     for position, text in zip(positions, texts.texts(positions), strict=True):
         start, stop = corpus.offsets[position], corpus.offsets[position + 1]
-        assert corpus.vocabulary.ids([text], max_length=50).ids.tolist() == corpus.ids[start:stop].tolist()
+        assert (
+            corpus.vocabulary.ids([text], max_length=50).ids.tolist()
+            == corpus.ids[start:stop].tolist()
+        )
 
 
 def test_targets_are_the_members_joined_unit_vectors(folder):
@@ -145,14 +166,18 @@ def test_targets_are_the_members_joined_unit_vectors(folder):
     mean = joined[: len(data.text.train)].mean(axis=0)
     np.testing.assert_allclose(data.targets.vectors, joined - mean, atol=2e-3)
     batch = open_stream(config, data, Workers()).batch(3)
-    np.testing.assert_array_equal(batch.vectors, data.targets.vectors[batch.positions].astype(np.float32))
+    np.testing.assert_array_equal(
+        batch.vectors, data.targets.vectors[batch.positions].astype(np.float32)
+    )
 
 
 def test_held_out_sentences_have_their_own_targets(folder):
     """Those of the validation split, which follows the training split."""
     data = open_training_data(student(folder))
     text, targets, batches = data.text.validation, data.targets, []
-    held_out_sentences(text, targets, num_sentences=50).objective_metrics(lambda batch: batches.append(batch) or {})
+    held_out_sentences(text, targets, num_sentences=50).objective_metrics(
+        lambda batch: batches.append(batch) or {}
+    )
     found = np.concatenate([batch.vectors for batch in batches])
     np.testing.assert_array_equal(found, targets.vectors[text.first : text.first + 50])
 
@@ -160,7 +185,9 @@ def test_held_out_sentences_have_their_own_targets(folder):
 def test_targets_are_computed_once(folder, monkeypatch):
     """Another student of the same teacher and text reads the cache, and does not load the teacher."""
     first = open_training_data(student(folder)).targets
-    monkeypatch.setattr("raysent.training.targets.load_model", lambda name: pytest.fail("loaded again"))
+    monkeypatch.setattr(
+        "raysent.training.targets.load_model", lambda name: pytest.fail("loaded again")
+    )
     again = open_training_data(student(folder, encoder={"type": "gru", "hidden_size": 4})).targets
     assert again.key == first.key
     assert isinstance(again, SentenceTargets)
@@ -179,12 +206,16 @@ def test_targets_leave_out_a_lexical_member(folder):
     """It has no vectors; what it predicts is part of the ensemble's log-probabilities."""
     task = str(folder / "halves.csv")
     models = [str(folder / "bag"), "tfidf"]
-    raysent.ensemble(models, tasks=[task], output=folder / "lexical", baselines=False, progress=False)
+    raysent.ensemble(
+        models, tasks=[task], output=folder / "lexical", baselines=False, progress=False
+    )
     objective = {**OBJECTIVE, "teacher": str(folder / "lexical"), "tasks": [task], "max_loss": 100}
     config = student(folder, objective=objective)
     targets = open_training_data(config).targets
     texts = sentence_texts(config.corpus).texts(np.arange(4))
-    assert targets.vectors.shape[1] == min(16, load(folder / "bag").get_sentence_embedding_dimension())
+    assert targets.vectors.shape[1] == min(
+        16, load(folder / "bag").get_sentence_embedding_dimension()
+    )
     expected = load(folder / "lexical").predictors["halves"].combined([texts])  # not calibrated
     np.testing.assert_allclose(targets.log_probabilities["halves"][:4], expected, atol=5e-3)
 
@@ -209,18 +240,24 @@ def test_directions_of_few_rows_need_no_matrix_of_all_numbers(num_rows, dim, mon
     rows -= rows.mean(axis=0)
     values, vectors = np.linalg.eigh(rows.astype(np.float64).T @ rows)
     decompose, sizes = torch.linalg.eigh, []
-    monkeypatch.setattr(torch.linalg, "eigh", lambda matrix: sizes.append(len(matrix)) or decompose(matrix))
+    monkeypatch.setattr(
+        torch.linalg, "eigh", lambda matrix: sizes.append(len(matrix)) or decompose(matrix)
+    )
     matrix, kept = _directions(rows, dim, kind="pca")
     assert sizes == [num_rows]
     assert kept == pytest.approx(values[-dim:].sum() / values.sum(), rel=1e-6)
     np.testing.assert_allclose(matrix.T @ matrix, np.eye(dim), atol=1e-6)
     same = min(dim, num_rows - 1)
-    np.testing.assert_allclose(np.abs(np.sum(matrix[:, :same] * vectors[:, ::-1][:, :same], axis=0)), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        np.abs(np.sum(matrix[:, :same] * vectors[:, ::-1][:, :same], axis=0)), 1, atol=1e-5
+    )
 
 
 def test_target_that_loses_variance_is_refused(folder):
     """The error names both settings and what is lost."""
-    with pytest.raises(ConfigError, match=r"^objective\.dim: .*all but 1 % of the variance.*objective\.max_loss"):
+    with pytest.raises(
+        ConfigError, match=r"^objective\.dim: .*all but 1 % of the variance.*objective\.max_loss"
+    ):
         open_training_data(student(folder, objective__dim=1, objective__max_loss=1.0))
 
 
@@ -228,14 +265,22 @@ def test_target_that_loses_score_is_refused(folder, monkeypatch):
     """With tasks, the loss is that of the probes' validation score."""
     scores = iter([{"downstream": 90.0}, {"downstream": 88.5}])
     monkeypatch.setattr(
-        "raysent.training.validation.metrics.Downstream.downstream_metrics", lambda self, model: next(scores)
+        "raysent.training.validation.metrics.Downstream.downstream_metrics",
+        lambda self, model: next(scores),
     )
-    config = student(folder, objective__dim=3, objective__tasks=[str(folder / "halves.csv")], objective__max_loss=1.0)
+    config = student(
+        folder,
+        objective__dim=3,
+        objective__tasks=[str(folder / "halves.csv")],
+        objective__max_loss=1.0,
+    )
     with pytest.raises(ConfigError, match=r"all but 1 points of the teacher's score .* lose 1\.50"):
         open_training_data(config)
 
 
-@pytest.mark.parametrize(("name", "message"), [("nowhere", "no such folder"), ("cache", "holds no model")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("nowhere", "no such folder"), ("cache", "holds no model")]
+)
 def test_teacher_that_is_no_model_is_refused(folder, name, message):
     """The error names the setting."""
     settings = TargetBatches(teacher=str(folder / name), dim=4)
@@ -256,7 +301,9 @@ def test_student_learns_and_needs_no_teacher(folder, tmp_path):
     assert isinstance(model, SentenceModel)
     assert model.encode(["w1 w2 w3"]).shape == (1, 16)
     reports = (tmp_path / "student" / "reports.jsonl").read_text().splitlines()
-    cosines = [float(line.split('"target_cosine": ')[1].split(",")[0].rstrip("}")) for line in reports]
+    cosines = [
+        float(line.split('"target_cosine": ')[1].split(",")[0].rstrip("}")) for line in reports
+    ]
     assert cosines[-1] > cosines[0] + 0.05
     assert cosines[-1] > 0.3
 
@@ -269,7 +316,10 @@ def test_student_that_was_stopped_is_resumed_bit_for_bit(folder, tmp_path):
 
 def test_student_is_part_of_a_search_space(folder):
     """Objective and encoder are searched like any other."""
-    values = {"base": student(folder).model_dump(mode="json"), "search": {"objective.dim": {"choice": [8, 16]}}}
+    values = {
+        "base": student(folder).model_dump(mode="json"),
+        "search": {"objective.dim": {"choice": [8, 16]}},
+    }
     space = parse_space(Document(values={**values, "limits": {"trials": 2}}), name="students")
     assert space.config({"objective.dim": 8}).objective.batches.dim == 8
 
@@ -291,11 +341,17 @@ def test_distill_compares_the_student_with_its_teacher(folder, monkeypatch):
     assert made.table.loc["ensemble", "encode_ms"] == pytest.approx(members["encode_ms"].sum())
     assert (members["difference"] == 0).any()
     assert made.table.iloc[0]["is_on_front"]
-    assert [row["name"] for row in read_json(folder / "distilled" / FRONT_FILE)] == list(made.table.index)
+    assert [row["name"] for row in read_json(folder / "distilled" / FRONT_FILE)] == list(
+        made.table.index
+    )
     assert made.model.vocabulary.words == SentenceModel.load(folder / "gru").vocabulary.words
     taught = raysent.load(folder / "both").result.tasks["halves"].row_hash
-    assert dict(made.model.learned_tasks) == {"halves": taught}, "labels, by the teacher's predictions"
-    (score,) = Evaluator(folder / "scores", divides=True).evaluate([made.model], [str(folder / "halves.csv")])
+    assert dict(made.model.learned_tasks) == {"halves": taught}, (
+        "labels, by the teacher's predictions"
+    )
+    (score,) = Evaluator(folder / "scores", divides=True).evaluate(
+        [made.model], [str(folder / "halves.csv")]
+    )
     assert score.learned
 
 
@@ -317,19 +373,27 @@ def test_time_becomes_steps_that_a_resumed_run_keeps(folder, tmp_path, monkeypat
     """The steps are what fits beside the reports; in a folder with the run they are not measured again, as a line says."""
     config = student(folder)
     data = open_training_data(config)
-    monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: (0.5, 1.0))
+    monkeypatch.setattr(
+        "raysent.pipeline.distillation.seconds_of_steps", lambda config, data: (0.5, 1.0)
+    )
     timed = within_time(config, data, 24.0, folder=tmp_path)
     assert timed.training.max_steps == (24 - 4 * 1.0) / 0.5
-    few = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 7})})
+    few = config.model_copy(
+        update={"training": config.training.model_copy(update={"max_steps": 7})}
+    )
     assert within_time(few, data, 24.0, folder=tmp_path).training.max_steps == 7
     steps = open_stream(config, data, Workers()).num_batches
     assert timed.training.epochs * steps >= timed.training.max_steps
     fit(timed, tmp_path)
-    monkeypatch.setattr("raysent.pipeline.distillation.seconds_of_steps", lambda config, data: pytest.fail("measured"))
+    monkeypatch.setattr(
+        "raysent.pipeline.distillation.seconds_of_steps",
+        lambda config, data: pytest.fail("measured"),
+    )
     assert within_time(config, data, 999.0, folder=tmp_path).key == timed.key
     assert _within(config, "1h", tmp_path, progress=True).key == timed.key
     assert (
-        capsys.readouterr().err == f"{tmp_path} has begun and keeps its steps, whatever the time; -o NEW begins again\n"
+        capsys.readouterr().err
+        == f"{tmp_path} has begun and keeps its steps, whatever the time; -o NEW begins again\n"
     )
 
 
@@ -345,10 +409,19 @@ def test_command_prints_the_front(folder, monkeypatch, capsys):
     command = CommandLine(monkeypatch, capsys)
     task = folder / "halves.csv"
     typed = ["distill", folder / "both", "--into", "bag", "--tasks", task, "-o", folder / "typed"]
-    few = ["--set", "training.batch_size=24", "--set", "training.max_steps=3", "--set", "encoder.embedding.dim=8"]
+    few = [
+        "--set",
+        "training.batch_size=24",
+        "--set",
+        "training.max_steps=3",
+        "--set",
+        "encoder.embedding.dim=8",
+    ]
     ran = command(*typed, *few)
     assert ran.code == 0, ran.err
-    assert re.search(r"^finished: .*typed  cosine with the target -?0\.\d{4}$", ran.out, re.MULTILINE)
+    assert re.search(
+        r"^finished: .*typed  cosine with the target -?0\.\d{4}$", ran.out, re.MULTILINE
+    )
     assert [line.split()[0] for line in ran.out.splitlines()[2:]].count("ensemble") == 1
     assert len(ran.out.splitlines()) == 2 + 4
     refused = command(*typed, *few, "--set", "objective.max_loss=-100")

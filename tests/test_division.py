@@ -20,7 +20,22 @@ from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task, TaskData
 from raysent.evaluation.task_files import OwnTask
 
-WORDS = ["red", "blue", "green", "tall", "short", "wide", "good", "bad", "ugly", "fine", "over", "under", "near", "far"]
+WORDS = [
+    "red",
+    "blue",
+    "green",
+    "tall",
+    "short",
+    "wide",
+    "good",
+    "bad",
+    "ugly",
+    "fine",
+    "over",
+    "under",
+    "near",
+    "far",
+]
 
 
 def texts(number: int, *, seed: int = 0) -> list[str]:
@@ -75,7 +90,9 @@ def test_appended_rows_move_few_of_the_others():
 def test_near_copies_are_drawn_together():
     """Case, punctuation and a changed word of a long text make no new text; other words do."""
     long = texts(80)
-    changed = [f"{one.title().replace(' ', '  ')}!" for one in long[:40]] + [f"{one} x" for one in long[40:]]
+    changed = [f"{one.title().replace(' ', '  ')}!" for one in long[:40]] + [
+        f"{one} x" for one in long[40:]
+    ]
     copies = near_copies([*long, *changed])
     assert np.array_equal(copies[:80], copies[80:])
     assert len(set(copies.tolist())) == 80
@@ -86,7 +103,9 @@ def test_near_copies_are_drawn_together():
 
 def test_near_copies_share_a_part_of_their_shingles():
     """Against the definition: every pair joined by comparison of all pairs, where none is on the edge."""
-    found = texts(60) + [one.replace("red", "crimson", 1) for one in texts(60)] + ["", "!", "?", " "]
+    found = (
+        texts(60) + [one.replace("red", "crimson", 1) for one in texts(60)] + ["", "!", "?", " "]
+    )
     plain = [" ".join(one.replace("!", "").replace("?", "").split()) for one in found]
     shingles = [{one[place : place + 4] for place in range(max(1, len(one) - 3))} for one in plain]
     copies = near_copies(found)
@@ -132,7 +151,8 @@ def test_several_labels_of_a_table_have_the_same_test_rows():
     """So no label's ranking reads the test rows of another; rare labels are in train too."""
     generator = np.random.default_rng(0)
     labels = [
-        [name for name, part in (("x", 0.5), ("y", 0.2), ("z", 0.03)) if generator.random() < part] for _ in range(200)
+        [name for name, part in (("x", 0.5), ("y", 0.2), ("z", 0.03)) if generator.random() < part]
+        for _ in range(200)
     ]
     task = OwnTask(pd.DataFrame({"text": texts(200), "label": labels}), name="own")
     found = [one.load() for one in task.variants({"accuracy"})]
@@ -172,7 +192,9 @@ ODD: dict[str, dict[str, list]] = {
 @pytest.mark.parametrize("case", ODD)
 def test_few_rows_are_evaluated_with_their_baselines(tmp_path, case):
     """With fewer folds, and folds of one class."""
-    scores = raysent.evaluate("hash:20", tasks=[table(tmp_path, ODD[case])], output=tmp_path / "out", progress=False)
+    scores = raysent.evaluate(
+        "hash:20", tasks=[table(tmp_path, ODD[case])], output=tmp_path / "out", progress=False
+    )
     assert scores.model.tolist() == ["hash:20", "tfidf", "tfidf:chars"]
     assert np.isfinite(scores.test).all()
 
@@ -180,9 +202,21 @@ def test_few_rows_are_evaluated_with_their_baselines(tmp_path, case):
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        ({"text": ["one", "two"], "label": ["a", "b"]}, {}, "must have rows that can be divided into train and test"),
-        ({**labelled(40), "group": ["g"] * 40}, {}, "must have groups that can be divided into train and test"),
-        ({**labelled(40), "group": ["g", "h"] * 20}, {}, "must have at least 2 groups of training rows"),
+        (
+            {"text": ["one", "two"], "label": ["a", "b"]},
+            {},
+            "must have rows that can be divided into train and test",
+        ),
+        (
+            {**labelled(40), "group": ["g"] * 40},
+            {},
+            "must have groups that can be divided into train and test",
+        ),
+        (
+            {**labelled(40), "group": ["g", "h"] * 20},
+            {},
+            "must have at least 2 groups of training rows",
+        ),
         (ODD["8 rows"], {"protocol": "senteval"}, "has fewer than 10 training rows of every class"),
         (ODD["8 rows"], {"protocol": "kiros"}, "has fewer than 10 training rows of every class"),
     ],
@@ -190,7 +224,13 @@ def test_few_rows_are_evaluated_with_their_baselines(tmp_path, case):
 def test_too_few_rows_are_one_line(tmp_path, frame, options, message):
     """Where, and what must hold."""
     with pytest.raises(RaysentError, match=message) as found:
-        raysent.evaluate("hash:20", tasks=[table(tmp_path, frame)], output=tmp_path / "out", progress=False, **options)
+        raysent.evaluate(
+            "hash:20",
+            tasks=[table(tmp_path, frame)],
+            output=tmp_path / "out",
+            progress=False,
+            **options,
+        )
     assert "\n" not in str(found.value)
 
 
@@ -201,8 +241,13 @@ def test_rows_of_an_unknown_split_are_left_out():
     task = OwnTask("own", table=Table("own", columns, parts, {}))
     data = task.load()
     assert (len(data), data.label_names, len(data.test)) == (40, ("0", "1"), 14)
-    assert "20 rows of unsupervised left out; splits are train, validation and test" in task.remarks.notes[0]
-    with pytest.raises(DataError, match=r"^own: splits must be train, validation or test; given unsupervised$"):
+    assert (
+        "20 rows of unsupervised left out; splits are train, validation and test"
+        in task.remarks.notes[0]
+    )
+    with pytest.raises(
+        DataError, match=r"^own: splits must be train, validation or test; given unsupervised$"
+    ):
         OwnTask("own", table=Table("own", columns, {"unsupervised": np.arange(60)}, {})).load()
 
 
@@ -243,8 +288,16 @@ def test_evaluator_divides_a_nested_task_for_callers_that_choose(tmp_path):
 def test_choosing_under_a_published_protocol_without_test_rows_is_refused(tmp_path):
     """Every row of nested cross-validation tests and chooses; the members as given can be combined."""
     task = Made(pd.DataFrame(labelled(120)), name="MADE")
-    options = {"tasks": [task], "protocol": "senteval", "config": "prototyping", "progress": False, "baselines": False}
-    with pytest.raises(ConfigError, match=r"^protocol senteval/prototyping: MADE has no test rows under it"):
+    options = {
+        "tasks": [task],
+        "protocol": "senteval",
+        "config": "prototyping",
+        "progress": False,
+        "baselines": False,
+    }
+    with pytest.raises(
+        ConfigError, match=r"^protocol senteval/prototyping: MADE has no test rows under it"
+    ):
         raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "a", top=1, **options)
     made = raysent.ensemble(["hash:8", "hash:9"], output=tmp_path / "b", **options)
     assert made.result.protocol == "senteval/prototyping"
@@ -258,9 +311,21 @@ def test_choosing_under_a_published_protocol_without_test_rows_is_refused(tmp_pa
     [
         (labelled(90), {"split": {"validation": 0.2, "test": 0.3}}, True),
         (labelled(90), {"split": {"validation": 0.0, "test": 0.3}}, False),
-        ({**labelled(90), "group": [str(row // 3) for row in range(90)]}, {"split": {"validation": 0.2}}, False),
-        ({"text": texts(30) * 3, "label": ["a", "b", "b"] * 30}, {"split": {"validation": 0.2}}, False),
-        ({**labelled(90), "part": ["train", "train", "validation", "test", "train"] * 18}, {"split": "part"}, False),
+        (
+            {**labelled(90), "group": [str(row // 3) for row in range(90)]},
+            {"split": {"validation": 0.2}},
+            False,
+        ),
+        (
+            {"text": texts(30) * 3, "label": ["a", "b", "b"] * 30},
+            {"split": {"validation": 0.2}},
+            False,
+        ),
+        (
+            {**labelled(90), "part": ["train", "train", "validation", "test", "train"] * 18},
+            {"split": "part"},
+            False,
+        ),
     ],
     ids=["rows", "none", "groups", "copies", "given"],
 )
@@ -274,7 +339,12 @@ def test_what_learned_no_labels_is_fitted_to_train_and_validation_rows(tmp_path,
     """As by cross-validation on both, in a run's own rows too; the score before the test is of validation rows."""
     task = OwnTask(pd.DataFrame(labelled(200)), name="own", split={"validation": 0.2, "test": 0.3})
     data = task.load()
-    joined = replace(data, split="train-test", train=np.sort([*data.train, *data.validation]), validation=data.test[:0])
+    joined = replace(
+        data,
+        split="train-test",
+        train=np.sort([*data.train, *data.validation]),
+        validation=data.test[:0],
+    )
     joined = replace(joined, has_drawn_validation=False)
     expected = records_of(tmp_path / "joined", model, Fixed(joined.task, data=joined))
     (divided_task,) = divide_tasks(tmp_path / "run", [(task, None)])

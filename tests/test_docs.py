@@ -67,13 +67,17 @@ def test_install_page_names_every_extra():
     """An extra that is added to the package is added to the page."""
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     page = (DOCS / "install.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE) == list(project["optional-dependencies"])
+    assert re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE) == list(
+        project["optional-dependencies"]
+    )
 
 
 def test_pages_are_in_the_table_of_contents():
     """Every page that is written by hand is named by the index."""
     index = (DOCS / "index.md").read_text(encoding="utf-8")
-    names = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")} - {"index"}
+    names = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")} - {
+        "index"
+    }
     assert sorted(name for name in names if not re.search(rf"^{name}$", index, re.MULTILINE)) == []
     # The site writes pages of these names itself, over ours.
     assert not names & {"search", "genindex", "py-modindex"}

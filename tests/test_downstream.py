@@ -57,7 +57,12 @@ def test_sampled_task_without_splits_has_no_row_that_an_evaluation_tests_on():
     data = replace(divided(600, 0, 0), split="nested")
     tested = {data.sentences[0][row] for row in division.divided(data).test}
     small = sample_rows(data, max_rows=500)
-    assert (len(tested), small.split, len(small.train), len(small.validation)) == (120, "train-test", 480, 0)
+    assert (len(tested), small.split, len(small.train), len(small.validation)) == (
+        120,
+        "train-test",
+        480,
+        0,
+    )
     assert not tested & set(small.sentences[0])
     features = np.random.default_rng(0).standard_normal((480, 4)).astype(np.float32)
     features[:, 0] += 3 * small.labels
@@ -67,13 +72,16 @@ def test_sampled_task_without_splits_has_no_row_that_an_evaluation_tests_on():
 
 def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     """A run reports it; the saved model gives the same value; other tasks have another hash."""
-    config = tiny_run(tmp_path, validation={"downstream": DOWNSTREAM, "num_candidates": 20}, training__max_steps=2)
+    config = tiny_run(
+        tmp_path, validation={"downstream": DOWNSTREAM, "num_candidates": 20}, training__max_steps=2
+    )
     outcome = fit(config, tmp_path / "run")
     data = sample_rows(load_task("docs-library"), max_rows=200)
     by_hand = fit_probe(task_features(load(tmp_path / "run"), data), data).validation
     assert outcome.metrics["downstream"] == pytest.approx(by_hand, abs=1e-6)
     hashes = {
-        Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash for name in ("docs-library", "docs-neighbours")
+        Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash
+        for name in ("docs-library", "docs-neighbours")
     }
     assert len(hashes) == 2
 
@@ -81,7 +89,8 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
 def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
     """The same rows for the same size; another size is another sample."""
     [first], [again], [other] = (
-        Downstream(DownstreamConfig(tasks=["docs-library"], max_rows=size)).tasks for size in (200, 200, 100)
+        Downstream(DownstreamConfig(tasks=["docs-library"], max_rows=size)).tasks
+        for size in (200, 200, 100)
     )
     assert first is again
     assert len(other.train) == 100

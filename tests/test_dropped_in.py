@@ -117,7 +117,9 @@ assert Path("toy_events.txt").read_text() == "session\\n"
 """
 
 
-def _run_in_copy(folder: Path, script: str, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _run_in_copy(
+    folder: Path, script: str, files: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     """Run a script with a copy of the package that has more files."""
     package = Path(raysent.__file__).parent
     shutil.copytree(package, folder / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
@@ -125,18 +127,25 @@ def _run_in_copy(folder: Path, script: str, files: dict[str, str]) -> subprocess
         (folder / "raysent" / name).write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-c", script, str(folder)]
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     return ran
 
 
 def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) -> None:
     """Nothing else is touched, from pairs with labels to the metrics and the saved model; an export says what it needs."""
-    files = {"models/encoders/first_word.py": ENCODER.read_text(), "models/objectives/toy_entailment.py": OBJECTIVE}
+    files = {
+        "models/encoders/first_word.py": ENCODER.read_text(),
+        "models/objectives/toy_entailment.py": OBJECTIVE,
+    }
     _run_in_copy(tmp_path, SCRIPT, files)
 
 
-def test_a_sampler_a_scheduler_and_a_tracker_dropped_into_their_folders_are_found(tmp_path: Path) -> None:
+def test_a_sampler_a_scheduler_and_a_tracker_dropped_into_their_folders_are_found(
+    tmp_path: Path,
+) -> None:
     """Nothing else is touched; a space names them."""
     text = (TOYS / "search.py").read_text()
     files = {f"sweeps/{kind}/toy.py": text for kind in ("samplers", "schedulers", "trackers")}

@@ -40,7 +40,10 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "texts"
     (folder / "more").mkdir(parents=True)
     for name, num_lines in (("a.txt", 120), ("b.txt", 50), ("more/c.txt", 7), ("empty.txt", 0)):
-        lines = [" ".join(generator.choice(WORDS, size=generator.integers(0, 9))) for _ in range(num_lines)]
+        lines = [
+            " ".join(generator.choice(WORDS, size=generator.integers(0, 9)))
+            for _ in range(num_lines)
+        ]
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     return folder
 
@@ -54,7 +57,9 @@ def model(tmp_path: Path) -> Path:
             "objective": {"type": "context_prediction"},
         }
     )
-    built = SentenceModel.build(config, Vocabulary(["<pad>", "<unk>", *WORDS]), seed=1, max_length=20)
+    built = SentenceModel.build(
+        config, Vocabulary(["<pad>", "<unk>", *WORDS]), seed=1, max_length=20
+    )
     built.eval().save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -99,10 +104,15 @@ class FakeCluster:
 def digests(folder: Path) -> dict[str, str]:
     """Return the hash of each Parquet file."""
     files = sorted(folder.rglob("*.parquet"))
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
-def test_encode_corpus_writes_every_row_once_with_the_vectors_of_encode(texts, model, tmp_path) -> None:
+def test_encode_corpus_writes_every_row_once_with_the_vectors_of_encode(
+    texts, model, tmp_path
+) -> None:
     """One Parquet file for each file of text, with its place, its rows, its lines and their vectors."""
     found = encode_corpus(model, texts, tmp_path / "out", workers=1)
     assert (found.num_files, found.num_rows, found.num_skipped, found.stopped) == (4, 177, 0, "")
@@ -133,7 +143,9 @@ def test_encode_corpus_skips_what_is_done_and_encodes_a_changed_file_again(texts
     again = encode_corpus("hash:8", texts, tmp_path / "out")
     assert (again.num_files, again.num_rows, again.num_skipped) == (2, 8, 2)
     assert again.damaged == (str(tmp_path / "out" / "more" / "c.txt.parquet"),)
-    assert pq.read_table(tmp_path / "out" / "b.txt.parquet")["text"].to_pylist() == ["another sentence"]
+    assert pq.read_table(tmp_path / "out" / "b.txt.parquet")["text"].to_pylist() == [
+        "another sentence"
+    ]
 
 
 def test_encode_command_encodes_damaged_vectors_again(texts, tmp_path, monkeypatch, capsys) -> None:
@@ -144,7 +156,13 @@ def test_encode_command_encodes_damaged_vectors_again(texts, tmp_path, monkeypat
     whole, path = digests(tmp_path / "out"), tmp_path / "out" / "a.txt.parquet"
     data = path.read_bytes()
     size = len(data)
-    damages = (bytes(size), data[: size // 2], data[:1000] + bytes(40) + data[1040:], data[:600] + data[700:], b"")
+    damages = (
+        bytes(size),
+        data[: size // 2],
+        data[:1000] + bytes(40) + data[1040:],
+        data[:600] + data[700:],
+        b"",
+    )
     for damaged in damages:
         path.write_bytes(damaged)
         ran = command(*arguments)
@@ -208,7 +226,9 @@ def test_encode_corpus_continues_after_kill(texts, tmp_path, monkeypatch) -> Non
     assert list((tmp_path / "out").rglob(".*.parquet.*")) == []
 
 
-def test_encode_corpus_on_a_cluster_writes_the_same_bits(texts, model, tmp_path, monkeypatch) -> None:
+def test_encode_corpus_on_a_cluster_writes_the_same_bits(
+    texts, model, tmp_path, monkeypatch
+) -> None:
     """A task for each file, in any order; the cluster's machines load the model by its name."""
     encode_corpus(model, texts, tmp_path / "here")
     cluster = FakeCluster(monkeypatch)
@@ -221,7 +241,9 @@ def test_encode_corpus_uses_the_gpus_of_a_cluster(texts, model, tmp_path, monkey
     """A trained model gets a GPU for each task; a folder continues on the device that it was begun with."""
     used = []
     monkeypatch.setattr(SentenceModel, "use_device", lambda self, device: used.append(device.type))
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)  # of the cluster's machines, where jobs run
+    monkeypatch.setattr(
+        "torch.cuda.device_count", lambda: 1
+    )  # of the cluster's machines, where jobs run
     cluster = FakeCluster(monkeypatch, has_gpus=True)
     options = {"address": "head:6379", "workers": 1}
     encode_corpus(model, texts / "b.txt", tmp_path / "gpu", **options)
@@ -232,7 +254,10 @@ def test_encode_corpus_uses_the_gpus_of_a_cluster(texts, model, tmp_path, monkey
     encode_corpus(model, texts, tmp_path / "cpu", **options)
     encode_corpus("hash:8", texts, tmp_path / "hash", **options)
     assert cluster.gpus == {0.0}
-    with on_device("cpu"), pytest.raises(ArtifactError, match="holds vectors with device = 'cuda', not None"):
+    with (
+        on_device("cpu"),
+        pytest.raises(ArtifactError, match="holds vectors with device = 'cuda', not None"),
+    ):
         encode_corpus(model, texts, tmp_path / "gpu", **options)
     cluster.has_gpus = False
     with pytest.raises(ConfigError, match="gpu: was begun on GPUs; the cluster has no GPU"):
@@ -251,19 +276,38 @@ def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypa
     assert stopped.num_files + stopped.num_left == 4
     assert stopped.num_files in (1, 2, 3)
     rest = encode_corpus("hash:8", texts, tmp_path / "out")
-    assert (rest.num_skipped, rest.num_files, rest.stopped) == (stopped.num_files, stopped.num_left, "")
+    assert (rest.num_skipped, rest.num_files, rest.stopped) == (
+        stopped.num_files,
+        stopped.num_left,
+        "",
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "hash:9"}, "output .*out: holds vectors of the model hash:8, not of hash:9; name another folder"),
-        ({"keeps_text": False}, "output .*out: holds vectors with has_text = True, not False; name another folder"),
+        (
+            {"model": "hash:9"},
+            "output .*out: holds vectors of the model hash:8, not of hash:9; name another folder",
+        ),
+        (
+            {"keeps_text": False},
+            "output .*out: holds vectors with has_text = True, not False; name another folder",
+        ),
         ({"input": "none/*.txt"}, "input: none/.*: no file matches"),
         ({"deadline": "2020-01-01"}, "a deadline must be in the future; given"),
-        ({"encoding": module.Encoding("int4")}, "precision: must be float32, int8, ubinary; given 'int4'"),
-        ({"encoding": module.Encoding(bfloat16=True)}, "bfloat16: must be used with a trained model; given hash:8"),
-        ({"column": "body"}, "output .*out: holds vectors with column = '', not 'body'; name another folder"),
+        (
+            {"encoding": module.Encoding("int4")},
+            "precision: must be float32, int8, ubinary; given 'int4'",
+        ),
+        (
+            {"encoding": module.Encoding(bfloat16=True)},
+            "bfloat16: must be used with a trained model; given hash:8",
+        ),
+        (
+            {"column": "body"},
+            "output .*out: holds vectors with column = '', not 'body'; name another folder",
+        ),
     ],
 )
 def test_encode_corpus_refuses_in_one_line(texts, tmp_path, changes, message) -> None:
@@ -272,7 +316,9 @@ def test_encode_corpus_refuses_in_one_line(texts, tmp_path, changes, message) ->
     before = digests(tmp_path / "out")
     arguments = {"model": "hash:8", "input": texts, "output": tmp_path / "out", **changes}
     with pytest.raises((ConfigError, DataError, ArtifactError), match=message):
-        encode_corpus(arguments.pop("model"), arguments.pop("input"), arguments.pop("output"), **arguments)
+        encode_corpus(
+            arguments.pop("model"), arguments.pop("input"), arguments.pop("output"), **arguments
+        )
     assert digests(tmp_path / "out") == before
 
 
@@ -283,7 +329,10 @@ def test_encode_corpus_refuses_two_files_of_one_name(texts, tmp_path) -> None:
     (other / "b.txt").write_text("x\n")
     with pytest.raises(DataError, match="would both become b.txt"):
         encode_corpus("hash:8", [texts, other], tmp_path / "out")
-    assert encode_corpus("hash:8", [texts / "b.txt", f"{texts}/*.txt"], tmp_path / "out").num_files == 3
+    assert (
+        encode_corpus("hash:8", [texts / "b.txt", f"{texts}/*.txt"], tmp_path / "out").num_files
+        == 3
+    )
 
 
 def test_encode_corpus_replaces_no_file_of_another_folder(tmp_path) -> None:
@@ -313,7 +362,10 @@ def test_encode_corpus_replaces_no_file_of_another_folder(tmp_path) -> None:
 def test_encode_corpus_refuses_hidden_files(texts, tmp_path) -> None:
     """Their Parquet files would be hidden too, and no search would find them."""
     (texts / "b.txt").rename(texts / ".notes.txt")
-    with pytest.raises(DataError, match=r"\.notes\.txt: must not begin with a dot, as no search finds it; rename it$"):
+    with pytest.raises(
+        DataError,
+        match=r"\.notes\.txt: must not begin with a dot, as no search finds it; rename it$",
+    ):
         encode_corpus("hash:8", texts / ".notes.txt", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -323,7 +375,9 @@ def test_encode_corpus_refuses_a_name_that_is_no_text(tmp_path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     Path(os.fsdecode(os.fsencode(folder) + b"/a\xff.txt")).write_text("rain\n")
-    with pytest.raises(DataError, match=r"^input '/.*a\\udcff\.txt': must be a name in UTF-8; rename the file$"):
+    with pytest.raises(
+        DataError, match=r"^input '/.*a\\udcff\.txt': must be a name in UTF-8; rename the file$"
+    ):
         encode_corpus("hash:8", folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -336,7 +390,10 @@ def test_encode_corpus_reads_columns_and_sentences(tmp_path) -> None:
     encode_corpus("hash:8", f"{tmp_path}/rows.*", tmp_path / "out", column="body")
     encode_corpus("hash:8", tmp_path / "story.txt", tmp_path / "split", splits_sentences=True)
     for name in ("rows.csv", "rows.jsonl"):
-        assert pq.read_table(tmp_path / "out" / f"{name}.parquet")["text"].to_pylist() == ["one, two", "three"]
+        assert pq.read_table(tmp_path / "out" / f"{name}.parquet")["text"].to_pylist() == [
+            "one, two",
+            "three",
+        ]
     split = pq.read_table(tmp_path / "split" / "story.txt.parquet")["text"].to_pylist()
     assert split == ["The rain fell all night.", "It was cold."] * 3
 
@@ -385,7 +442,10 @@ def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None
     again = encode_corpus("hash:8", f"s3://{BUCKET}/in/", f"s3://{BUCKET}/out/")
     assert (again.num_skipped, again.num_files, again.num_rows) == (1, 1, 50)
     rows = [row for batch in VectorFolder(f"s3://{BUCKET}/out").batches() for row in batch.texts]
-    assert rows == [*(texts / "a.txt").read_text().split("\n")[:-1], *(texts / "b.txt").read_text().split("\n")[:-1]]
+    assert rows == [
+        *(texts / "a.txt").read_text().split("\n")[:-1],
+        *(texts / "b.txt").read_text().split("\n")[:-1],
+    ]
     with pytest.raises(ArtifactError, match="holds vectors of the model hash:8, not of hash:9"):
         encode_corpus("hash:9", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
     bucket.put_object(Bucket=BUCKET, Key="rows/a.csv", Body=b"text\none\n")
@@ -398,10 +458,26 @@ def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch, bucket) -> None
 def test_encode_corpus_command(texts, tmp_path, monkeypatch, capsys) -> None:
     """The command prints what was done; a limit is exit code 5."""
     command = CommandLine(monkeypatch, capsys)
-    ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "out", "--set", "keeps_text=false", "--json")
-    assert json.loads(ran.out) | {"version": 1, "num_files": 4, "num_rows": 177, "width": 8} == json.loads(ran.out)
+    ran = command(
+        "encode-corpus",
+        "hash:8",
+        texts,
+        "-o",
+        tmp_path / "out",
+        "--set",
+        "keeps_text=false",
+        "--json",
+    )
+    assert json.loads(ran.out) | {
+        "version": 1,
+        "num_files": 4,
+        "num_rows": 177,
+        "width": 8,
+    } == json.loads(ran.out)
     assert "text" not in pq.read_schema(tmp_path / "out" / "a.txt.parquet").names
-    ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "out", "--set", "keeps_text=false")
+    ran = command(
+        "encode-corpus", "hash:8", texts, "-o", tmp_path / "out", "--set", "keeps_text=false"
+    )
     assert "0 files, 0 sentences, 8 dimensions; 4 were there already" in ran.err
     ran = command("encode-corpus", "hash:8", texts, "-o", tmp_path / "late", "--time", "0s")
     assert ran.code == 5

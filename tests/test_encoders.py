@@ -23,7 +23,13 @@ from raysent.kernels import compiled as build
 from raysent.kernels import packed_gru as recurrence
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
-from raysent.models.encoders import ENCODERS, AnyEncoder, EncoderConfig, build_encoder, count_parameters
+from raysent.models.encoders import (
+    ENCODERS,
+    AnyEncoder,
+    EncoderConfig,
+    build_encoder,
+    count_parameters,
+)
 from raysent.models.encoders.bag import Config as Bag
 from raysent.models.encoders.cnn import Config as Cnn
 from raysent.models.encoders.concat import Config as Concat
@@ -69,7 +75,10 @@ def batch_of(*rows):
 def random_rows(count=9, longest=7, seed=0):
     """Sentences of several lengths, with repeated words and sentences, and single words."""
     random = np.random.default_rng(seed)
-    rows = [random.integers(1, NUM_WORDS, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
+    rows = [
+        random.integers(1, NUM_WORDS, size=random.integers(1, longest + 1)).tolist()
+        for _ in range(count)
+    ]
     return [*rows, rows[0], [3], [3], [UNK_ID]]
 
 
@@ -95,20 +104,31 @@ def test_encoder_num_parameters_are_those_of_its_tower(config):
 
 def test_encoder_activations_are_at_least_its_word_vectors(config):
     """A token adds its word vectors to what a step keeps."""
-    assert config.activations_per_token >= max(1, sum(table.dim for table in config.word_tables().values()))
+    assert config.activations_per_token >= max(
+        1, sum(table.dim for table in config.word_tables().values())
+    )
 
 
 def test_fixed_word_table_counts_once_for_all_that_read_it():
     """As members of a composition, and as two towers."""
     fixed = {"dim": 5, "vectors": "ppmi", "trained": False}
     gru = {"type": "gru", "hidden_size": 4, "embedding": fixed}
-    config = holder(type="concat", members={"one": gru, "other": gru, "bag": {"type": "bag", "embedding": {"dim": 3}}})
+    config = holder(
+        type="concat",
+        members={"one": gru, "other": gru, "bag": {"type": "bag", "embedding": {"dim": 3}}},
+    )
     tower = build_encoder(config, tables(corpus_vectors=_random_vectors))
-    assert config.num_parameters(NUM_WORDS) == sum(parameter.numel() for parameter in tower.parameters())
+    assert config.num_parameters(NUM_WORDS) == sum(
+        parameter.numel() for parameter in tower.parameters()
+    )
     trained, shared = count_parameters([config, config], NUM_WORDS)
     assert shared == 5 * NUM_WORDS
     assert trained == 2 * (config.num_parameters(NUM_WORDS) - shared)
-    assert set(config.word_tables()) == {"members.one.embedding", "members.other.embedding", "members.bag.embedding"}
+    assert set(config.word_tables()) == {
+        "members.one.embedding",
+        "members.other.embedding",
+        "members.bag.embedding",
+    }
 
 
 def test_encoder_gives_one_finite_vector_a_sentence(config):
@@ -135,7 +155,9 @@ def test_encoder_reads_blocks_that_share_their_words(config):
     blocks = list(pack_blocks(sentences, batch_size=4))
     projected = encoder.project(blocks[0].words)
     for rows, packed in zip(block_rows(sentences.lengths, batch_size=4), blocks, strict=True):
-        torch.testing.assert_close(encoder.read(packed, projected), expected[rows], rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            encoder.read(packed, projected), expected[rows], rtol=0, atol=1e-6
+        )
 
 
 def test_encoder_depends_on_its_seed_only(config):
@@ -174,7 +196,9 @@ def test_registry_finds_a_new_file_of_the_folder(tmp_path, monkeypatch):
         "    def read(self, packed, projected): return projected[packed.sentence_tokens[packed.sentence_starts]]\n"
     )
     monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
-    modules = Registry("encoder", package=registry.__name__, folders=registry.__path__, read=by_type)
+    modules = Registry(
+        "encoder", package=registry.__name__, folders=registry.__path__, read=by_type
+    )
     monkeypatch.setattr(registry, "ENCODERS", modules)
     members = pydantic.TypeAdapter(Annotated[Any, AnyOf(modules)]).validate_python(
         {"type": "first", "embedding": {"dim": 3}}
@@ -189,16 +213,27 @@ def test_registry_finds_a_new_file_of_the_folder(tmp_path, monkeypatch):
 def test_gru_equals_its_restatement(implementation, reset):
     """Both directions, sentence by sentence, against loops over words."""
     need_kernel("gru", implementation=implementation)
-    config = Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation=implementation, reset=reset)
+    config = Gru(
+        embedding=WORDS,
+        hidden_size=6,
+        bidirectional=True,
+        implementation=implementation,
+        reset=reset,
+    )
     encoder, rows = build_encoder(config, tables()), random_rows()
     for parameter in encoder.gru.parameters():  # biases that tell the gates apart
-        parameter.data += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3
+        parameter.data += (
+            torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3
+        )
     vectors = encoder(pack(batch_of(*rows))).detach().numpy()
     table = encoder.words.weight.detach().double().numpy()
     for row, vector in zip(rows, vectors, strict=True):
         both = [
             reference.gru_last_state(
-                table[row], [p.detach().numpy() for p in parameters], reset=reset, backwards=backwards == 1
+                table[row],
+                [p.detach().numpy() for p in parameters],
+                reset=reset,
+                backwards=backwards == 1,
             )
             for backwards, parameters in enumerate(encoder.gru.all_weights)
         ]
@@ -244,10 +279,14 @@ def test_cnn_equals_its_restatement(implementation, pooling, activation):
         ]
         for row in rows
     ]
-    np.testing.assert_allclose(vectors, [np.concatenate(block) for block in blocks], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(
+        vectors, [np.concatenate(block) for block in blocks], rtol=0, atol=2e-6
+    )
 
 
-@pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
+@pytest.mark.parametrize(
+    "rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len
+)
 @pytest.mark.parametrize("pooling", ["max", "mean", "last"])
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
 def test_packed_lstm_has_torchs_gradients(implementation, pooling, rows):
@@ -267,7 +306,9 @@ def test_compiled_lstm_has_the_gradients_of_the_packed_one_in_bfloat16(pooling):
     """Within 4e-3 of each gradient's norm; without gradients, the vectors are the same bits."""
     need_kernel("gru")
     rows = random_rows(60, 20)
-    compiled, packed = (lstm_gradients(one, rows, pooling, low=torch.bfloat16) for one in ("compiled", "packed"))
+    compiled, packed = (
+        lstm_gradients(one, rows, pooling, low=torch.bfloat16) for one in ("compiled", "packed")
+    )
     for name, expected in packed.items():
         assert (compiled[name] - expected).norm() <= 4e-3 * expected.norm(), name
     assert torch.equal(compiled["vectors"], compiled["encoded"])
@@ -283,7 +324,9 @@ def lstm_gradients(implementation, rows, pooling, *, steps=1, low=None):
         for _ in range(steps):
             encoder.zero_grad()
             vectors = encoder(pack(batch_of(*rows)))
-            (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+            (
+                vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))
+            ).sum().backward()
     named = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
     return {**named, "vectors": vectors.detach(), "encoded": encoded}
 
@@ -294,18 +337,30 @@ def test_cnn_of_sums_has_the_gradients_of_windows(windows, pooling):
     """Within 1e-5 of each gradient's norm."""
     gradients = {}
     for implementation in ("summed", "windows"):
-        config = Cnn(embedding=WORDS, num_filters=3, windows=windows, pooling=pooling, implementation=implementation)
+        config = Cnn(
+            embedding=WORDS,
+            num_filters=3,
+            windows=windows,
+            pooling=pooling,
+            implementation=implementation,
+        )
         encoder = build_encoder(config, tables())
         vectors = encoder(pack(batch_of(*random_rows())))
-        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
-        gradients[implementation] = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
+        (
+            vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))
+        ).sum().backward()
+        gradients[implementation] = {
+            name: p.grad.to_dense() for name, p in encoder.named_parameters()
+        }
     for name, expected in gradients["windows"].items():
         assert (gradients["summed"][name] - expected).norm() <= 1e-5 * expected.norm(), name
 
 
 def test_gru_orthogonal_initialization_is_skip_thoughts():
     """Recurrent blocks are orthogonal, biases 0, and the recurrent bias is not trained."""
-    gru = build_encoder(Gru(embedding=WORDS, hidden_size=6, initialization="orthogonal"), tables()).gru
+    gru = build_encoder(
+        Gru(embedding=WORDS, hidden_size=6, initialization="orthogonal"), tables()
+    ).gru
     for block in gru.weight_hh_l0.detach().split(6):
         torch.testing.assert_close(block @ block.T, torch.eye(6), atol=1e-5, rtol=0)
     assert gru.weight_ih_l0.abs().max() <= 0.1
@@ -313,7 +368,9 @@ def test_gru_orthogonal_initialization_is_skip_thoughts():
     assert not gru.bias_hh_l0.requires_grad
 
 
-@pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
+@pytest.mark.parametrize(
+    "rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len
+)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
@@ -321,7 +378,8 @@ def test_packed_gru_has_torchs_gradients(implementation, trained, bidirectional,
     """Within 1e-5 of each gradient's norm."""
     need_kernel("gru", implementation=implementation)
     ours, expected = (
-        gradients_of(one, rows, trained=trained, bidirectional=bidirectional) for one in (implementation, "torch")
+        gradients_of(one, rows, trained=trained, bidirectional=bidirectional)
+        for one in (implementation, "torch")
     )
     assert ("words.weight" in ours) == trained
     for name, gradient in expected.items():
@@ -331,13 +389,20 @@ def test_packed_gru_has_torchs_gradients(implementation, trained, bidirectional,
 def gradients_of(implementation, rows, *, trained=True, bidirectional=False, low=None):
     """Gradients of random weights of the vectors, and the vectors themselves."""
     embedding = EmbeddingConfig(dim=5, trained=trained, vectors=None if trained else "ppmi")
-    config = Gru(embedding=embedding, hidden_size=38, bidirectional=bidirectional, implementation=implementation)
+    config = Gru(
+        embedding=embedding,
+        hidden_size=38,
+        bidirectional=bidirectional,
+        implementation=implementation,
+    )
     encoder = build_encoder(config, tables(corpus_vectors=_random_vectors))
     for bias in (bias for direction in encoder.gru.all_weights for bias in direction[2:]):
         torch.nn.init.normal_(bias, generator=torch.Generator().manual_seed(1))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low is not None):
         vectors = encoder(pack(batch_of(*rows)))
-    (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    (
+        vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))
+    ).sum().backward()
     named = {name: p.grad.to_dense() for name, p in encoder.named_parameters() if p.requires_grad}
     return {**named, "vectors": vectors.detach()}
 
@@ -347,7 +412,10 @@ def test_packed_gru_in_bfloat16_is_near_float32(implementation):
     """Each gradient is within 2 % of its norm, and not equal."""
     need_kernel("gru", implementation=implementation)
     rows = random_rows(60, 20)
-    low, exact = (gradients_of(implementation, rows, bidirectional=True, low=low) for low in (torch.bfloat16, None))
+    low, exact = (
+        gradients_of(implementation, rows, bidirectional=True, low=low)
+        for low in (torch.bfloat16, None)
+    )
     errors = [float((low[name] - exact[name]).norm() / exact[name].norm()) for name in exact]
     assert 1e-4 < max(errors) < 0.02
 
@@ -355,7 +423,9 @@ def test_packed_gru_in_bfloat16_is_near_float32(implementation):
 def test_compiled_gru_equals_the_packed_one_in_bfloat16():
     """The same products in the same type: nearer to each other than to float32."""
     need_kernel("gru")
-    compiled, packed = (gradients_of(one, random_rows(60, 20), low=torch.bfloat16) for one in ("compiled", "packed"))
+    compiled, packed = (
+        gradients_of(one, random_rows(60, 20), low=torch.bfloat16) for one in ("compiled", "packed")
+    )
     for name, gradient in packed.items():
         assert (compiled[name] - gradient).norm() <= 4e-3 * gradient.norm(), name
 
@@ -376,7 +446,9 @@ def test_packed_gru_of_a_wide_state_has_torchs_gradients(monkeypatch):
     """A wide state computes the weight's gradient by another product."""
     need_kernel("gru")
     monkeypatch.setattr(recurrence, "_WIDE", 1)
-    ours, expected = (gradients_of(one, random_rows(60, 20))["gru.weight_hh_l0"] for one in ("compiled", "torch"))
+    ours, expected = (
+        gradients_of(one, random_rows(60, 20))["gru.weight_hh_l0"] for one in ("compiled", "torch")
+    )
     assert ours.is_contiguous()
     assert (ours - expected).norm() <= 1e-5 * expected.norm()
 
@@ -386,12 +458,15 @@ NAN_WORD = 7
 
 def encoded_with_nan_word(implementation, *, dim, hidden, value=torch.nan, low=True):
     """Return the vectors of 20 sentences by a GRU in which every third sentence has a word with this value."""
-    config = Gru(embedding=EmbeddingConfig(dim=dim), hidden_size=hidden, implementation=implementation)
+    config = Gru(
+        embedding=EmbeddingConfig(dim=dim), hidden_size=hidden, implementation=implementation
+    )
     encoder = build_encoder(config, tables())
     encoder.words.weight.data[NAN_WORD] = value
     others = [number for number in range(2, NUM_WORDS) if number != NAN_WORD]
     rows = [
-        [others[number], NAN_WORD if number % 3 == 0 else others[-number], 11][: 2 + number % 2] for number in range(20)
+        [others[number], NAN_WORD if number % 3 == 0 else others[-number], 11][: 2 + number % 2]
+        for number in range(20)
     ]
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
         return encoder(pack(batch_of(*rows)))
@@ -401,7 +476,9 @@ HAS_NAN = torch.arange(20) % 3 == 0
 
 
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
-@pytest.mark.parametrize(("size", "low"), [(5, False), (37, False), (38, False), (69, False), (32, True), (64, True)])
+@pytest.mark.parametrize(
+    ("size", "low"), [(5, False), (37, False), (38, False), (69, False), (32, True), (64, True)]
+)
 def test_packed_gru_keeps_nan_in_its_sentence(implementation, size, low):
     """A NaN word makes its own sentences NaN and no others; in bfloat16 if all sizes are multiples of 32."""
     need_kernel("gru", implementation=implementation)
@@ -445,16 +522,24 @@ def test_packed_gru_reuses_its_buffers():
     for rows in (random_rows(), random_rows(60, 20), random_rows()):
         encoder(pack(batch_of(*rows))).sum().backward()
     assert len(encoder._workspaces._free) == 2
-    assert copy.deepcopy(encoder)._workspaces._free == pickle.loads(pickle.dumps(encoder))._workspaces._free == deque()
+    assert (
+        copy.deepcopy(encoder)._workspaces._free
+        == pickle.loads(pickle.dumps(encoder))._workspaces._free
+        == deque()
+    )
 
 
 def test_packed_gru_frees_buffers_without_a_backward():
     """A forward whose result is discarded frees its buffers at once."""
     need_kernel("gru")
-    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
+    encoder = build_encoder(
+        Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables()
+    )
     made = []
     acquire = encoder._workspaces.acquire
-    encoder._workspaces.acquire = lambda shape: made.append(weakref.ref(workspace := acquire(shape))) or workspace
+    encoder._workspaces.acquire = lambda shape: (
+        made.append(weakref.ref(workspace := acquire(shape))) or workspace
+    )
     encoder(pack(batch_of(*random_rows())))
     assert [reference() for reference in made] == [None]
 
@@ -462,12 +547,16 @@ def test_packed_gru_frees_buffers_without_a_backward():
 def test_gru_compiled_raises_without_a_compiler(monkeypatch):
     """With `implementation: compiled` it does not fall back; with `auto` it does."""
     monkeypatch.setattr(
-        build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
+        build,
+        "_outcome",
+        lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler"),
     )
     monkeypatch.setattr(recurrence, "try_load", lambda name: None)
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
-    assert torch.isfinite(build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))).all()
+    assert torch.isfinite(
+        build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))
+    ).all()
 
 
 def _random_vectors(dim):
@@ -511,8 +600,12 @@ def test_gru_initial_values_are_the_released_codes():
 
 def test_authors_gru_has_one_bias():
     """As TensorFlow's cell; the second bias is not trained."""
-    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"), tables())
-    assert not any(p.requires_grad for name, p in encoder.gru.named_parameters() if name.startswith("bias_hh"))
+    encoder = build_encoder(
+        Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"), tables()
+    )
+    assert not any(
+        p.requires_grad for name, p in encoder.gru.named_parameters() if name.startswith("bias_hh")
+    )
 
 
 def test_dropout_of_the_paper_rescales():
@@ -527,7 +620,12 @@ def test_dropout_of_the_paper_rescales():
 
 def test_dropout_of_the_authors_is_one_mask_without_rescaling():
     """Shared by the batch and by both towers."""
-    config = Concat(members={"a": Gru(hidden_size=40, dropout=0.3, variant="authors"), "b": Bag(embedding=WORDS)})
+    config = Concat(
+        members={
+            "a": Gru(hidden_size=40, dropout=0.3, variant="authors"),
+            "b": Bag(embedding=WORDS),
+        }
+    )
     f, g = config.dropout_masks(3, generator=torch.Generator().manual_seed(0))
     assert torch.equal(f, g)
     assert torch.equal(f[0], f[2])
@@ -564,7 +662,9 @@ def test_fixed_vectors_give_missing_words_the_unknown_vector(tmp_path):
 
 def test_ppmi_vectors_need_a_corpus():
     """`ppmi` without a corpus."""
-    with pytest.raises(ConfigError, match=r"^encoder\.embedding\.vectors: 'ppmi' counts vectors from a corpus"):
+    with pytest.raises(
+        ConfigError, match=r"^encoder\.embedding\.vectors: 'ppmi' counts vectors from a corpus"
+    ):
         tables().table(EmbeddingConfig(dim=5, vectors="ppmi"))
 
 
@@ -572,15 +672,39 @@ def test_ppmi_vectors_need_a_corpus():
     ("encoder", "message"),
     [
         ({"type": "gruu"}, r"^encoder\.type: unknown type 'gruu'; did you mean 'gru'\?"),
-        ({"type": "gru", "droput": 0.1}, r"^encoder\.droput: unknown name; did you mean 'dropout'\?"),
-        ({"type": "gru", "hidden_size": 5, "bidirectional": True}, r"^encoder: hidden_size must be even"),
-        ({"type": "gru", "num_layers": 2, "variant": "authors"}, r"^encoder: num_layers must be 1 with reset: before"),
-        ({"type": "cnn", "pooling": "max", "implementation": "summed"}, "^encoder: implementation must not be summed"),
-        ({"type": "gru", "num_layers": 2, "implementation": "packed"}, r"^encoder: num_layers must be 1 with impl"),
-        ({"type": "gru", "embedding": {"trained": False}}, r"^encoder\.embedding: fixed vectors .* need `vectors`"),
-        ({"type": "bag", "embedding": {"trained": False, "vectors": "ppmi"}}, r"^encoder: a bag of words has nothing"),
+        (
+            {"type": "gru", "droput": 0.1},
+            r"^encoder\.droput: unknown name; did you mean 'dropout'\?",
+        ),
+        (
+            {"type": "gru", "hidden_size": 5, "bidirectional": True},
+            r"^encoder: hidden_size must be even",
+        ),
+        (
+            {"type": "gru", "num_layers": 2, "variant": "authors"},
+            r"^encoder: num_layers must be 1 with reset: before",
+        ),
+        (
+            {"type": "cnn", "pooling": "max", "implementation": "summed"},
+            "^encoder: implementation must not be summed",
+        ),
+        (
+            {"type": "gru", "num_layers": 2, "implementation": "packed"},
+            r"^encoder: num_layers must be 1 with impl",
+        ),
+        (
+            {"type": "gru", "embedding": {"trained": False}},
+            r"^encoder\.embedding: fixed vectors .* need `vectors`",
+        ),
+        (
+            {"type": "bag", "embedding": {"trained": False, "vectors": "ppmi"}},
+            r"^encoder: a bag of words has nothing",
+        ),
         ({"type": "concat", "members": {}}, r"^encoder\.members: "),
-        ({"type": "concat", "members": {"a": {"type": "bag", "poling": "sum"}}}, r"^encoder\.members\.a\.poling: unkn"),
+        (
+            {"type": "concat", "members": {"a": {"type": "bag", "poling": "sum"}}},
+            r"^encoder\.members\.a\.poling: unkn",
+        ),
     ],
 )
 def test_encoder_mistakes_raise_one_clear_error(encoder, message):
@@ -611,6 +735,8 @@ def test_word_sums_have_torchs_gradient():
     vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     weights = torch.arange(15.0).reshape(3, 5)
     (ours,) = torch.autograd.grad((word_sums(packed.sentences, vectors) * weights).sum(), vectors)
-    plain = torch.nn.functional.embedding_bag(packed.sentence_tokens, vectors, packed.sentence_starts, mode="sum")
+    plain = torch.nn.functional.embedding_bag(
+        packed.sentence_tokens, vectors, packed.sentence_starts, mode="sum"
+    )
     (theirs,) = torch.autograd.grad((plain * weights).sum(), vectors)
     torch.testing.assert_close(ours, theirs)

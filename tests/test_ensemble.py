@@ -38,7 +38,9 @@ MEMBERS = ["hash:4", "hash:8", "hash:16"]
 @st.composite
 def predictions(draw, *, ruled_out: bool = False):
     """Draw normalised log-probabilities [members, rows, classes]; some -inf on request, never a whole row."""
-    members, rows, classes = draw(st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(2, 4)))
+    members, rows, classes = draw(
+        st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(2, 4))
+    )
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scores = 5 * generator.standard_normal((members, rows, classes))
     if ruled_out:
@@ -66,7 +68,9 @@ def test_pool_of_equal_members_is_the_member(predicted, weight):
 def test_pool_follows_permutations(predicted, random):
     """Permuted rows give permuted rows; members permuted with their weights give the same."""
     weights = np.arange(1.0, len(predicted) + 1)
-    rows, members = (random.sample(range(size), size) for size in (predicted.shape[1], len(predicted)))
+    rows, members = (
+        random.sample(range(size), size) for size in (predicted.shape[1], len(predicted))
+    )
     pooled = pool(predicted, weights)
     np.testing.assert_array_equal(pool(predicted[:, rows], weights), pooled[rows])
     np.testing.assert_allclose(pool(predicted[members], weights[members]), pooled)
@@ -76,8 +80,13 @@ def test_pool_follows_permutations(predicted, random):
 def test_pool_is_the_weighted_geometric_mean(predicted):
     """The plain formula gives the same."""
     weights = np.full(len(predicted), 1 / len(predicted))
-    product = np.prod([np.exp(member) ** weight for member, weight in zip(predicted, weights, strict=True)], axis=0)
-    np.testing.assert_allclose(np.exp(pool(predicted, weights)), product / product.sum(axis=1, keepdims=True))
+    product = np.prod(
+        [np.exp(member) ** weight for member, weight in zip(predicted, weights, strict=True)],
+        axis=0,
+    )
+    np.testing.assert_allclose(
+        np.exp(pool(predicted, weights)), product / product.sum(axis=1, keepdims=True)
+    )
 
 
 def test_pool_keeps_excluded_classes():
@@ -118,8 +127,12 @@ def test_interval_holds_the_score(rows, accuracy):
     right = np.arange(rows) < accuracy * rows
     rows, none = np.arange(rows), np.empty(0, int)
     predicted = np.log(np.where(right[:, None], [[0.9, 0.1]], [[0.1, 0.9]]))
-    data = TaskData("own", "sentence", "nested", ("no", "yes"), ([""] * len(rows),), np.zeros(len(rows), int))
-    low, high = score_interval(SimpleNamespace(folds=[FoldResult(none, predicted[:0], rows, predicted, None)]), data)
+    data = TaskData(
+        "own", "sentence", "nested", ("no", "yes"), ([""] * len(rows),), np.zeros(len(rows), int)
+    )
+    low, high = score_interval(
+        SimpleNamespace(folds=[FoldResult(none, predicted[:0], rows, predicted, None)]), data
+    )
     score = right.mean()
     assert low <= 100 * score <= high
     width = 100 * 2 * 1.96 * np.sqrt(score * (1 - score) / len(rows))
@@ -133,7 +146,9 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
         write_tasks(folder / "data")
-        result = combine(MEMBERS, output=folder, tasks=["CR", "TREC"], data_dir=folder / "data", top=2)
+        result = combine(
+            MEMBERS, output=folder, tasks=["CR", "TREC"], data_dir=folder / "data", top=2
+        )
         evaluator = Evaluator(folder / "evaluation", folder / "data", divides=True)
         found = evaluator.records(expand(MEMBERS), ["CR", "TREC"])
     return folder, result, found
@@ -146,11 +161,16 @@ def write_tasks(data) -> None:
     for folder in ("CR", "TREC"):
         (data / folder).mkdir(parents=True)
     for name, word in (("pos", "good"), ("neg", "bad")):
-        lines = [f"{word if generator.random() < 0.7 else 'thing'} {next(word_of_line)}" for _ in range(60)]
+        lines = [
+            f"{word if generator.random() < 0.7 else 'thing'} {next(word_of_line)}"
+            for _ in range(60)
+        ]
         (data / f"CR/custrev.{name}").write_text("\n".join(lines) + "\n")
     for name in ("train_5500", "TREC_10"):
         words = [("NUM", "many"), ("LOC", "where"), ("HUM", "who")]
-        lines = [f"{label}:x {word} {next(word_of_line)}" for label, word in words for _ in range(20)]
+        lines = [
+            f"{label}:x {word} {next(word_of_line)}" for label, word in words for _ in range(20)
+        ]
         (data / f"TREC/{name}.label").write_text("\n".join(lines) + "\n")
 
 
@@ -164,7 +184,10 @@ def kept_records(run, task: int):
 def test_combine_keeps_the_best_by_validation(run):
     """`top` keeps members by their mean validation score, best first."""
     _, result, found = run
-    means = {member.name: np.mean([record.validation for record in kept]) for member, kept in found.items()}
+    means = {
+        member.name: np.mean([record.validation for record in kept])
+        for member, kept in found.items()
+    }
     assert list(result.members) == sorted(means, key=means.get, reverse=True)[:2]
     assert result.best_member == result.members[0]
 
@@ -175,7 +198,9 @@ def test_result_has_scores_with_intervals(run):
     for task in ("CR", "TREC"):
         scores = result.tasks[task].scores
         assert list(scores) == ["ensemble", "uniform", "best", *result.members]
-        assert all(score.interval[0] <= score.test <= score.interval[1] for score in scores.values())
+        assert all(
+            score.interval[0] <= score.test <= score.interval[1] for score in scores.values()
+        )
         assert sum(result.tasks[task].weights.values()) == pytest.approx(1)
     means, gain = result.mean.scores, result.mean.difference
     assert gain.value == pytest.approx(means["ensemble"].test - means[result.best_member].test)
@@ -190,16 +215,23 @@ def test_result_is_read_as_it_was_returned(run):
 
 def test_result_that_does_not_say_its_metric_is_refused(tmp_path):
     """Earlier versions scored every task by accuracy, whatever it asked for; the line names the key that is wrong."""
-    path, refused = tmp_path / "ensemble.json", r"ensemble.json: not an ensemble of this version of raysent"
+    path, refused = (
+        tmp_path / "ensemble.json",
+        r"ensemble.json: not an ensemble of this version of raysent",
+    )
     earlier = json.loads(json.dumps(EARLIER))
     del earlier["tasks"]["docs-neighbours"]["metric"]
     path.write_text(json.dumps(earlier))
-    with pytest.raises(ArtifactError, match=refused + r" \(tasks.docs-neighbours.metric: .*; make it again$"):
+    with pytest.raises(
+        ArtifactError, match=refused + r" \(tasks.docs-neighbours.metric: .*; make it again$"
+    ):
         read_result(tmp_path)
     path.write_text(json.dumps(EARLIER))
     result = read_result(tmp_path)
     again = json.loads(result.model_dump_json())
-    assert {name: EARLIER[name] for name in ("paths", "keys", "members", "costs")}.items() <= again.items()
+    assert {
+        name: EARLIER[name] for name in ("paths", "keys", "members", "costs")
+    }.items() <= again.items()
     assert again["mean"]["difference"] == EARLIER["mean"]["difference"]
     assert result.tasks["docs-neighbours"].diversity.contributions == {"a": 1.0, "hash:8": 0.0}
     assert result.tasks["docs-neighbours"].scores["a"].reliability[0].accuracy == 0.5
@@ -208,7 +240,9 @@ def test_result_that_does_not_say_its_metric_is_refused(tmp_path):
         read_result(tmp_path)
 
 
-_MEASURES = {name: {"value": 0.5, "interval": [0.25, 0.75]} for name in ("accuracy", "nll", "brier", "ece")}
+_MEASURES = {
+    name: {"value": 0.5, "interval": [0.25, 0.75]} for name in ("accuracy", "nll", "brier", "ece")
+}
 _MEAN = {
     "validation": 60.0,
     "cross_fitted": {"value": 55.5, "interval": [50.0, 61.0]},
@@ -277,7 +311,10 @@ def test_weights_come_from_the_validation_rows_of_each_fold(run):
     assert np.shape(task.fold_weights) == (1, 2)
     for fold in range(1):
         accuracies = [
-            (r.folds[fold].validation_log_probabilities.argmax(1) == r.labels[r.folds[fold].validation_rows]).mean()
+            (
+                r.folds[fold].validation_log_probabilities.argmax(1)
+                == r.labels[r.folds[fold].validation_rows]
+            ).mean()
             for r in kept
         ]
         np.testing.assert_allclose(task.fold_weights[fold], np.array(accuracies) / sum(accuracies))
@@ -291,11 +328,14 @@ def test_rows_follow_the_rule_of_their_name(run, task, method):
     _, result, _ = run
     kept, name = kept_records(run, task), list(result.tasks)[task]
     right = []
-    for found, *folds in zip(fitted_folds(kept, method=method), *(record.folds for record in kept), strict=True):
+    for found, *folds in zip(
+        fitted_folds(kept, method=method), *(record.folds for record in kept), strict=True
+    ):
         labels = kept[0].labels[folds[0].validation_rows]
         scores = [np.mean(fold.validation_log_probabilities.argmax(1) == labels) for fold in folds]
         expected = log_opinion_pool(
-            [fold.test_log_probabilities for fold in folds], scores if method == "validation" else [1.0, 1.0]
+            [fold.test_log_probabilities for fold in folds],
+            scores if method == "validation" else [1.0, 1.0],
         )
         pooled = found.fitted.combination([fold.test_log_probabilities for fold in folds])
         np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-12)
@@ -325,9 +365,7 @@ def test_task_ensemble_refuses_incompatible_records(run, change, word):
     """Other rows, classes, protocols or tasks: an error of one line that names both members."""
     _, _, found = run
     first, second = (kept[0] for kept in list(found.values())[:2])
-    message = (
-        rf"^CR: members must be evaluated on the same {word}; 'hash:4' has .*, 'hash:8' has .*; evaluate them together$"
-    )
+    message = rf"^CR: members must be evaluated on the same {word}; 'hash:4' has .*, 'hash:8' has .*; evaluate them together$"
     with pytest.raises(ArtifactError, match=message):
         task_ensemble([first, dataclasses.replace(second, **change)], method="validation")
 
@@ -343,22 +381,31 @@ def test_ensemble_encodes_after_its_folder_moved(run):
     assert vectors.shape == (2, loaded.get_sentence_embedding_dimension()) == (2, sum(sizes))
     first = HashEncoder(sizes[0]).encode(["who is it", ""], normalize_embeddings=True)
     np.testing.assert_array_equal(vectors[:, : sizes[0]], first)
-    assert np.linalg.norm(loaded.encode(["who is it"], normalize_embeddings=True)) == pytest.approx(1)
+    assert np.linalg.norm(loaded.encode(["who is it"], normalize_embeddings=True)) == pytest.approx(
+        1
+    )
 
 
 def test_ensemble_predicts_as_the_combination_of_its_records(run):
     """On the test rows the loaded ensemble predicts what the combination of the records' probes does."""
     folder, result, _ = run
     kept = kept_records(run, 1)
-    sentences = [line.partition(" ")[2] for line in (folder / "data/TREC/TREC_10.label").read_text().splitlines()]
+    sentences = [
+        line.partition(" ")[2]
+        for line in (folder / "data/TREC/TREC_10.label").read_text().splitlines()
+    ]
     of_members = np.stack([record.folds[0].test_log_probabilities for record in kept])
     expected = read_combination(result.tasks["TREC"].combination, source="here")(of_members)
     loaded = model.load(folder)
     np.testing.assert_allclose(loaded.predictors["TREC"].combined([sentences]), expected, atol=1e-4)
     calibrated = result.tasks["TREC"].calibration(expected)
-    np.testing.assert_allclose(loaded.predict_log_probabilities("TREC", sentences), calibrated, atol=1e-3)
+    np.testing.assert_allclose(
+        loaded.predict_log_probabilities("TREC", sentences), calibrated, atol=1e-3
+    )
     np.testing.assert_allclose(loaded.predict_proba("TREC", sentences).sum(axis=1), 1)
-    assert loaded.predict("TREC", sentences) == [kept[0].label_names[best] for best in expected.argmax(axis=1)]
+    assert loaded.predict("TREC", sentences) == [
+        kept[0].label_names[best] for best in expected.argmax(axis=1)
+    ]
     assert loaded.tasks == ["CR", "TREC"]
 
 
@@ -367,16 +414,21 @@ def test_load_ensemble_refuses_what_changed(run, tmp_path):
     shutil.copytree(run[0], tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy/evaluation/hash%3A16")
     with pytest.raises(
-        ArtifactError, match=r"hash%3A16/fast-divided/TREC.json: missing or changed since the ensemble was made"
+        ArtifactError,
+        match=r"hash%3A16/fast-divided/TREC.json: missing or changed since the ensemble was made",
     ):
         model.load(tmp_path / "copy").predict("TREC", ["a"])
     about = read_json(tmp_path / "copy/ensemble.json")
     about["keys"]["hash:16"] = "other"
     write_json(tmp_path / "copy/ensemble.json", about, sealed=True)
-    with pytest.raises(ArtifactError, match=r"ensemble.json: member 'hash:16' changed since the ensemble was made"):
+    with pytest.raises(
+        ArtifactError, match=r"ensemble.json: member 'hash:16' changed since the ensemble was made"
+    ):
         model.load(tmp_path / "copy")
     (tmp_path / "copy/ensemble.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"ensemble.json: not an ensemble of this version of raysent"):
+    with pytest.raises(
+        ArtifactError, match=r"ensemble.json: not an ensemble of this version of raysent"
+    ):
         model.load(tmp_path / "copy")
 
 
@@ -398,7 +450,9 @@ def test_combine_refuses_the_folder_of_a_model(tmp_path, file):
     """Loading such a folder would give the model, not the ensemble."""
     (tmp_path / "a" / file).parent.mkdir(parents=True)
     (tmp_path / "a" / file).write_text("{}")
-    message = r"^output .*a: must be a folder without a model; given the folder of one; name another$"
+    message = (
+        r"^output .*a: must be a folder without a model; given the folder of one; name another$"
+    )
     with pytest.raises(ConfigError, match=message):
         combine(["hash:4"], output=tmp_path / "a")
     assert not (tmp_path / "a/ensemble.json").exists()
@@ -407,7 +461,9 @@ def test_combine_refuses_the_folder_of_a_model(tmp_path, file):
 def test_combine_uses_records_in_the_members_folders(tmp_path, monkeypatch):
     """What was evaluated in a model's folder is copied, not evaluated again."""
     fit_model(tiny_run(tmp_path), tmp_path / "a")
-    first = Evaluator(tmp_path / "a/evaluation").records(expand([tmp_path / "a"]), ["docs-neighbours"])
+    first = Evaluator(tmp_path / "a/evaluation").records(
+        expand([tmp_path / "a"]), ["docs-neighbours"]
+    )
     monkeypatch.setattr(evaluate.Job, "run", Mock(side_effect=AssertionError("evaluated again")))
     result = combine([tmp_path / "a"], output=tmp_path / "both", tasks=["docs-neighbours"])
     (record,) = next(iter(first.values()))
@@ -426,9 +482,7 @@ def test_combine_saves_members_in_memory(tmp_path):
     place = result.members.index("SentenceModel")
     vectors = model.load(tmp_path / "moved").members[place].encoder.encode(["a cat"])
     np.testing.assert_array_equal(vectors, encoder.encode(["a cat"]))
-    message = (
-        r"^models: an ensemble needs models that can be loaded again; given a HashEncoder in memory; name its folder"
-    )
+    message = r"^models: an ensemble needs models that can be loaded again; given a HashEncoder in memory; name its folder"
     with pytest.raises(ConfigError, match=message):
         combine([HashEncoder(4)], output=tmp_path / "other", tasks=["docs-neighbours"])
 

@@ -36,7 +36,9 @@ def drawn(generator, *, members=4, rows=40, classes=3, signal=1.0):
 @st.composite
 def problems(draw, *, ruled_out=False):
     """Draw predictions and labels of few members, rows and classes; some -inf on request, never a whole row."""
-    members, rows, classes = draw(st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(2, 4)))
+    members, rows, classes = draw(
+        st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(2, 4))
+    )
     generator = np.random.default_rng(draw(SEEDS))
     scores, labels = drawn(generator, members=members, rows=rows, classes=classes)
     if ruled_out:
@@ -84,7 +86,9 @@ def test_combination_survives_json(problem, method):
 def test_fit_of_one_member_is_that_member(problem, method):
     """A single member is not changed, except that `pool` may calibrate it."""
     single = problem[0][:1]
-    np.testing.assert_allclose(fit(single, problem[1], method=method).combination(single), single[0], atol=1e-9)
+    np.testing.assert_allclose(
+        fit(single, problem[1], method=method).combination(single), single[0], atol=1e-9
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -92,7 +96,9 @@ def test_fit_of_one_member_is_that_member(problem, method):
 def test_fit_weighs_equal_members_equally(problem, method):
     """Members with the same predictions get the same weight."""
     single = problem[0][:1]
-    np.testing.assert_allclose(fit(np.concatenate([single] * 3), problem[1], method=method).weights, 1 / 3, atol=1e-5)
+    np.testing.assert_allclose(
+        fit(np.concatenate([single] * 3), problem[1], method=method).weights, 1 / 3, atol=1e-5
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,8 +107,13 @@ def test_fit_follows_permutations_of_members(problem, seed, method):
     """Members in another order give the same combined predictions."""
     predictions, labels = problem
     order = np.random.default_rng(seed).permutation(len(predictions))
-    one, other = fit(predictions, labels, method=method), fit(predictions[order], labels, method=method)
-    np.testing.assert_allclose(other.combination(predictions[order]), one.combination(predictions), atol=1e-3)
+    one, other = (
+        fit(predictions, labels, method=method),
+        fit(predictions[order], labels, method=method),
+    )
+    np.testing.assert_allclose(
+        other.combination(predictions[order]), one.combination(predictions), atol=1e-3
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -119,7 +130,9 @@ def test_fit_ignores_the_order_of_rows(problem, seed, method):
 @given(problems(ruled_out=True), st.sampled_from(convex_pool.STRENGTHS))
 def test_convex_pool_is_certified(problem, strength):
     """The duality gap is at most a millionth of a nat, also where classes are excluded."""
-    solution = convex_pool.solve(convex_pool.Odds(MemberPredictions(problem[0]), problem[1]), strength=strength)
+    solution = convex_pool.solve(
+        convex_pool.Odds(MemberPredictions(problem[0]), problem[1]), strength=strength
+    )
     assert -1e-9 <= solution.gap <= 1e-6
     assert (solution.weights >= 0).all()
 
@@ -128,9 +141,15 @@ def test_convex_pool_is_certified(problem, strength):
 def test_convex_pool_equals_a_general_solver(strength):
     """SciPy's L-BFGS-B on the plain formula finds the same weights and none better."""
     predictions, labels = drawn(np.random.default_rng(1))
-    ours = convex_pool.solve(convex_pool.Odds(MemberPredictions(predictions), labels), strength=strength)
+    ours = convex_pool.solve(
+        convex_pool.Odds(MemberPredictions(predictions), labels), strength=strength
+    )
     theirs = scipy.optimize.minimize(
-        penalised_nll, np.full(4, 0.25), (predictions, labels, strength), bounds=[(0, None)] * 4, tol=1e-12
+        penalised_nll,
+        np.full(4, 0.25),
+        (predictions, labels, strength),
+        bounds=[(0, None)] * 4,
+        tol=1e-12,
     )
     assert penalised_nll(ours.weights, predictions, labels, strength) <= theirs.fun + 1e-8
     np.testing.assert_allclose(ours.weights, theirs.x, atol=1e-3)
@@ -163,7 +182,9 @@ def test_convex_pool_calibrates():
     calibrated -= np.logaddexp.reduce(calibrated, axis=1, keepdims=True)
     labels = (generator.random(4000) < np.exp(calibrated[:, 1])).astype(int)
     overconfident = 4 * calibrated - np.logaddexp.reduce(4 * calibrated, axis=1, keepdims=True)
-    assert fit(overconfident[None], labels, method="pool").diagnostics["weight_sum"] == pytest.approx(0.25, rel=0.1)
+    assert fit(overconfident[None], labels, method="pool").diagnostics[
+        "weight_sum"
+    ] == pytest.approx(0.25, rel=0.1)
 
 
 @settings(max_examples=15, deadline=None)
@@ -190,7 +211,9 @@ def test_linear_pool_is_the_mean_of_probabilities():
     """The plain formula gives the same, -inf included."""
     predictions = np.log(np.array([[[0.5, 0.5]], [[1.0, 0.25]]]) / [[[1.0]], [[1.25]]])
     predictions[1, 0, 1] = -np.inf
-    np.testing.assert_allclose(np.exp(linear_pool(predictions, [0.25, 0.75]))[0], np.array([0.725, 0.125]) / 0.85)
+    np.testing.assert_allclose(
+        np.exp(linear_pool(predictions, [0.25, 0.75]))[0], np.array([0.725, 0.125]) / 0.85
+    )
 
 
 def test_fit_of_rated_pairs_weighs_by_correlation():
@@ -210,7 +233,10 @@ def test_cross_fit_is_the_method_itself(problem, method):
     """Whatever the best member scores, the fit on all rows is the method's own."""
     predictions, labels = problem
     found = cross_fit(predictions, labels, method=method)
-    assert found.fitted.combination.plain() == fit(predictions, labels, method=method).combination.plain()
+    assert (
+        found.fitted.combination.plain()
+        == fit(predictions, labels, method=method).combination.plain()
+    )
 
 
 def test_held_out_predictions_come_from_fits_that_did_not_see_the_row():
@@ -246,17 +272,25 @@ def test_registry_takes_methods_of_another_package(monkeypatch):
     """A method that an entry point adds is fitted by its name; what it returns must be a known combination."""
     toy = types.ModuleType("toy")
     toy.METHODS = {
-        "first": lambda predictions, targets: (LogarithmicPool(np.eye(predictions.shape[0])[0]), {}),
+        "first": lambda predictions, targets: (
+            LogarithmicPool(np.eye(predictions.shape[0])[0]),
+            {},
+        ),
         "wrong": lambda predictions, targets: (None, {}),
     }
     monkeypatch.setitem(sys.modules, "toy", toy)
     point = EntryPoint("toy", "toy", "raysent.ensemble_methods")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [point] if group == point.group else []
+    )
     METHODS.refresh()
     try:
         predictions, labels = drawn(np.random.default_rng(10))
         assert fit(predictions, labels, method="first").weights.tolist() == [1, 0, 0, 0]
-        with pytest.raises(ConfigError, match=r"^method wrong: must return one of LogarithmicPool, .* given NoneType$"):
+        with pytest.raises(
+            ConfigError,
+            match=r"^method wrong: must return one of LogarithmicPool, .* given NoneType$",
+        ):
             fit(predictions, labels, method="wrong")
     finally:
         monkeypatch.undo()

@@ -34,7 +34,9 @@ def test_fit_of_files_equals_fit_of_arrays(files, method, monkeypatch):
     monkeypatch.setattr(predictions, "BLOCK_BYTES", MIB // 16)
     streamed = MemberPredictions(paths)
     assert sum(1 for _ in streamed.blocks()) > 20
-    np.testing.assert_allclose(fit(streamed, labels, method=method).combination(streamed), wanted, atol=1e-6)
+    np.testing.assert_allclose(
+        fit(streamed, labels, method=method).combination(streamed), wanted, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -57,7 +59,9 @@ def test_predictions_take_and_select_combine(files):
     """`take` and `select` apply one after another, with indices or a mask."""
     paths, _ = files
     whole = np.stack([np.load(path) for path in paths])
-    some = MemberPredictions(paths).take(np.arange(400) % 2 == 0).select([3, 1]).take(np.array([5, 0]))
+    some = (
+        MemberPredictions(paths).take(np.arange(400) % 2 == 0).select([3, 1]).take(np.array([5, 0]))
+    )
     ((_, block),) = some.blocks()
     np.testing.assert_array_equal(block, whole[[3, 1]][:, [10, 0]])
     assert some.shape == (2, 2, 40)
@@ -66,7 +70,9 @@ def test_predictions_take_and_select_combine(files):
 def test_predictions_refuse_a_file_that_holds_no_array(tmp_path):
     """A truncated or missing file is named."""
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(ArtifactError, match=r"a.npy: must be an array of log-probabilities \(.npy\)"):
+    with pytest.raises(
+        ArtifactError, match=r"a.npy: must be an array of log-probabilities \(.npy\)"
+    ):
         MemberPredictions([tmp_path / "a.npy"])
     with pytest.raises(ArtifactError, match=r"b.npy: must be an array"):
         MemberPredictions([tmp_path / "b.npy"])

@@ -34,7 +34,9 @@ def nll(log_probabilities, labels):
 
 def measured(predictions, labels):
     """Return the measures of predictions of all rows of a task."""
-    return measure(predictions, labels, rows=np.arange(len(labels)), resamples=Resamples.of("x", len(labels)))
+    return measure(
+        predictions, labels, rows=np.arange(len(labels)), resamples=Resamples.of("x", len(labels))
+    )
 
 
 def test_measures_equal_their_definitions():
@@ -56,7 +58,9 @@ def test_measures_calibration_error_equals_the_plain_one():
     """Bins hold equally many rows, by rising confidence."""
     (predictions,), labels = drawn(np.random.default_rng(2), members=1, rows=301)
     estimates, bins = measured(predictions, labels)
-    assert estimates["ece"].value == pytest.approx(100 * calibration_error(predictions, labels, num_bins=NUM_BINS))
+    assert estimates["ece"].value == pytest.approx(
+        100 * calibration_error(predictions, labels, num_bins=NUM_BINS)
+    )
     assert sum(one.num_rows for one in bins) == 301
     confidences = [one.confidence for one in bins]
     assert confidences == sorted(confidences)
@@ -72,7 +76,9 @@ def test_resamples_of_one_task_are_paired():
     """Predictions that are right on the same rows do not differ in any resample; another task is drawn anew."""
     (predictions,), labels = drawn(np.random.default_rng(3), members=1, rows=50)
     part = (np.arange(50), Targets(labels), predictions)
-    one, other = Resamples.of("x", 50).estimates([part, (np.arange(50), Targets(labels), 2 * predictions)])
+    one, other = Resamples.of("x", 50).estimates(
+        [part, (np.arange(50), Targets(labels), 2 * predictions)]
+    )
     assert one.minus(other).interval == (0.0, 0.0)
     assert (Resamples.of("y", 50).estimates([part])[0].draws != one.draws).any()
 
@@ -96,7 +102,10 @@ def test_contributions_are_lost_points():
     useless = drawn(np.random.default_rng(8), members=2, rows=200, classes=2)[0]
     good = np.log(np.where(np.eye(2)[labels] == 1, 0.999, 0.001))[None]
     found = contributions(
-        MemberPredictions(np.concatenate([good, useless])), Targets(labels), method="best", names="abc"
+        MemberPredictions(np.concatenate([good, useless])),
+        Targets(labels),
+        method="best",
+        names="abc",
     )
     assert found["a"] > 20
     assert (found["b"], found["c"]) == (0, 0)
@@ -132,7 +141,9 @@ def test_member_cost_of_a_model_is_that_of_its_folder(tmp_path):
     assert member_cost(member, records) == cost(2000.0, num_bytes, None)
     write_json(folder / "outcome.json", {"seconds": 90.0})
     assert member_cost(member, records) == cost(2000.0, num_bytes, 90.0)
-    assert member_cost(Member("gone", str(tmp_path / "gone"), "key"), records) == cost(2000.0, 0, None)
+    assert member_cost(Member("gone", str(tmp_path / "gone"), "key"), records) == cost(
+        2000.0, 0, None
+    )
 
 
 def test_total_cost_adds_up():
@@ -149,7 +160,10 @@ def rated_records():
     rows = np.split(np.arange(80), 2)
     found = []
     for name, noise in (("a", 0.8), ("b", 2.0)):
-        predictions = -0.5 * (np.arange(5) - ratings[:, None] - noise * generator.standard_normal((80, 1))) ** 2
+        predictions = (
+            -0.5
+            * (np.arange(5) - ratings[:, None] - noise * generator.standard_normal((80, 1))) ** 2
+        )
         predictions -= np.logaddexp.reduce(predictions, axis=1, keepdims=True)
         fold = FoldResult(rows[0], predictions[rows[0]], rows[1], predictions[rows[1]], 1.0)
         record = Record(name, name, "pairs", "pair", "fast", tuple("12345"), "r", name, ratings, scores, 0.0, 0.0, {}, (fold,), None, {})  # fmt: skip
@@ -165,7 +179,9 @@ def test_task_ensemble_of_rated_pairs_scores_by_correlation():
     ratings = np.exp(pool(tested, [0.5, 0.5])) @ np.arange(1, 6)
     alone = [np.exp(member) @ np.arange(1, 6) for member in tested]
     scores = records[0].scores[40:]
-    assert found.scores["ensemble"].test == pytest.approx(100 * np.corrcoef(ratings, scores)[0, 1], abs=1e-12)
+    assert found.scores["ensemble"].test == pytest.approx(
+        100 * np.corrcoef(ratings, scores)[0, 1], abs=1e-12
+    )
     assert found.scores["b"].test == pytest.approx(100 * np.corrcoef(alone[1], scores)[0, 1])
     low, high = found.scores["ensemble"].interval
     assert low < found.scores["ensemble"].test < high
@@ -180,9 +196,7 @@ def test_task_ensemble_needs_log_probabilities():
         message = r"^pairs: members must be evaluated on the same protocol; 'a' has fast, 'b' has senteval"
         with pytest.raises(ArtifactError, match=message):
             task_ensemble([first, bare], method="uniform")
-        message = (
-            r"^pairs: an ensemble needs log-probabilities of every row; 'b', evaluated with protocol senteval, has none"
-        )
+        message = r"^pairs: an ensemble needs log-probabilities of every row; 'b', evaluated with protocol senteval, has none"
         with pytest.raises(ArtifactError, match=message):
             task_ensemble([bare], method="uniform")
 
@@ -192,14 +206,20 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     generator = np.random.default_rng(0)
     labels = np.where(np.arange(1500) % 10, "many", "few")
     shown = np.where((labels == "few") | (generator.uniform(size=1500) < 0.3), "red", "blue")
-    texts = [f"a {word} thing w{generator.integers(40)} w{generator.integers(40)}" for word in shown]
+    texts = [
+        f"a {word} thing w{generator.integers(40)} w{generator.integers(40)}" for word in shown
+    ]
     task = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own", metric="macro_f1")
     result = combine(["hash:50", "hash:100", "tfidf"], output=tmp_path, tasks=[task], method="pool")
     scores = result.tasks["own"].scores
-    for one in Evaluator(tmp_path / "evaluation").evaluate(["hash:50", "hash:100", "tfidf"], [task]):
+    for one in Evaluator(tmp_path / "evaluation").evaluate(
+        ["hash:50", "hash:100", "tfidf"], [task]
+    ):
         assert scores[one.model].test == pytest.approx(one.test)
         assert scores[one.model].validation == pytest.approx(one.validation)
-    records = [read_record(tmp_path / "evaluation" / folder_name(name), "own") for name in result.members]
+    records = [
+        read_record(tmp_path / "evaluation" / folder_name(name), "own") for name in result.members
+    ]
     tested = []
     for number, fitted in enumerate(fitted_folds(records, method="pool")):
         folds = [record.folds[number] for record in records]
@@ -212,8 +232,14 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
     assert pooled.measures["accuracy"].value > best.measures["accuracy"].value
     assert pooled.test < pooled.measures["accuracy"].value - 30
     assert pooled.validation < best.validation
-    assert result.remarks() == ["own: pool fits the log loss, as it cannot fit macro_f1; scores are macro_f1"]
-    weights = combine(["hash:50", "hash:100"], output=tmp_path / "two", tasks=[task]).tasks["own"].fold_weights[0]
+    assert result.remarks() == [
+        "own: pool fits the log loss, as it cannot fit macro_f1; scores are macro_f1"
+    ]
+    weights = (
+        combine(["hash:50", "hash:100"], output=tmp_path / "two", tasks=[task])
+        .tasks["own"]
+        .fold_weights[0]
+    )
     folds = [kept_validation(tmp_path / "two", name) for name in ("hash:50", "hash:100")]
     found = np.array([f1_score(truth, predicted, average="macro") for truth, predicted in folds])
     np.testing.assert_allclose(sorted(weights), sorted(found / found.sum()))
@@ -230,9 +256,13 @@ def test_correlations_have_no_place_in_the_mean_over_tasks(tmp_path):
     for name, mean in result.mean.scores.items():
         assert mean.test == pytest.approx(result.tasks["own"].scores[name].test)
     scores = result.tasks["own"].scores
-    assert result.mean.difference.value == pytest.approx(scores["ensemble"].test - scores[result.best_member].test)
+    assert result.mean.difference.value == pytest.approx(
+        scores["ensemble"].test - scores[result.best_member].test
+    )
     alone = combine(["hash:4", "hash:8"], output=tmp_path / "alone", tasks=[scored])
-    assert alone.mean.scores["ensemble"].test == pytest.approx(alone.tasks["near"].scores["ensemble"].test)
+    assert alone.mean.scores["ensemble"].test == pytest.approx(
+        alone.tasks["near"].scores["ensemble"].test
+    )
 
 
 def kept_validation(folder, model):

@@ -32,7 +32,8 @@ def test_estimate_grows_with_the_time_of_a_trial():
     """The quantiles are in order, each later report is made by fewer trials and later, and the source is named."""
     space = space_of("cost: {usd_per_hour: 3.0}\n")
     short, long = (
-        estimate(space, replace(SURE, seconds=seconds), Machines(2), num_sweeps=40) for seconds in (600.0, 6000.0)
+        estimate(space, replace(SURE, seconds=seconds), Machines(2), num_sweeps=40)
+        for seconds in (600.0, 6000.0)
     )
     assert short.usd[0] < short.usd[1] < short.usd[2] < long.usd[2]
     assert long.hours[1] == pytest.approx(10 * short.hours[1], rel=0.1)
@@ -99,7 +100,18 @@ def raysent(monkeypatch, capsys, tmp_path) -> CommandLine:
 
 def test_plan_measures_the_time_of_a_trial(raysent):
     """Hours and reports also where the machine is free; nothing is written."""
-    ran = raysent("sweep", "space.yaml", "--dry-run", "--data", "data", "--tasks", "MR", "--run", "out", "--json")
+    ran = raysent(
+        "sweep",
+        "space.yaml",
+        "--dry-run",
+        "--data",
+        "data",
+        "--tasks",
+        "MR",
+        "--run",
+        "out",
+        "--json",
+    )
     assert ran.code == 0
     found = json.loads(ran.out)["estimate"]
     assert 0 < found["hours"]["p10"] <= found["hours"]["p90"] < 1

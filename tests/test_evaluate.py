@@ -111,11 +111,14 @@ def test_evaluate_replaces_a_damaged_record(data_dir, tmp_path, damage):
             changed = arrays.with_suffix(".json").read_text().replace('"test": ', '"test": 1')
             arrays.with_suffix(".json").write_text(changed)
             with pytest.raises(
-                ArtifactError, match=r"/CR.json: changed since it was written; restore it or run again$"
+                ArtifactError,
+                match=r"/CR.json: changed since it was written; restore it or run again$",
             ):
                 read_scores(tmp_path / "out")
         case "another name":
-            changed = arrays.with_suffix(".json").read_text().replace("training_hours", "training_hotrs")
+            changed = (
+                arrays.with_suffix(".json").read_text().replace("training_hours", "training_hotrs")
+            )
             arrays.with_suffix(".json").write_text(changed)
     assert evaluator.evaluate(["hash:8"], ["CR"]) == first
     assert read_record(tmp_path / "out/hash%3A8", "CR") is not None
@@ -139,7 +142,11 @@ def test_read_record_returns_what_was_written(data_dir, tmp_path):
     """Labels, folds and probe are equal."""
     ((made,),) = Evaluator(tmp_path / "out", data_dir).records(expand(["hash:8"]), ["CR"]).values()
     read = read_record(tmp_path / "out/hash%3A8", "CR", key=made.key)
-    assert (read.label_names, read.row_hash, read.test) == (made.label_names, made.row_hash, made.test)
+    assert (read.label_names, read.row_hash, read.test) == (
+        made.label_names,
+        made.row_hash,
+        made.test,
+    )
     np.testing.assert_array_equal(read.labels, made.labels)
     np.testing.assert_array_equal(read.probe.weights, made.probe.weights)
     for one, other in zip(read.folds, made.folds, strict=True):
@@ -191,14 +198,23 @@ def test_evaluation_on_a_cluster_equals_that_of_one_process(
     monkeypatch.setattr(pipeline, "has_cores", lambda: True)
     models = ["hash:8", f"words:{_trained(tmp_path / 'model')}", "hash:16"]
     serial = Evaluator(tmp_path / "serial", data_dir).evaluate(models, ["CR"])
-    mapped = pipeline.ClusterMap("head:6379", prepare=prepared.append, release=lambda: released.append(1))
+    mapped = pipeline.ClusterMap(
+        "head:6379", prepare=prepared.append, release=lambda: released.append(1)
+    )
     evaluator = Evaluator(tmp_path / "mapped", data_dir, map_jobs=mapped)
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "other_cache"))
     assert evaluator.evaluate(models, ["CR"]) == serial
     for name in ("hash%3A8", "words%3Amodel", "hash%3A16"):
-        one, other = (read_record(tmp_path / folder / name, "CR") for folder in ("serial", "mapped"))
+        one, other = (
+            read_record(tmp_path / folder / name, "CR") for folder in ("serial", "mapped")
+        )
         np.testing.assert_array_equal(one.probe.weights, other.probe.weights)
-    assert (prepared, nodes.num_sent, nodes.num_run, len(released)) == ([3], 1, 1 if error else 3, num_released)
+    assert (prepared, nodes.num_sent, nodes.num_run, len(released)) == (
+        [3],
+        1,
+        1 if error else 3,
+        num_released,
+    )
     line = "" if error is None else f"{error}; the evaluation continues on this machine\n"
     assert capsys.readouterr().err == line
     assert evaluator.evaluate(models, ["CR"]) == serial
@@ -224,7 +240,9 @@ def test_evaluation_on_a_cluster_of_ones_own_ends_with_the_budget(data_dir, tmp_
     assert len(read_scores(tmp_path / "out")) == 1
 
 
-@pytest.mark.parametrize(("damage", "reason"), [("missing", "cannot read the model"), ("other", "has another model")])
+@pytest.mark.parametrize(
+    ("damage", "reason"), [("missing", "cannot read the model"), ("other", "has another model")]
+)
 def test_a_machine_that_cannot_read_a_model_names_it(tmp_path, damage, reason):
     """With the machine, the reason and what to do, in one line."""
     folder = _trained(tmp_path / "model")
@@ -233,21 +251,29 @@ def test_a_machine_that_cannot_read_a_model_names_it(tmp_path, damage, reason):
     if damage == "other":
         _trained(folder, seed=2)
     load_shared.cache_clear()
-    with pytest.raises(UnreadableModelError, match=rf"^{folder}: machine \S+ {reason}.*; put it on storage that all"):
+    with pytest.raises(
+        UnreadableModelError,
+        match=rf"^{folder}: machine \S+ {reason}.*; put it on storage that all",
+    ):
         load_shared(shared_name(member.path), member.key)
 
 
 def test_evaluate_reports_progress(data_dir, tmp_path):
     """The first job before it starts, every job when it is done, and the end."""
     seen = []
-    Evaluator(tmp_path, data_dir, progress=lambda *event: seen.append(event)).evaluate(["hash:8"], ["CR"])
+    Evaluator(tmp_path, data_dir, progress=lambda *event: seen.append(event)).evaluate(
+        ["hash:8"], ["CR"]
+    )
     assert seen == [("hash:8: CR", 0, 1), ("hash:8: CR", 1, 1), ("done", 1, 1)]
 
 
 def test_evaluate_names_a_model_that_returns_nan(data_dir, tmp_path):
     """The error names the model; no record is written."""
     model = write_model(tmp_path / "model")
-    with pytest.raises(DataError, match=r"model: vectors must be finite; given NaN or infinity in 2 of 60 rows of CR"):
+    with pytest.raises(
+        DataError,
+        match=r"model: vectors must be finite; given NaN or infinity in 2 of 60 rows of CR",
+    ):
         Evaluator(tmp_path / "out", data_dir, load=Counting(broken=True)).evaluate([model], ["CR"])
     assert not (tmp_path / "out").exists()
 
@@ -319,7 +345,9 @@ def test_evaluate_takes_encoders_in_memory(data_dir, tmp_path):
 
 def test_records_rejects_a_task_without_a_probe(data_dir, tmp_path):
     """There are no log-probabilities to combine."""
-    with pytest.raises(ConfigError, match=r"^tasks pairs: must be scored by accuracy or correlation"):
+    with pytest.raises(
+        ConfigError, match=r"^tasks pairs: must be scored by accuracy or correlation"
+    ):
         Evaluator(tmp_path, data_dir).records(expand(["hash:8"]), [pairs_task()])
 
 
@@ -337,9 +365,9 @@ def test_read_scores_returns_what_was_evaluated(data_dir, tmp_path):
     assert [(score.model, score.test) for score in without_probe] == [
         (score.model, score.pearson) for score in without_probe
     ]
-    assert {(score.validation, score.interval, score.costs, score.f1) for score in without_probe} == {
-        (None, None, Costs(), None)
-    }
+    assert {
+        (score.validation, score.interval, score.costs, score.f1) for score in without_probe
+    } == {(None, None, Costs(), None)}
 
 
 def test_read_scores_of_a_file_without_optional_values(tmp_path):
@@ -357,7 +385,14 @@ def test_score_knows_whether_it_is_a_correlation(data_dir, tmp_path):
     scores = np.tile([1.0, 5.0], 20)
     pairs = (["a b"] * 40, ["a b" if score > 3 else "x" for score in scores])
     data = TaskData(
-        "own", "pair", "train-validation-test", tuple("12345"), pairs, scores.astype(int) - 1, *rows, scores
+        "own",
+        "pair",
+        "train-validation-test",
+        tuple("12345"),
+        pairs,
+        scores.astype(int) - 1,
+        *rows,
+        scores,
     )
     own = ProbeTask("own", reader=lambda task, data_dir: data, is_scored=True)
     evaluated = Evaluator(tmp_path, data_dir).evaluate(["hash:8"], ["CR", own, pairs_task()])

@@ -26,7 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(EXAMPLES, copy)
     base = tiny_run(copy).model_dump(mode="json", exclude_unset=True)
     search = {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}}
-    tiny = {"base": base, "search": search, "limits": {"concurrent": 1}, "evaluation": {"baselines": False}}
+    tiny = {
+        "base": base,
+        "search": search,
+        "limits": {"concurrent": 1},
+        "evaluation": {"baselines": False},
+    }
     (copy / "tiny.yaml").write_text(yaml.safe_dump(tiny))
     command = [sys.executable, "quickstart.py", "tiny.yaml"]
     ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
@@ -49,7 +54,9 @@ def test_quickstart_prints_trials_scores_and_predictions(folder):
 def notebook_outputs(path: Path) -> list[Any]:
     """Return the data of every output after running a notebook in its folder, by the kernel of these tests."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}})
+    client = NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": path.parent}}
+    )
     client.execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [output.get("data", {}) for cell in cells for output in cell.outputs]

@@ -25,7 +25,9 @@ TOO_SLOW = "The current node timed out during startup. This could happen because
 
 def test_exit_codes_are_listed_once() -> None:
     """Help and the docs print the list; no command has a number of its own."""
-    shown = subprocess.run([sys.executable, "-m", "raysent", "--help"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "raysent", "--help"], capture_output=True, text=True, check=True
+    )
     for text in (shown.stdout, generate.command_reference()):
         for code in ExitCode:
             assert f"{code.value} {code.meaning}" in " ".join(text.split())
@@ -76,11 +78,15 @@ def test_ray_that_is_too_slow_is_started_again(monkeypatch: pytest.MonkeyPatch) 
     ray_session._init(succeeds_at=3)
     assert len(tries) == 3
     tries.clear()
-    with pytest.raises(TrainingError, match=r"^Ray did not start in 4 attempts; the machine is too busy; [^\n]*$"):
+    with pytest.raises(
+        TrainingError, match=r"^Ray did not start in 4 attempts; the machine is too busy; [^\n]*$"
+    ):
         ray_session._init(succeeds_at=9)
 
 
-def test_what_a_start_that_was_too_slow_has_left_is_ended_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_start_that_was_too_slow_has_left_is_ended_before_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ray's own processes; neither those that were there before nor others."""
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     of_ray = str(Path(ray.__file__).parent / "gcs_server")
@@ -93,7 +99,10 @@ def test_what_a_start_that_was_too_slow_has_left_is_ended_before_the_next(monkey
 
     monkeypatch.setattr(ray, "init", start)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    others = [subprocess.Popen([*sleep, of_ray]), subprocess.Popen([*sleep, of_ray.replace("/ray/", "/raysent/")])]
+    others = [
+        subprocess.Popen([*sleep, of_ray]),
+        subprocess.Popen([*sleep, of_ray.replace("/ray/", "/raysent/")]),
+    ]
     try:
         with pytest.raises(TrainingError, match="Ray did not start in 4 attempts"):
             ray_session._init()
@@ -120,7 +129,9 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=1200, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=1200, check=False
+    )
     assert (ran.returncode, ran.stdout) == (0, "interrupted\n"), ran.stderr
 
 
@@ -153,24 +164,33 @@ def test_how_to_continue_gives_a_terminal_no_orders(monkeypatch: pytest.MonkeyPa
         raise TrainingError("no Ray here")
 
     monkeypatch.setattr(ray_session, "_init", start)
-    with pytest.raises(TrainingError), ray_session.ray_session(None, how_to_continue="raysent resume \x1b[2Jrun"):
+    with (
+        pytest.raises(TrainingError),
+        ray_session.ray_session(None, how_to_continue="raysent resume \x1b[2Jrun"),
+    ):
         pass
     assert seen == ["raysent resume \ufffd[2Jrun"]
 
 
 @pytest.mark.parametrize("kind", [Exception, RuntimeError])
-def test_ray_that_cannot_start_is_one_line(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_that_cannot_start_is_one_line(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it raises without a class of its own."""
 
     def fail(**_: object) -> None:
         raise kind("no place\nfor a socket")
 
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(TrainingError, match=r"^Ray cannot start on this machine: no place for a socket$"):
+    with pytest.raises(
+        TrainingError, match=r"^Ray cannot start on this machine: no place for a socket$"
+    ):
         ray_session._init()
 
 
-def test_sigterm_while_ray_starts_interrupts_and_its_handler_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_while_ray_starts_interrupts_and_its_handler_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ray's handler, which ends the process without a word, is not kept."""
     before = signal.getsignal(signal.SIGTERM)
 
@@ -185,7 +205,9 @@ def test_sigterm_while_ray_starts_interrupts_and_its_handler_goes(monkeypatch: p
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The block is interrupted; whatever it raises then, the line says what ended and how to go on."""
     monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
     dead = [("monitor", None), ("gcs_server", None)]
@@ -203,7 +225,12 @@ def test_a_process_of_ray_that_ends_is_one_line_in_place_of_what_follows(monkeyp
 @pytest.mark.parametrize(
     ("struck", "code", "out", "err"),
     [
-        ("agent", 2, "", "error: Ray's process agent has ended, perhaps for lack of memory; to continue: resume it\n"),
+        (
+            "agent",
+            2,
+            "",
+            "error: Ray's process agent has ended, perhaps for lack of memory; to continue: resume it\n",
+        ),
         ("raylet", 0, "goes on\n", ""),
     ],
 )
@@ -234,7 +261,9 @@ with ray_processes.watching_ray("resume it"):
             thread.join()
     print("goes on")
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (code, out, err)
 
 
@@ -295,7 +324,9 @@ def test_a_head_that_no_longer_answers_is_one_line(monkeypatch: pytest.MonkeyPat
         signal.pause()
 
 
-def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ray ends its processes itself at the end; a watch that still looks would call a finished training lost."""
     monkeypatch.setattr(ray_processes, "_POLL_S", 0.01)
     dead: list[tuple[str, None]] = []
@@ -315,7 +346,11 @@ def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(monkeypatch:
             "",
             " without a word, as after kill -9; ",
         ),
-        ("pid: 7", "x\n*** SIGSEGV received at time=1 ***\nPC: @\n", ": SIGSEGV received at time=1"),
+        (
+            "pid: 7",
+            "x\n*** SIGSEGV received at time=1 ***\nPC: @\n",
+            ": SIGSEGV received at time=1",
+        ),
         ("pid: 7", "one\nRuntimeError: no device\n\n", ": RuntimeError: no device"),
         (
             "Worker exit detail: Worker exits with an exit code 3. Some causes: memory",
@@ -329,7 +364,9 @@ def test_a_process_of_ray_that_ends_as_ray_is_shut_down_is_no_error(monkeypatch:
         ),
     ],
 )
-def test_death_of_a_process_is_said_as_it_is_known(error, written, line, monkeypatch, tmp_path) -> None:
+def test_death_of_a_process_is_said_as_it_is_known(
+    error, written, line, monkeypatch, tmp_path
+) -> None:
     """Memory is the cause only where something says so: Ray's own text lists it among possible causes."""
     (tmp_path / "worker-ab-01-7.err").write_text(written)
     node = SimpleNamespace(get_logs_dir_path=lambda: str(tmp_path))
@@ -337,7 +374,10 @@ def test_death_of_a_process_is_said_as_it_is_known(error, written, line, monkeyp
     found = ray_processes.why_died(RuntimeError(error))
     assert found.startswith(line)
     assert ("memory" in found) == ("low on memory" in error)
-    for raised, said in ((MemoryError("3 GB"), ": 3 GB; see limits.memory"), (ValueError("no"), ": ValueError: no")):
+    for raised, said in (
+        (MemoryError("3 GB"), ": 3 GB; see limits.memory"),
+        (ValueError("no"), ": ValueError: no"),
+    ):
         failed = RuntimeError("a traceback")
         failed.cause = raised  # as a RayTaskError has it
         assert ray_processes.why_died(failed).startswith(said)

@@ -70,7 +70,9 @@ def build(encoder, vocabulary=VOCABULARY, seed=1, **sections) -> SentenceModel:
     """Return an untrained model whose parameters, also those that are fitted, are random."""
     config = ModelConfig.model_validate({"encoder": encoder, "objective": OBJECTIVE, **sections})
     vectors = np.random.default_rng(seed).normal(size=(len(vocabulary), 5)).astype(np.float32)
-    model = SentenceModel.build(config, vocabulary, seed=seed, max_length=12, word_vectors=lambda _: vectors).eval()
+    model = SentenceModel.build(
+        config, vocabulary, seed=seed, max_length=12, word_vectors=lambda _: vectors
+    ).eval()
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         # Initial values may give vectors so small that unit length magnifies float32's error.
@@ -91,9 +93,15 @@ def examples() -> dict[str, Callable[[], SentenceModel]]:
         for number, config in enumerate(module.Config.examples())
     }
     parts = {
-        "shared": {"encoder": {"type": "concat", "members": {"a": {**GRU, "embedding": FIXED}, "b": GRU}}},
+        "shared": {
+            "encoder": {"type": "concat", "members": {"a": {**GRU, "embedding": FIXED}, "b": GRU}}
+        },
         "component": {"encoder": GRU, "postprocessing": {"remove_component": True}},
-        "average": {"encoder": GRU, "second_encoder": GRU, "postprocessing": {"combine": "average"}},
+        "average": {
+            "encoder": GRU,
+            "second_encoder": GRU,
+            "postprocessing": {"combine": "average"},
+        },
         "whitened": {"encoder": GRU, "second_encoder": GRU, "postprocessing": {"whitening": 7}},
         "whitened code": {
             "encoder": GRU,
@@ -104,7 +112,11 @@ def examples() -> dict[str, Callable[[], SentenceModel]]:
         "two": {"encoder": GRU, "second_encoder": {**BAG, "embedding": {"dim": 6}}},
         "code in training": {"encoder": GRU, "code": {"type": "threshold"}},
         **{
-            f"{name}-{number}": {"encoder": GRU, "code": code.model_dump(mode="json"), "objective": RECONSTRUCTION}
+            f"{name}-{number}": {
+                "encoder": GRU,
+                "code": code.model_dump(mode="json"),
+                "objective": RECONSTRUCTION,
+            }
             for name, module in CODES.items()
             for number, code in enumerate(module.Config.examples())
         },
@@ -116,7 +128,9 @@ def examples() -> dict[str, Callable[[], SentenceModel]]:
 
 def test_plain_implementation_equals_every_model(tmp_path) -> None:
     """Of each encoder, composition, postprocessing and code, by the module that sentence-transformers runs."""
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     for name, built in examples().items():
         model, folder = built(), tmp_path / name
         folder.mkdir()
@@ -127,7 +141,16 @@ def test_plain_implementation_equals_every_model(tmp_path) -> None:
 
 
 # One of each kind of node: the graphs are traced from the plain implementation.
-TRACED = ("cnn-0", "concat-0", "gru-4", "gru-5", "linear-0", "lstm-0", "whitened code", "autoencoder-0")
+TRACED = (
+    "cnn-0",
+    "concat-0",
+    "gru-4",
+    "gru-5",
+    "linear-0",
+    "lstm-0",
+    "whitened code",
+    "autoencoder-0",
+)
 
 
 @pytest.mark.parametrize("name", TRACED)
@@ -139,12 +162,16 @@ def test_onnx_graph_equals_its_model(tmp_path, name) -> None:
     FORMATS["onnx"].write([model], tmp_path)
     check = compare(model, [model], FORMATS["onnx"].open(tmp_path))
     assert check.holds, check
-    session = library.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = library.InferenceSession(
+        str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     assert [one.shape for one in session.get_inputs()] == [["batch", "time"]]
     for num_texts in (1, 2):
         vectors = session.run(None, {"ids": np.zeros((num_texts, 0), np.int64)})[0]
         np.testing.assert_allclose(vectors, model.encode(["\ufeff"] * num_texts), atol=1e-5)
-    one = session.run(None, {"ids": VOCABULARY.ids(["a dog"], max_length=12).ids[None].astype(np.int64)})[0]
+    one = session.run(
+        None, {"ids": VOCABULARY.ids(["a dog"], max_length=12).ids[None].astype(np.int64)}
+    )[0]
     np.testing.assert_allclose(one, model.encode(["a dog"]), atol=1e-5)
 
 
@@ -154,7 +181,9 @@ def test_export_of_an_ensemble_is_read_without_raysent(tmp_path) -> None:
 
     What is no text is refused, not read as its Python form.
     """
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     models = [build(GRU), build(BAG, Vocabulary(["<pad>", "<unk>", "A", "Dog"]), seed=2)]
     folder, text = tmp_path / "st", ["A dog can't.", "", "a man"]
     folder.mkdir()
@@ -177,9 +206,13 @@ for odd in (None, 123):
         raise AssertionError(f"{{odd}} was encoded")
 print(json.dumps(first.tolist()))
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
-    expected = np.concatenate([model.encode(text, normalize_embeddings=True) for model in models], axis=1)
+    expected = np.concatenate(
+        [model.encode(text, normalize_embeddings=True) for model in models], axis=1
+    )
     np.testing.assert_allclose(json.loads(ran.stdout.splitlines()[-1]), expected, atol=1e-5)
     for place in (folder, tmp_path / "again"):
         np.testing.assert_array_equal(load(f"st:{place}").encode(text), expected)
@@ -212,26 +245,34 @@ def test_card_of_an_evaluated_ensemble_has_its_scores_and_members() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_export_can_be_trained_on_where_it_has_a_gradient(tmp_path) -> None:
     """Encoders, but not codes, fixed word vectors and what was fitted to text; a step changes what is saved."""
-    library = pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    library = pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
 
     def opened(name: str, model: SentenceModel):
         (tmp_path / name).mkdir()
         FORMATS["sentence-transformers"].write([model], tmp_path / name)
-        return library.SentenceTransformer(str(tmp_path / name), trust_remote_code=True, device="cpu")
+        return library.SentenceTransformer(
+            str(tmp_path / name), trust_remote_code=True, device="cpu"
+        )
 
     model = opened("gru", build(GRU, postprocessing={"whitening": 7}))
     frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
     assert all("postprocessing" in name for name in frozen)
     assert len(frozen) == 2
     before = model.encode(TEXT)
-    optimizer = torch.optim.SGD([value for value in model.parameters() if value.requires_grad], lr=0.5)
+    optimizer = torch.optim.SGD(
+        [value for value in model.parameters() if value.requires_grad], lr=0.5
+    )
     features = model.preprocess(TEXT)
     model(features)["sentence_embedding"][:, 0].sum().backward()
     optimizer.step()
     after = model.encode(TEXT)
     assert np.abs(after - before).max() > 1e-3
     model.save(str(tmp_path / "again"))
-    again = library.SentenceTransformer(str(tmp_path / "again"), trust_remote_code=True, device="cpu")
+    again = library.SentenceTransformer(
+        str(tmp_path / "again"), trust_remote_code=True, device="cpu"
+    )
     np.testing.assert_array_equal(again.encode(TEXT), after)
     fixed = opened("fixed", build({**GRU, "embedding": FIXED}))
     assert [name for name, value in fixed.named_parameters() if not value.requires_grad] == [
@@ -244,7 +285,9 @@ def test_export_can_be_trained_on_where_it_has_a_gradient(tmp_path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_license_of_a_card_is_an_identifier_of_the_hub(tmp_path) -> None:
     """Or another's name, quoted; the hub's client reads the card."""
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     hub = pytest.importorskip("huggingface_hub")
     for license, message in (
         ("my licence: x [y", "must be an identifier of the hub"),
@@ -267,16 +310,27 @@ def test_license_of_a_card_is_an_identifier_of_the_hub(tmp_path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_static_export_equals_a_bag_of_one_tower(tmp_path) -> None:
     """Sums and means, without code of its own; anything else is refused."""
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     one = {"objective": {"type": "paraphrase_margin"}}
     for pooling in ("sum", "mean"):
         model = build({**BAG, "pooling": pooling}, **one)
         done = export(model, tmp_path / pooling, to="static")
         assert done.check.num_other_ids == 0
         assert not list((tmp_path / pooling).glob("*.py"))
-        assert "but text without any word one of zeros" in (tmp_path / pooling / "README.md").read_text()
-        np.testing.assert_allclose(load(f"st:{tmp_path / pooling}").encode(TEXT), model.encode(TEXT), atol=1e-6)
-    for other in (build(BAG), build(GRU, **one), build(BAG, **one, postprocessing={"whitening": 2})):
+        assert (
+            "but text without any word one of zeros"
+            in (tmp_path / pooling / "README.md").read_text()
+        )
+        np.testing.assert_allclose(
+            load(f"st:{tmp_path / pooling}").encode(TEXT), model.encode(TEXT), atol=1e-6
+        )
+    for other in (
+        build(BAG),
+        build(GRU, **one),
+        build(BAG, **one, postprocessing={"whitening": 2}),
+    ):
         with pytest.raises(ConfigError, match=r"^to static: must be a bag of words of one tower"):
             export(other, tmp_path / "other", to="static")
 
@@ -315,13 +369,20 @@ def test_compare_measures_vectors_and_bits() -> None:
     """The largest difference of a number, by any method; of codes, the share of bits."""
     model, code = build(BAG), build(BAG, code={"type": "threshold"})
     text = ["a dog", "the man"]
-    assert compare(model, [model], lambda rows: model.encode(rows) + 0.25, text).difference == pytest.approx(0.25)
+    assert compare(
+        model, [model], lambda rows: model.encode(rows) + 0.25, text
+    ).difference == pytest.approx(0.25)
 
     def without_prompts(rows: list[str], method: str = "encode") -> np.ndarray:
         return model.encode(rows) + 0.25 * (method == "encode_query")
 
-    for methods, expected in ((("encode_document",), 0.0), (("encode_document", "encode_query"), 0.25)):
-        assert compare(model, [model], without_prompts, text, methods=methods).difference == pytest.approx(expected)
+    for methods, expected in (
+        (("encode_document",), 0.0),
+        (("encode_document", "encode_query"), 0.25),
+    ):
+        assert compare(
+            model, [model], without_prompts, text, methods=methods
+        ).difference == pytest.approx(expected)
 
     def flipped(rows: list[str]) -> np.ndarray:
         bits = code.encode(rows)
@@ -356,32 +417,49 @@ def test_check_holds_within_its_bounds(check, holds) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatch) -> None:
     """The folder appears whole or not at all."""
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     model = build(GRU)
     done = export(model, tmp_path / "out", license="apache-2.0")
     card = (tmp_path / "out" / "README.md").read_text()
     assert '\nlicense: "apache-2.0"\n' in card
     assert "It turns text into vectors of" in card
     assert str(done.check) in card
-    assert f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence" in card
+    assert (
+        f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence"
+        in card
+    )
     with pytest.raises(ArtifactError, match=r"out: exists; name a new folder$"):
         export(model, tmp_path / "out")
     with pytest.raises(ConfigError, match=r"^to onx: unknown format; did you mean 'onnx'\?$"):
         export(model, tmp_path / "new", to="onx")
-    with pytest.raises(ConfigError, match=r"^output s3://b/x: must be a folder of this machine; export there"):
+    with pytest.raises(
+        ConfigError, match=r"^output s3://b/x: must be a folder of this machine; export there"
+    ):
         export(model, "s3://b/x")
     with pytest.raises(ConfigError, match=r"^HashEncoder: cannot be exported"):
         export(HashEncoder(4), tmp_path / "new")
     monkeypatch.setattr(checks, "MAX_DIFFERENCE", -1.0)
-    with pytest.raises(ArtifactError, match=r"^to sentence-transformers: the export must equal the model; given 200"):
+    with pytest.raises(
+        ArtifactError,
+        match=r"^to sentence-transformers: the export must equal the model; given 200",
+    ):
         export(model, tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_export_into_a_folder_that_cannot_be_replaced_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
+def test_export_into_a_folder_that_cannot_be_replaced_is_refused_in_one_line(
+    tmp_path, monkeypatch
+) -> None:
     """The working folder, or one that another command filled meanwhile; a link is followed."""
-    write = SimpleNamespace(TARGET="own", EXTRA="", LIBRARY="numpy", USAGE="", DIFFERS_ON=(), check_model=list)
-    write.write, write.open = (lambda _, folder: (folder / "own").write_text("")), (lambda _: model.encode)
+    write = SimpleNamespace(
+        TARGET="own", EXTRA="", LIBRARY="numpy", USAGE="", DIFFERS_ON=(), check_model=list
+    )
+    write.write, write.open = (
+        (lambda _, folder: (folder / "own").write_text("")),
+        (lambda _: model.encode),
+    )
     monkeypatch.setattr(type(FORMATS), "find", lambda *_, **__: write)
     model, there = build(BAG), tmp_path / "there"
     there.mkdir()
@@ -402,15 +480,25 @@ def test_export_into_a_folder_that_cannot_be_replaced_is_refused_in_one_line(tmp
         Path(tmp_path / f"to_{name}").symlink_to(tmp_path / name)
         assert export(model, tmp_path / f"to_{name}").folder == tmp_path / f"to_{name}"
         assert (tmp_path / name / "own").is_file()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "there", "to_new", "to_there"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "new",
+        "there",
+        "to_new",
+        "to_there",
+    ]
 
 
 def test_export_of_another_packages_encoder_is_refused() -> None:
     """Its code is not part of the exported module."""
     model = build(BAG)
-    type(model.config.encoder).__module__, own = "other.package", type(model.config.encoder).__module__
+    type(model.config.encoder).__module__, own = (
+        "other.package",
+        type(model.config.encoder).__module__,
+    )
     try:
-        with pytest.raises(ConfigError, match=r"^encoder bag: cannot be exported: another package defines it$"):
+        with pytest.raises(
+            ConfigError, match=r"^encoder bag: cannot be exported: another package defines it$"
+        ):
             FORMATS["sentence-transformers"].check_model(trained_models(model))
     finally:
         type(model.config.encoder).__module__ = own
@@ -423,9 +511,12 @@ def test_load_of_an_export_runs_none_of_its_code(tmp_path) -> None:
     (tmp_path / "modeling_raysent.py").write_text("raise SystemExit")
     np.testing.assert_array_equal(load(f"st:{tmp_path}").encode(["a dog"]), model.encode(["a dog"]))
     (tmp_path / "raysent.json").unlink()
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     with pytest.raises(
-        ConfigError, match=r"contains code of its own, modeling_raysent\.RaysentModule; to run it, set RAY"
+        ConfigError,
+        match=r"contains code of its own, modeling_raysent\.RaysentModule; to run it, set RAY",
     ):
         load(f"st:{tmp_path}")
 
@@ -461,7 +552,9 @@ def test_key_of_a_folder_depends_on_every_file(tmp_path: Path) -> None:
 def test_an_export_format_is_one_file(tmp_path) -> None:
     """A file that is dropped into the folder is a target, whose export is compared with the model before it is kept."""
     package = tmp_path / "raysent"
-    shutil.copytree(Path(raysent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(raysent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     (package / "exports" / "formats" / "vectors.py").write_text(
         """
 from pathlib import Path
@@ -477,6 +570,8 @@ def open(folder):
     build(BAG).save(tmp_path / "model")
     command = [sys.executable, "-m", "raysent", "export", "model", "-o", "out", "--to", "vectors"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert "largest difference 0.0e+00" in (tmp_path / "out" / "README.md").read_text()

@@ -30,7 +30,14 @@ from raysent.sweeps.fitting import (
 )
 from raysent.sweeps.machines import Machines, machines_at, this_machine
 from raysent.sweeps.record import save_record
-from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space, read_space, with_overrides
+from raysent.sweeps.space import (
+    SearchSpace,
+    apply_overrides,
+    find_space,
+    parse_space,
+    read_space,
+    with_overrides,
+)
 from raysent.sweeps.speed import RunSeconds, recent_run_s
 from raysent.training.data import open_training_data
 from raysent.training.run import RunConfig
@@ -38,16 +45,27 @@ from raysent.training.validation import DownstreamConfig
 
 NOVELS = Situation(num_train=97_000, num_words=16_000)
 BOOKS = Situation(num_train=70_000_000, num_words=900_000, has_gpu=True)
-FITTED = ("quick_thoughts", "quick_thoughts_bow", "multichannel", "skip_thoughts", "multiview_generative", "infersent")
+FITTED = (
+    "quick_thoughts",
+    "quick_thoughts_bow",
+    "multichannel",
+    "skip_thoughts",
+    "multiview_generative",
+    "infersent",
+)
 
 
 def fitted(name: str, situation: Situation, *, set: tuple[str, ...] = (), speed=None):
     """Return a shipped space with values for a situation."""
 
     def seconds(configs: list[RunConfig]) -> RunSeconds:
-        return RunSeconds(sum(100.0 * config.encoder.dim / 300 for config in configs) / len(configs))
+        return RunSeconds(
+            sum(100.0 * config.encoder.dim / 300 for config in configs) / len(configs)
+        )
 
-    return fit_space(read_space(find_space(name), overrides=list(set)), situation, speed=speed or seconds)
+    return fit_space(
+        read_space(find_space(name), overrides=list(set)), situation, speed=speed or seconds
+    )
 
 
 def test_fit_space_of_few_sentences_on_cores_is_narrow():
@@ -73,11 +91,14 @@ def test_fit_space_of_many_sentences_on_a_gpu_keeps_the_values_of_the_file():
 
 
 @pytest.mark.parametrize(
-    ("trial_s", "epochs", "reports", "num_sentences"), [(130.0, 1.3, 9, 10_000), (60.0, 0.6, 4, 4_000)]
+    ("trial_s", "epochs", "reports", "num_sentences"),
+    [(130.0, 1.3, 9, 10_000), (60.0, 0.6, 4, 4_000)],
 )
 def test_fit_space_uses_the_time_of_a_trial(trial_s, epochs, reports, num_sentences):
     """Passes are the trial's time over that of a pass; a short trial reports less."""
-    situation = Situation(97_000, 16_000, trial_s=trial_s, limit="time 12m for 4 trials, 2 at a time")
+    situation = Situation(
+        97_000, 16_000, trial_s=trial_s, limit="time 12m for 4 trials, 2 at a time"
+    )
     config = fitted("quick_thoughts", situation).config({})
     assert (config.training.epochs, config.training.num_reports) == (epochs, reports)
     assert config.validation.num_sentences == num_sentences
@@ -87,7 +108,9 @@ def test_fit_space_takes_the_widest_encoder_that_reads_the_text_often_enough():
     """300, 600 and 1200 take 100, 200 and 400 s a pass: about 150 s in the mean of the first two, 233 s of all."""
     widths = {
         trial_s: list(
-            fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=trial_s)).domains["encoder.hidden_size"].options
+            fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=trial_s))
+            .domains["encoder.hidden_size"]
+            .options
         )
         for trial_s in (100.0, 300.0, 3000.0)
     }
@@ -98,7 +121,10 @@ def test_fit_space_leaves_most_of_the_time_to_training():
     """Validations of 20 s: five of them are a fifth of 500 s; the rest of the time is for passes of 300 s."""
     situation = Situation(97_000, 16_000, trial_s=500.0)
     space = fitted(
-        "quick_thoughts", situation, set=("encoder.hidden_size=300",), speed=lambda _: RunSeconds(300.0, 20.0)
+        "quick_thoughts",
+        situation,
+        set=("encoder.hidden_size=300",),
+        speed=lambda _: RunSeconds(300.0, 20.0),
     )
     assert (space.config({}).training.num_reports, space.config({}).training.epochs) == (5, 1.3)
 
@@ -107,7 +133,10 @@ def test_fit_space_counts_the_steps_that_a_run_may_take():
     """`max_steps` ends a run before its passes do, for the choice of the rate and for its reason."""
     few = fitted("quick_thoughts", BOOKS, set=("training.max_steps=400",))
     assert few.fitted["training.learning_rate"].startswith("about 400 steps")
-    assert "training.learning_rate" not in fitted("quick_thoughts", BOOKS, set=("training.max_steps=60000",)).fitted
+    assert (
+        "training.learning_rate"
+        not in fitted("quick_thoughts", BOOKS, set=("training.max_steps=60000",)).fitted
+    )
 
 
 def test_fit_space_limits_passes_and_says_so():
@@ -128,17 +157,23 @@ def test_fit_space_reaches_the_members_and_the_searched_encoders():
 
 def test_fit_space_keeps_the_size_of_word_vectors_that_a_file_has():
     """The size of vectors in a file is not chosen."""
-    space = fitted("quick_thoughts", Situation(2_000, 200), set=("encoder.embedding.vectors=glove.txt",))
+    space = fitted(
+        "quick_thoughts", Situation(2_000, 200), set=("encoder.embedding.vectors=glove.txt",)
+    )
     assert space.config({}).encoder.embedding.dim == 300
 
 
 @pytest.mark.parametrize(
-    ("trials", "scheduler", "part"), [(4, "asha", 1.0), (5, "asha", 0.6), (24, "asha", 0.6), (24, "none", 1.0)]
+    ("trials", "scheduler", "part"),
+    [(4, "asha", 1.0), (5, "asha", 0.6), (24, "asha", 0.6), (24, "none", 1.0)],
 )
 def test_part_trained_counts_on_early_stopping_among_many_trials_alone(trials, scheduler, part):
     """Two rounds of trials, or all without early stopping, are planned to end."""
     limits = (f"limits.trials={trials}", f"limits.scheduler={{type: {scheduler}}}")
-    assert part_trained(read_space(find_space("quick_thoughts"), overrides=list(limits)), at_once=2) == part
+    assert (
+        part_trained(read_space(find_space("quick_thoughts"), overrides=list(limits)), at_once=2)
+        == part
+    )
 
 
 @pytest.mark.parametrize("name", FITTED)
@@ -227,7 +262,9 @@ fit: [encoder.hidden_size]
     members = space.config({"encoder": "deep"}).encoder.members
     assert (members["inner"].members["a"].hidden_size, members["b"].hidden_size) == (32, 32)
     with pytest.raises(ConfigError, match="'base' must be a mapping"):
-        apply_overrides(parse_yaml("base: docs\nfit: [encoder.hidden_size]"), ["encoder.hidden_size=32"])
+        apply_overrides(
+            parse_yaml("base: docs\nfit: [encoder.hidden_size]"), ["encoder.hidden_size=32"]
+        )
 
 
 DOCUMENTS = replace(NOVELS, num_documents=12)
@@ -237,8 +274,18 @@ TASKS = DownstreamConfig(tasks=["MR", "TREC"], max_rows=1000)
 @pytest.mark.parametrize(
     ("situation", "metric", "validation", "why"),
     [
-        (NOVELS, "context_accuracy", {}, "no tasks are named, and the text has 0 of the 10 documents of 100 sentences"),
-        (DOCUMENTS, "document_accuracy", {"documents": 10}, "no tasks are named; a probe says which of the 10 largest"),
+        (
+            NOVELS,
+            "context_accuracy",
+            {},
+            "no tasks are named, and the text has 0 of the 10 documents of 100 sentences",
+        ),
+        (
+            DOCUMENTS,
+            "document_accuracy",
+            {"documents": 10},
+            "no tasks are named; a probe says which of the 10 largest",
+        ),
         (
             replace(DOCUMENTS, tasks=TASKS),
             "downstream",
@@ -247,7 +294,9 @@ TASKS = DownstreamConfig(tasks=["MR", "TREC"], max_rows=1000)
         ),
     ],
 )
-def test_fit_space_ranks_by_named_tasks_then_documents_then_the_metric_of_the_file(situation, metric, validation, why):
+def test_fit_space_ranks_by_named_tasks_then_documents_then_the_metric_of_the_file(
+    situation, metric, validation, why
+):
     """The reason is recorded, and a space that is read again has the metric as a plain value."""
     space = fitted("quick_thoughts", situation)
     assert space.metric == metric
@@ -262,7 +311,10 @@ def test_documents_that_the_text_lacks_are_left_out_where_tasks_rank():
     """`adapt` counts documents; a text of one document and a task is no mistake."""
     for situation, documents in ((NOVELS, None), (DOCUMENTS, 10)):
         space = fitted("adapt", replace(situation, tasks=TASKS))
-        assert (space.metric, space.document.values["base"]["validation"]["documents"]) == ("downstream", documents)
+        assert (space.metric, space.document.values["base"]["validation"]["documents"]) == (
+            "downstream",
+            documents,
+        )
 
 
 @pytest.mark.parametrize(
@@ -320,7 +372,9 @@ def test_fit_to_machine_records_plain_values(tmp_path):
     path = write_corpus(tmp_path)
     overrides = [
         Override(
-            "corpus", {"path": str(path), "format": "sentences", "cache_dir": str(tmp_path / "cache")}, "--corpus"
+            "corpus",
+            {"path": str(path), "format": "sentences", "cache_dir": str(tmp_path / "cache")},
+            "--corpus",
         ),
         Override("limits", {"trials": 2, "time": "40s"}, "--time"),
         Override("encoder.hidden_size", 16, "--set"),
@@ -328,7 +382,10 @@ def test_fit_to_machine_records_plain_values(tmp_path):
     space = fit_to_machine(read_space(find_space("quick_thoughts"), overrides=overrides))
     config = space.config({})
     assert (config.encoder.embedding.dim, config.vocabulary.size) == (40, 42)
-    assert any(line.split()[:2] == ["training.epochs", str(config.training.epochs)] for line in fitted_lines(space))
+    assert any(
+        line.split()[:2] == ["training.epochs", str(config.training.epochs)]
+        for line in fitted_lines(space)
+    )
     save_record(tmp_path, SweepRecord(space, seed=0))
     read = load_record(tmp_path).space
     assert read.document.values == space.document.values
@@ -338,13 +395,29 @@ def test_fit_to_machine_records_plain_values(tmp_path):
 @pytest.mark.parametrize(
     ("search", "more", "trials"),
     [
-        ("encoder.bidirectional: {choice: [false, true]}, training.batch_size: {choice: [10, 20]}", "", 4),
-        ("encoder.bidirectional: {choice: [false, true]}, training.batch_size: {randint: [2, 4]}", "", 6),
+        (
+            "encoder.bidirectional: {choice: [false, true]}, training.batch_size: {choice: [10, 20]}",
+            "",
+            4,
+        ),
+        (
+            "encoder.bidirectional: {choice: [false, true]}, training.batch_size: {randint: [2, 4]}",
+            "",
+            6,
+        ),
         ("training.batch_size: {quniform: [10, 49, 10]}", "limits: {trials: 24, seeds: 3}", 12),
         ("training.batch_size: {quniform: [10, 49, 10]}", "limits: {trials: 5, seeds: 3}", 5),
-        ("encoder.bidirectional: {choice: [false, true]}, encoder.dropout: {uniform: [0.0, 0.5]}", "", 12),
+        (
+            "encoder.bidirectional: {choice: [false, true]}, encoder.dropout: {uniform: [0.0, 0.5]}",
+            "",
+            12,
+        ),
         ("training.learning_rate: {choice: [0.001, 0.002]}", "", 2),
-        ("training.learning_rate: {choice: [0.001, 0.002]}", "fit: [training.learning_rate]", 12),  # from an interval
+        (
+            "training.learning_rate: {choice: [0.001, 0.002]}",
+            "fit: [training.learning_rate]",
+            12,
+        ),  # from an interval
     ],
 )
 def test_trials_are_no_more_than_the_space_has(search, more, trials):
@@ -360,14 +433,26 @@ def test_trials_of_a_small_space_have_all_the_time(tmp_path, monkeypatch):
     monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: (0.01, 0.1))
     values = {"corpus.format": "sentences", "encoder.embedding.dim": 8, "objective.context_size": 1}
     values |= {"training.batch_size": 20, "training.learning_rate": 1e-3, "cost.trial": "1s"}
-    given = {"corpus": write_corpus(tmp_path), "metric": "context_accuracy", "tasks": [], "time": "40s"}
-    planned = pipeline.plan("quick_thoughts", set={**values, "encoder.hidden_size": 16}, progress=False, **given)
+    given = {
+        "corpus": write_corpus(tmp_path),
+        "metric": "context_accuracy",
+        "tasks": [],
+        "time": "40s",
+    }
+    planned = pipeline.plan(
+        "quick_thoughts", set={**values, "encoder.hidden_size": 16}, progress=False, **given
+    )
     assert "for 2 trials" in planned.space.fitted["training.epochs"]
     assert planned.estimate.reports[1][0] == 2
     line = next(line for line in fitted_lines(planned.space) if "limits.trials " in line)
     assert line.split(maxsplit=2) == ["limits.trials", "2", "the space has no more configurations"]
-    monkeypatch.setattr("raysent.sweeps.fitting.fit_space", lambda space, *_, **__: with_width(space))
-    assert pipeline.plan("quick_thoughts", set=values, progress=False, **given).space.limits.trials == 2
+    monkeypatch.setattr(
+        "raysent.sweeps.fitting.fit_space", lambda space, *_, **__: with_width(space)
+    )
+    assert (
+        pipeline.plan("quick_thoughts", set=values, progress=False, **given).space.limits.trials
+        == 2
+    )
 
 
 def with_width(space: SearchSpace) -> SearchSpace:
@@ -379,18 +464,24 @@ def test_settings_at_an_address_are_those_of_its_machines(tmp_path, monkeypatch)
     """The cores of the cluster's nodes, not of this machine, say how many trials train at once."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     nodes = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 3.0}} for name in ("a", "b")]
-    monkeypatch.setattr("raysent.sweeps.machines.ray_session", lambda address: contextlib.nullcontext())
+    monkeypatch.setattr(
+        "raysent.sweeps.machines.ray_session", lambda address: contextlib.nullcontext()
+    )
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
     monkeypatch.setattr("raysent.sweeps.machines.get_num_cpus", lambda _: 1)
     there = machines_at("10.0.0.1:6379", read_space(find_space("quick_thoughts")))
     assert (there.cpus, there.cpus_per_node, there.num_fitting(2, 0.0)) == (6, 3, 2)
     overrides = [
-        Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"),
+        Override(
+            "corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"
+        ),
         Override("limits", {"trials": 30, "time": "40s"}, "--time"),
         Override("encoder.hidden_size", 16, "--set"),
     ]
-    space = fit_to_machine(read_space(find_space("quick_thoughts"), overrides=overrides), address="10.0.0.1:6379")
+    space = fit_to_machine(
+        read_space(find_space("quick_thoughts"), overrides=overrides), address="10.0.0.1:6379"
+    )
     assert "30 trials, 6 at a time" in space.fitted["training.epochs"]
 
 
@@ -403,9 +494,16 @@ def test_cores_of_this_machine_are_those_of_its_container(monkeypatch):
 
 def test_budget_pays_for_every_machine_and_what_is_attached(tmp_path, monkeypatch):
     """Of a cluster that stands as of one that grows; disks and addresses cost as the machines do."""
-    monkeypatch.setattr("raysent.sweeps.fitting.fit_space", lambda _, situation, *, speed: situation)
-    given = ["limits={trials: 16, scheduler: none}", "cost={machines: {m5.large: 1.0}, budget: 800usd}"]
-    text = Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus")
+    monkeypatch.setattr(
+        "raysent.sweeps.fitting.fit_space", lambda _, situation, *, speed: situation
+    )
+    given = [
+        "limits={trials: 16, scheduler: none}",
+        "cost={machines: {m5.large: 1.0}, budget: 800usd}",
+    ]
+    text = Override(
+        "corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"
+    )
 
     def trial_s(machines: Machines, *more: str) -> float:
         space = read_space(find_space("quick_thoughts"), overrides=[text, *given, *more])
@@ -421,8 +519,12 @@ def test_speed_is_measured_on_each_device(tmp_path, monkeypatch):
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     speeds = iter([(0.5, 1.0), (0.05, 0.1)])
     monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: next(speeds))
-    text = Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus")
-    config = read_space(find_space("quick_thoughts"), overrides=[text, "training.batch_size=20"]).config({})
+    text = Override(
+        "corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"
+    )
+    config = read_space(
+        find_space("quick_thoughts"), overrides=[text, "training.batch_size=20"]
+    ).config({})
     data = open_training_data(config)
     measured = recent_run_s(config, data, num_threads=1)
     assert recent_run_s(config, data, num_threads=1) == measured
@@ -436,7 +538,9 @@ def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
     speeds = iter([(0.5, 1.0), (0.05, 0.1), (0.02, 0.1), (0.01, 0.1)])
     monkeypatch.setattr("raysent.sweeps.speed.seconds_of_steps", lambda *_: next(speeds))
     overrides = [
-        Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"),
+        Override(
+            "corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"
+        ),
         Override("limits", {"trials": 2, "time": "40s"}, "--time"),
         Override("encoder.hidden_size", 16, "--set"),
     ]
@@ -457,7 +561,9 @@ def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
 
 
 PUBLISHED = {
-    path.stem: space.published for path in Path("search_spaces").glob("*.yaml") if (space := read_space(path)).published
+    path.stem: space.published
+    for path in Path("search_spaces").glob("*.yaml")
+    if (space := read_space(path)).published
 }
 
 
@@ -465,15 +571,27 @@ PUBLISHED = {
 def test_scale_paper_has_the_settings_of_the_reproduction(name):
     """The published settings have one definition, in the paper's file."""
     space = read_space(find_space(name))
-    space = read_space(find_space(name), overrides=pipeline.scale_overrides(space, "paper", data="there"))
+    space = read_space(
+        find_space(name), overrides=pipeline.scale_overrides(space, "paper", data="there")
+    )
     published = PUBLISHED[name]
     values = read_paper(published.paper).values(published.model, scale="paper", data=Path("there"))
     mine, theirs = space.config(space.first_params()), RunConfig.model_validate(values)
-    for part in ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training"):
+    for part in (
+        "vocabulary",
+        "encoder",
+        "second_encoder",
+        "objective",
+        "postprocessing",
+        "code",
+        "training",
+    ):
         if part in values and part not in {name.split(".")[0] for name in space.domains}:
             assert getattr(mine, part) == getattr(theirs, part), part
     assert space.fit in ([], ["metric"])
-    assert not {"training.learning_rate", "training.batch_size", "encoder.hidden_size"} & set(space.domains)
+    assert not {"training.learning_rate", "training.batch_size", "encoder.hidden_size"} & set(
+        space.domains
+    )
 
 
 def test_scale_paper_gives_way_to_a_given_value():

@@ -18,7 +18,15 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines, num_lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
 from raysent.sweeps.fleet import connect, is_urgent, training_left_s
-from raysent.sweeps.machines import Layout, Machines, Workers, layout, num_workers, within_memory, workers_to_come
+from raysent.sweeps.machines import (
+    Layout,
+    Machines,
+    Workers,
+    layout,
+    num_workers,
+    within_memory,
+    workers_to_come,
+)
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial
 
@@ -66,7 +74,11 @@ def test_meter_pays_for_each_node_at_its_own_price(tmp_path):
     there = {"head": _labels("m5.xlarge", "on-demand")}
     config = CostConfig(machines=MACHINES, poll="1s", boot="300s")
     with CostTracker(
-        tmp_path, config, nodes=lambda: there, prices=Prices(config, spot=spot.get), clock=lambda: now[0]
+        tmp_path,
+        config,
+        nodes=lambda: there,
+        prices=Prices(config, spot=spot.get),
+        clock=lambda: now[0],
     ) as cost_tracker:
         there["worker"] = _labels("g4dn.xlarge", "spot")
         now[0] = 600.0
@@ -78,7 +90,9 @@ def test_meter_pays_for_each_node_at_its_own_price(tmp_path):
     lines = [line for line in read_ledger(tmp_path) if line["entry"] == "node"]
     of = {name: [line for line in lines if line["node"] == name] for name in there}
     assert sum(line["usd"] for line in of["head"]) == pytest.approx(0.2 * 2100 / 3600)
-    assert sum(line["usd"] for line in of["worker"]) == pytest.approx((0.2 * 900 + 0.4 * 600) / 3600)
+    assert sum(line["usd"] for line in of["worker"]) == pytest.approx(
+        (0.2 * 900 + 0.4 * 600) / 3600
+    )
     told = {(line["node"], line["instance_type"], line["market"]) for line in lines}
     assert told == {("head", "m5.xlarge", "on-demand"), ("worker", "g4dn.xlarge", "spot")}
     assert {line["source"] for line in of["worker"]} == {"then", "later"}
@@ -112,7 +126,10 @@ def test_meter_bills_the_start_of_a_machine_once(tmp_path):
     config = CostConfig(machines=MACHINES, boot="300s")
     for _ in range(2):
         with CostTracker(
-            tmp_path, config, nodes=lambda: {"head": _labels("m5.xlarge", "on-demand")}, clock=lambda: 0.0
+            tmp_path,
+            config,
+            nodes=lambda: {"head": _labels("m5.xlarge", "on-demand")},
+            clock=lambda: 0.0,
         ):
             pass
     seconds = sum(line["seconds"] for line in read_ledger(tmp_path))
@@ -129,7 +146,9 @@ def test_meter_that_could_not_write_its_end_settles_it_in_the_next_sitting(tmp_p
     with (
         monkeypatch.context() as gone,
         pytest.raises(ArtifactError, match="runs: gone"),
-        CostTracker(tmp_path, config, nodes=lambda: {"one": {}}, clock=lambda: now[0]) as cost_tracker,
+        CostTracker(
+            tmp_path, config, nodes=lambda: {"one": {}}, clock=lambda: now[0]
+        ) as cost_tracker,
     ):
         now[0] = 10.0
         cost_tracker.funds()
@@ -146,12 +165,18 @@ def test_ledger_assumes_the_price_of_the_type_that_was_left_open():
     lines: list[dict[str, Any]] = []
     Ledger(lines.append).open("a", _prices().of(_labels("g5.xlarge", "spot")), now_s=0)
     Ledger(lines.append, past=list(lines))
-    assert [(line["instance_type"], line["market"]) for line in lines] == [("g5.xlarge", "spot")] * 2
+    assert [(line["instance_type"], line["market"]) for line in lines] == [
+        ("g5.xlarge", "spot")
+    ] * 2
 
 
 def _page(*rows: tuple[str, str]) -> dict[str, Any]:
     at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    return {"SpotPriceHistory": [{"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at} for zone, usd in rows]}
+    return {
+        "SpotPriceHistory": [
+            {"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at} for zone, usd in rows
+        ]
+    }
 
 
 def test_live_spot_tells_the_dearest_zone_and_asks_again_in_time(ec2):
@@ -201,14 +226,32 @@ def _space(**cost: Any):
 
 def test_num_workers_fit_into_dollars_an_hour_beside_the_head():
     """The head and each worker at its worst price; as many as may come where nothing limits dollars."""
-    assert num_workers(_space(machines=MACHINES, max_hourly="3usd"), most=8, head_usd=0.3, each_usd=0.9) == 3
+    assert (
+        num_workers(
+            _space(machines=MACHINES, max_hourly="3usd"), most=8, head_usd=0.3, each_usd=0.9
+        )
+        == 3
+    )
     assert num_workers(_space(machines=MACHINES), most=8, head_usd=0.2, each_usd=1.0) == 8
-    assert num_workers(_space(machines=MACHINES, max_hourly="3.2usd"), most=8, head_usd=0.2, each_usd=1.0) == 3
-    assert num_workers(_space(machines=MACHINES, max_hourly="30usd"), most=8, head_usd=0.2, each_usd=1.0) == 8
+    assert (
+        num_workers(
+            _space(machines=MACHINES, max_hourly="3.2usd"), most=8, head_usd=0.2, each_usd=1.0
+        )
+        == 3
+    )
+    assert (
+        num_workers(
+            _space(machines=MACHINES, max_hourly="30usd"), most=8, head_usd=0.2, each_usd=1.0
+        )
+        == 8
+    )
     with pytest.raises(
-        ConfigError, match="must allow for the head and one worker, 1.20 usd an hour at most; given 1.10"
+        ConfigError,
+        match="must allow for the head and one worker, 1.20 usd an hour at most; given 1.10",
     ):
-        num_workers(_space(machines=MACHINES, max_hourly="1.1usd"), most=8, head_usd=0.2, each_usd=1.0)
+        num_workers(
+            _space(machines=MACHINES, max_hourly="1.1usd"), most=8, head_usd=0.2, each_usd=1.0
+        )
 
 
 def test_workers_are_told_through_the_environment(monkeypatch):
@@ -220,14 +263,20 @@ def test_workers_are_told_through_the_environment(monkeypatch):
             monkeypatch.setenv(name, value)
         assert workers_to_come() == told
     monkeypatch.setenv("RAYSENT_WORKERS", "8")
-    with pytest.raises(ConfigError, match='RAYSENT_WORKERS: must look like {"num": 8, "CPU": 4, "GPU": 1}; given 8'):
+    with pytest.raises(
+        ConfigError, match='RAYSENT_WORKERS: must look like {"num": 8, "CPU": 4, "GPU": 1}; given 8'
+    ):
         workers_to_come()
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 5])
 @pytest.mark.parametrize("num_trials", [1, 2, 4, 7, 40])
-@pytest.mark.parametrize(("cpus", "gpus", "gpus_per_worker"), [(3, 0.0, 0.0), (4, 1.0, 0.4), (8, 2.0, 1.0)])
-def test_layout_asks_for_no_more_nodes_than_may_come(num_nodes, num_trials, cpus, gpus, gpus_per_worker):
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "gpus_per_worker"), [(3, 0.0, 0.0), (4, 1.0, 0.4), (8, 2.0, 1.0)]
+)
+def test_layout_asks_for_no_more_nodes_than_may_come(
+    num_nodes, num_trials, cpus, gpus, gpus_per_worker
+):
     """Workers packed node by node, as the autoscaler does, never need one more."""
     limits = Limits(trials=num_trials, gpus_per_worker=gpus_per_worker)
     machines = Machines(cpus * num_nodes, gpus * num_nodes, cpus, num_nodes=num_nodes)
@@ -248,15 +297,24 @@ def test_training_left_counts_what_runs_and_what_is_to_come():
     """At the pace so far; trials to come fare as those that have ended, and the longest one is not shared."""
     assert training_left_s([], num_to_draw=4, num_slots=2) is None
     trials = [_trial(0, index=2, status="stopped"), _trial(1, index=5)]
-    assert training_left_s(trials, num_to_draw=4, num_slots=2) == pytest.approx((5 + 4 * 2) / 2 * 60)
+    assert training_left_s(trials, num_to_draw=4, num_slots=2) == pytest.approx(
+        (5 + 4 * 2) / 2 * 60
+    )
     assert training_left_s(trials, num_to_draw=0, num_slots=8) == pytest.approx(5 * 60)
 
 
 def test_fleet_is_given_the_tail_once_nothing_is_left_to_start():
     """The longest running trial at its own pace; a trial that has ended or has not reported does not count."""
     given: list[float | None] = []
-    fleet = SimpleNamespace(update=lambda _, tail_s, **__: given.append(tail_s) or "", with_in_flight=None)
-    trials = [_trial(0, index=2), _trial(1, index=9), _trial(2, index=0), _trial(3, index=1, status="stopped")]
+    fleet = SimpleNamespace(
+        update=lambda _, tail_s, **__: given.append(tail_s) or "", with_in_flight=None
+    )
+    trials = [
+        _trial(0, index=2),
+        _trial(1, index=9),
+        _trial(2, index=0),
+        _trial(3, index=1, status="stopped"),
+    ]
     trials[1].seconds = 5400.0
     controller = SimpleNamespace(
         space=SimpleNamespace(cost=CostConfig(), limits=Limits(trials=4)),
@@ -276,7 +334,9 @@ def test_deadline_is_urgent_only_when_what_is_left_just_fits():
     """Slack: spot. None left: on demand. Later less is left: spot again."""
     budget = Budget(deadline_s=10_000, window_s=0)
     cases = ((0, None), (0, 7000), (1000, 6721), (2000, 6000), (2000, 5919))
-    urgent = [is_urgent(budget, Funds(elapsed_s=now), left_s=left_s, boot_s=300) for now, left_s in cases]
+    urgent = [
+        is_urgent(budget, Funds(elapsed_s=now), left_s=left_s, boot_s=300) for now, left_s in cases
+    ]
     assert urgent == [False, False, True, True, False]
     assert not is_urgent(Budget(), Funds(elapsed_s=1e9), left_s=1e9, boot_s=300)
 

@@ -43,7 +43,9 @@ def no_waits(monkeypatch):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130)])
-def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatch, capsys, ctrl_c, number, code):
+def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(
+    tmp_path, monkeypatch, capsys, ctrl_c, number, code
+):
     """The cluster is not terminated, and a message says how to show and stop the sweep; before, it is terminated."""
     jobs, launcher = FakeJobs(), FakeLauncher(tmp_path)
     monkeypatch.setattr(jobs, "failure_to_start", lambda *_: signal.raise_signal(number))
@@ -70,14 +72,21 @@ def test_attach_follows_the_stored_run(tmp_path, no_waits):
 
     def wait(_) -> None:
         waits.append(len(heard))
-        ends = {} if len(waits) < 2 else {"code": 5, "lines": [f"report: {tmp_path}/remote/report.html"]}
+        ends = (
+            {}
+            if len(waits) < 2
+            else {"code": 5, "lines": [f"report: {tmp_path}/remote/report.html"]}
+        )
         write_record(str(tmp_path / "remote"), replace(record, **ends))
         store_run(tmp_path, *events[: len(waits) + 1], **ends)
 
     run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
     ended = follow_run(run, on_event=heard.append, say=print, cluster=launcher, wait=wait)
     assert [event for event in heard if event["event"] != "waiting"] == events
-    assert [event["reason"] for event in heard if event["event"] == "waiting"] == ["no machines", ""]
+    assert [event["reason"] for event in heard if event["event"] == "waiting"] == [
+        "no machines",
+        "",
+    ]
     assert (ended.code, waits) == (5, [2, 4])
     assert ended.lines == (f"report: {tmp_path}/here/report.html",)
     assert (tmp_path / "here" / "journal.jsonl").is_file()
@@ -96,7 +105,9 @@ def test_ctrl_c_detaches_from_an_attached_sweep(tmp_path):
     run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
     ended = follow_run(run, on_event=print, say=said.append, cluster=launcher, wait=wait)
     assert (ended.code, ended.is_detached) == (130, True)
-    assert said[0].startswith(f"the sweep continues: 'raysent attach {tmp_path}/remote' shows it, 'raysent stop")
+    assert said[0].startswith(
+        f"the sweep continues: 'raysent attach {tmp_path}/remote' shows it, 'raysent stop"
+    )
     assert launcher.calls == []
     assert not (tmp_path / "here").exists()
 
@@ -118,7 +129,10 @@ def test_follower_reports_a_cluster_that_ended_before_its_sweep(tmp_path):
     launcher.is_alive = False
     store_run(tmp_path)
     run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
-    with pytest.raises(CloudError, match="its cluster ended before the sweep did; 'raysent resume .*remote --cluster"):
+    with pytest.raises(
+        CloudError,
+        match="its cluster ended before the sweep did; 'raysent resume .*remote --cluster",
+    ):
         follow_run(run, on_event=print, say=print, cluster=launcher)
 
 
@@ -147,7 +161,9 @@ def test_stop_is_a_request_that_the_head_reads(tmp_path, raysent, monkeypatch):
         store_run(tmp_path, code=130)
 
     monkeypatch.setattr("time.sleep", wait)
-    monkeypatch.setattr(following, "Head", lambda *_: SimpleNamespace(forget_inputs=lambda sweep: None))
+    monkeypatch.setattr(
+        following, "Head", lambda *_: SimpleNamespace(forget_inputs=lambda sweep: None)
+    )
     ran = raysent("stop", remote)
     assert (ran.code, len(asked)) == (0, 1)
     assert ran.out == f"{remote}: stopped; 'raysent resume {remote} --cluster FILE' continues it\n"
@@ -192,7 +208,10 @@ def test_head_stores_all_lines_of_a_sweep_as_json(tmp_path, monkeypatch):
     monkeypatch.setattr("runpy.run_module", lambda *_, **__: print(json.dumps(values, indent=2)))
     for options, is_whole in ((["--json"], True), ([], False)):
         store_run(tmp_path)
-        assert head_process.main(["--run", str(tmp_path / "remote"), "--", "sweep", "toy", *options]) == 0
+        assert (
+            head_process.main(["--run", str(tmp_path / "remote"), "--", "sweep", "toy", *options])
+            == 0
+        )
         ended = SubmittedSweep(0, tuple(read_record(str(tmp_path / "remote")).lines))
         assert ended.values == (values if is_whole else None)
 
@@ -203,7 +222,9 @@ def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monk
     run, launcher, heard = "s3://runs/mine/run", FakeLauncher(tmp_path), []
     events = [{"event": "interrupted", "number": number} for number in range(3)]
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "head"))
-    record = JobRecord(job="job", cluster="", region="", space={"name": "toy", "values": parse_yaml(SPACE).values})
+    record = JobRecord(
+        job="job", cluster="", region="", space={"name": "toy", "values": parse_yaml(SPACE).values}
+    )
     write_record(run, record)
     lines = Lines(open_folder(f"{run}/journal.jsonl").parent / "journal.jsonl")
     lines.append(events[0])
@@ -227,9 +248,17 @@ def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monk
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_head_stores_how_a_command_ended_and_ends_the_cluster(tmp_path, monkeypatch, capsys, is_kept):
+def test_head_stores_how_a_command_ended_and_ends_the_cluster(
+    tmp_path, monkeypatch, capsys, is_kept
+):
     """Exit code and lines, whatever the command did; a cluster that is kept is left alone."""
-    fleet = {"cluster": "a", "region": "", "types": {}, "max_workers": 1, "folder": str(tmp_path / "fleet")}
+    fleet = {
+        "cluster": "a",
+        "region": "",
+        "types": {},
+        "max_workers": 1,
+        "folder": str(tmp_path / "fleet"),
+    }
     monkeypatch.setenv("RAYSENT_FLEET", json.dumps(fleet))
     store_run(tmp_path)
     options = ["--run", str(tmp_path / "remote"), *(["--keep"] if is_kept else [])]

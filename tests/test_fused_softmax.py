@@ -33,14 +33,18 @@ def inputs(rows, *, has_bias=True, scale=1.0):
     """Return random states, weight, bias and targets."""
     generator = torch.Generator().manual_seed(rows)
     shapes = [(rows, HIDDEN), (WORDS, HIDDEN), (WORDS,)][: 3 if has_bias else 2]
-    values = [(scale * torch.randn(shape, generator=generator)).requires_grad_() for shape in shapes]
+    values = [
+        (scale * torch.randn(shape, generator=generator)).requires_grad_() for shape in shapes
+    ]
     targets = torch.randint(WORDS, (rows,), generator=generator)
     return *values, *([] if has_bias else [None]), targets
 
 
 def plain(states, weight, bias, targets):
     """Return the loss by torch's functions."""
-    return functional.cross_entropy(functional.linear(states, weight, bias).float(), targets, reduction="sum")
+    return functional.cross_entropy(
+        functional.linear(states, weight, bias).float(), targets, reduction="sum"
+    )
 
 
 def gradients(loss, given, *, low=False):
@@ -114,7 +118,9 @@ def test_loss_of_nan_is_nan(ours):
 def test_memory_holds_the_scores_of_one_block(ours, monkeypatch):
     """Buffers have the size of one block, for any number of rows."""
     shapes, product = [], torch.mm
-    monkeypatch.setattr(torch, "mm", lambda *operands, out: shapes.append(out.shape) or product(*operands, out=out))
+    monkeypatch.setattr(
+        torch, "mm", lambda *operands, out: shapes.append(out.shape) or product(*operands, out=out)
+    )
     ours(*inputs(5 * BLOCK + 3))
     assert shapes == [(BLOCK, WORDS), (BLOCK, HIDDEN)] * 6
 

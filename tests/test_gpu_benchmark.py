@@ -19,10 +19,21 @@ def test_checks_of_a_cpu_pass_and_name_what_needs_a_gpu(
     monkeypatch.setattr(gpu, "_TEXTS", 200)
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     names = ["equality", "bfloat16", "no wait", "pretrained", "epoch"]
-    arguments = ["--device", "cpu", "--corpus", str(write_corpus(tmp_path)), "--steps", "3", "--only", ",".join(names)]
+    arguments = [
+        "--device",
+        "cpu",
+        "--corpus",
+        str(write_corpus(tmp_path)),
+        "--steps",
+        "3",
+        "--only",
+        ",".join(names),
+    ]
     assert gpu.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
-    assert [line.split(" | ")[0] for line in lines] == [f"| {name}" for name in names for _ in range(2)]
+    assert [line.split(" | ")[0] for line in lines] == [
+        f"| {name}" for name in names for _ in range(2)
+    ]
     assert all(line.endswith("| right |") for line in lines[::2])
     assert all(line.endswith("needs a GPU | |") for line in lines[1::2])
 

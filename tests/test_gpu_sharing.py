@@ -17,9 +17,7 @@ from raysent.pipeline.sweeps import _where
 from raysent.sweeps.machines import GIB, machines_at, share_gpu, trial_bytes, trials_per_gpu
 from raysent.sweeps.space import parse_space
 
-QUICK_THOUGHTS = (
-    "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
-)
+QUICK_THOUGHTS = "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
 
 
 class Attention(WordEncoderConfig):
@@ -49,7 +47,9 @@ def config_of(text):
     return parse_space(parse_yaml(text), name="toy").config({})
 
 
-@pytest.mark.parametrize(("gib", "need", "shared"), [(140, 2, 4), (140, 30, 2), (15, 2, 3), (15, 20, 1)])
+@pytest.mark.parametrize(
+    ("gib", "need", "shared"), [(140, 2, 4), (140, 30, 2), (15, 2, 3), (15, 20, 1)]
+)
 def test_share_gpu_plans_with_twice_the_need(gib, need, shared):
     """At most four trials, and at least one."""
     assert share_gpu(gib * 2**30, need * 2**30) == shared
@@ -58,18 +58,33 @@ def test_share_gpu_plans_with_twice_the_need(gib, need, shared):
 def test_trials_per_gpu_fits_the_largest_trial_on_the_smallest_gpu():
     """Two towers of the paper's size: four on an H200, one on a T4; an unknown GPU is not shared."""
     text = "base: {encoder: {type: gru, embedding: {dim: 620}}, objective: {type: context_prediction}}\n"
-    space = parse_space(parse_yaml(text + "search: {encoder.hidden_size: {choice: [300, 2400]}}\n"), name="toy")
+    space = parse_space(
+        parse_yaml(text + "search: {encoder.hidden_size: {choice: [300, 2400]}}\n"), name="toy"
+    )
     assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:H200": 1.0}) == 4
-    assert trials_per_gpu(space, {"GPU": 2.0, "accelerator_type:H200": 1.0, "accelerator_type:T4": 1.0}) == 1
-    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:X1": 1.0}) == trials_per_gpu(space, {"GPU": 1.0}) == 1
+    assert (
+        trials_per_gpu(
+            space, {"GPU": 2.0, "accelerator_type:H200": 1.0, "accelerator_type:T4": 1.0}
+        )
+        == 1
+    )
+    assert (
+        trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:X1": 1.0})
+        == trials_per_gpu(space, {"GPU": 1.0})
+        == 1
+    )
 
 
 @pytest.mark.parametrize(("gib", "shared"), [(140, 4), (3, 1)])
-def test_plan_and_settings_count_the_trials_that_share_the_gpu_of_this_machine(monkeypatch, gib, shared):
+def test_plan_and_settings_count_the_trials_that_share_the_gpu_of_this_machine(
+    monkeypatch, gib, shared
+):
     """Ray let four trials train at once; the plan said twelve, and their settings were chosen for one at a time."""
     for name, value in {"is_available": True, "device_count": 1, "current_device": 0}.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=gib * GIB))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=gib * GIB)
+    )
     monkeypatch.setattr("raysent.sweeps.machines.get_num_cpus", lambda _: 16)
     space = parse_space(parse_yaml(QUICK_THOUGHTS + "\nlimits: {trials: 12}\n"), name="toy")
     assert machines_at(None, space).trials_per_gpu == shared
@@ -82,7 +97,10 @@ def test_trial_bytes_counts_word_tables_of_both_towers():
     """Twice the words, twice the tables: values, two moments and a copy, float32."""
     text = "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
     space = parse_space(parse_yaml(text), name="toy")
-    small, large = (space.config({}).model_copy(update={"vocabulary": VocabularyConfig(size=n)}) for n in (1000, 2000))
+    small, large = (
+        space.config({}).model_copy(update={"vocabulary": VocabularyConfig(size=n)})
+        for n in (1000, 2000)
+    )
     assert trial_bytes(large) - trial_bytes(small) == 1000 * 100 * 2 * 4 * 4
 
 
@@ -91,7 +109,9 @@ def test_trial_bytes_of_a_decoder_do_not_grow_with_its_scores():
     text = "base: {{vocabulary: {{size: 20000}}, encoder: {{type: gru, hidden_size: 8}}, training: {{batch_size: {}}}, objective: {}}}"
     for kind, grown in (("auto", 0), ("torch", 100 * 30 * 3 * 20_000 * 3 * 4)):
         objective = f"{{type: sentence_decoding, implementation: {kind}}}"
-        spaces = [parse_space(parse_yaml(text.format(size, objective)), name="toy") for size in (100, 200)]
+        spaces = [
+            parse_space(parse_yaml(text.format(size, objective)), name="toy") for size in (100, 200)
+        ]
         small, large = (trial_bytes(space.config({})) for space in spaces)
         states = (8 + 300) * 100 * 30 * 3 * 12 * 4
         assert large - small - states == grown
@@ -102,7 +122,9 @@ def test_trial_bytes_of_an_encoder_grow_with_its_width(monkeypatch):
     module = SimpleNamespace(Config=Attention, Encoder=AttentionTower)
     monkeypatch.setattr(encoders, "ENCODERS", {"attention": module})
     run = config_of(QUICK_THOUGHTS)
-    narrow, wide = (run.model_copy(update={"encoder": Attention(width=width)}) for width in (64, 4096))
+    narrow, wide = (
+        run.model_copy(update={"encoder": Attention(width=width)}) for width in (64, 4096)
+    )
     # Four matrices of width x width and their biases in each tower: value, gradient and two moments, float32.
     parameters = sum(4 * (width * width + width) * sign for width, sign in ((4096, 1), (64, -1)))
     assert trial_bytes(wide) - trial_bytes(narrow) > 2 * parameters * 4 * 4
@@ -111,7 +133,11 @@ def test_trial_bytes_of_an_encoder_grow_with_its_width(monkeypatch):
 
 def test_trial_bytes_grow_with_activations_per_token(monkeypatch):
     """Every token of a step counts, in both towers."""
-    monkeypatch.setattr(encoders, "ENCODERS", {"attention": SimpleNamespace(Config=Attention, Encoder=AttentionTower)})
+    monkeypatch.setattr(
+        encoders,
+        "ENCODERS",
+        {"attention": SimpleNamespace(Config=Attention, Encoder=AttentionTower)},
+    )
     run = config_of(QUICK_THOUGHTS).model_copy(update={"encoder": Attention()})
     before = trial_bytes(run)
     monkeypatch.setattr(Attention, "activations_per_token", 1000)

@@ -82,7 +82,10 @@ def test_spending_of_a_ledger_that_lost_lines_is_known_from_the_journal(run, los
     found = check_run(run)
     assert found.spent_usd == pytest.approx(spent)
     assert [problem.file for problem in found.problems] == [LEDGER_FILE]
-    with pytest.raises(ArtifactError, match=rf"{LEDGER_FILE}:\d+: .*; {spent:.2f} usd were spent; see 'raysent doctor"):
+    with pytest.raises(
+        ArtifactError,
+        match=rf"{LEDGER_FILE}:\d+: .*; {spent:.2f} usd were spent; see 'raysent doctor",
+    ):
         verify_run(run)
 
 
@@ -92,7 +95,9 @@ def test_spending_is_unknown_where_both_files_are_damaged(run):
         lines = _lines(run / file)
         (run / file).write_bytes(b"".join(lines[:3] + lines[5:]))
     assert check_run(run).spent_usd is None
-    with pytest.raises(ArtifactError, match=r"journal.jsonl:4: .*; what was spent is unknown; see 'raysent doctor"):
+    with pytest.raises(
+        ArtifactError, match=r"journal.jsonl:4: .*; what was spent is unknown; see 'raysent doctor"
+    ):
         verify_run(run)
 
 
@@ -133,7 +138,8 @@ def test_both_files_cut_at_one_moment_are_found_by_the_folders_of_trials(run):
     assert _problems(run)[0].endswith(f"missing: trial {first} has a folder and no event")
     assert check_run(run).spent_usd is None
     with pytest.raises(
-        ArtifactError, match="has a folder and no event; what was spent is unknown; see 'raysent doctor"
+        ArtifactError,
+        match="has a folder and no event; what was spent is unknown; see 'raysent doctor",
     ):
         verify_run(run)
     for trial in set(trials) - set(known):
@@ -141,7 +147,9 @@ def test_both_files_cut_at_one_moment_are_found_by_the_folders_of_trials(run):
     assert _problems(run) == []
     trial, num = min(num_more.items())
     (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * num)
-    assert _problems(run)[0].endswith(f"missing: trial {trial} made {num} reports; the journal has {num - 2}")
+    assert _problems(run)[0].endswith(
+        f"missing: trial {trial} made {num} reports; the journal has {num - 2}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,7 +229,8 @@ def test_resume_with_other_numerics_is_refused_until_they_are_accepted(tmp_path)
     assert check_versions(tmp_path, record, is_accepted=False) is record
     old = replace(record, versions={**record.versions, "torch": "1.0.0"})
     with pytest.raises(
-        ArtifactError, match=r"torch 1.0.0 then, .* now: .*; install those versions, or resume with acc"
+        ArtifactError,
+        match=r"torch 1.0.0 then, .* now: .*; install those versions, or resume with acc",
     ):
         check_versions(tmp_path, old, is_accepted=False)
     accepted = check_versions(tmp_path, old, is_accepted=True)

@@ -66,7 +66,11 @@ def head() -> Iterator[Any]:
     """A head without cores."""
     from ray.cluster_utils import Cluster
 
-    quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+    quick = {
+        "health_check_initial_delay_ms": 1000,
+        "health_check_period_ms": 1000,
+        "health_check_failure_threshold": 3,
+    }
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick})
     yield cluster
     cluster.shutdown()
@@ -88,11 +92,15 @@ def test_ray_train_workers_save_twice_before_their_node_ends(
     """Two workers receive the drain, save at once and again, and continue on other nodes, without a failure."""
     monkeypatch.setattr("raysent.training.ray_train._MAX_FAILURES", 0)
     run, enough = tmp_path / "run", tmp_path / "enough"
-    config = tiny_run(tmp_path, training__epochs=1e6, training__max_steps=10**6, training__num_reports=NUM_REPORTS)
+    config = tiny_run(
+        tmp_path, training__epochs=1e6, training__max_steps=10**6, training__num_reports=NUM_REPORTS
+    )
     drill = Drill(run, cluster)
     with ray_session(cluster.address), ThreadPoolExecutor(1) as pool:
         # Workers on other nodes see only files.
-        trainer = make_trainer(config, run, num_workers=2, should_continue=lambda _: not enough.exists())
+        trainer = make_trainer(
+            config, run, num_workers=2, should_continue=lambda _: not enough.exists()
+        )
         drilled = pool.submit(drill.interrupt_a_busy_node, enough)
         trainer.fit()
         drilled.result()
@@ -100,7 +108,10 @@ def test_ray_train_workers_save_twice_before_their_node_ends(
     first, *_, last = drill.saved
     assert first < last
     reports = load_reports(run)
-    assert (outcome.status, [report.index for report in reports]) == ("stopped", list(range(1, len(reports) + 1)))
+    assert (outcome.status, [report.index for report in reports]) == (
+        "stopped",
+        list(range(1, len(reports) + 1)),
+    )
     assert outcome.step > drill.furthest
     assert reports[-1].steps_lost <= max(drill.furthest - last, 0)
 
@@ -125,7 +136,9 @@ def test_sweep_survives_a_killed_and_a_drained_node(cluster: Any, tmp_path: Path
     assert sweep.returncode == 0, errors
     outcome = json.loads(printed)
     assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
-    reports = Counter((event["trial"], event["index"]) for event in read_events(run) if event["event"] == "report")
+    reports = Counter(
+        (event["trial"], event["index"]) for event in read_events(run) if event["event"] == "report"
+    )
     assert set(reports.values()) == {1}
     _check_trials(run, set(told_at))
     _check_nodes(run, told_at, spent_usd=outcome["spent_usd"])
@@ -134,7 +147,9 @@ def test_sweep_survives_a_killed_and_a_drained_node(cluster: Any, tmp_path: Path
 
 
 @pytest.mark.cluster
-def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(cluster: Any, tmp_path: Path) -> None:
+def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(
+    cluster: Any, tmp_path: Path
+) -> None:
     """Five models give the same records as in one process; the lost node's jobs run again on the others."""
     models, table = [f"hash:{dim}" for dim in range(8, 18, 2)], tmp_path / "reviews.csv"
     rows = [f"{word} thing {number},{word}" for number in range(30) for word in ("good", "bad")]
@@ -161,13 +176,23 @@ def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(cluster: Any, t
         "OMP_NUM_THREADS": "1",
         "RAYSENT_CACHE": str(tmp_path / "cache"),
     }  # no score is read from the other evaluation
-    subprocess.run([sys.executable, "-c", script, *models, str(table), str(here)], env=os.environ | own, check=True)
+    subprocess.run(
+        [sys.executable, "-c", script, *models, str(table), str(here)],
+        env=os.environ | own,
+        check=True,
+    )
     assert max(busy) == 3
     for model in models:
-        one, other = (read_record(folder / model.replace(":", "%3A"), "reviews") for folder in (here, there))
+        one, other = (
+            read_record(folder / model.replace(":", "%3A"), "reviews") for folder in (here, there)
+        )
         assert one is not None
         assert other is not None
-        assert (one.validation, one.test, one.measures) == (other.validation, other.test, other.measures)
+        assert (one.validation, one.test, one.measures) == (
+            other.validation,
+            other.test,
+            other.measures,
+        )
         assert one.probe.weights.tobytes() == other.probe.weights.tobytes()
         for mine, theirs in zip(one.folds, other.folds, strict=True):
             assert mine.test_log_probabilities.tobytes() == theirs.test_log_probabilities.tobytes()
@@ -197,7 +222,9 @@ class Drill:
         step_s = (time.monotonic() - began_s) / (self.furthest - began)
         notice_s = max(DRILL_NOTICE_S, step_s * DRILL_NOTICE_STEPS)
         free = ray._private.state.available_resources_per_node()
-        node = next(node for node in self.cluster.worker_nodes if free[node.node_id].get("CPU", 0) < 1)
+        node = next(
+            node for node in self.cluster.worker_nodes if free[node.node_id].get("CPU", 0) < 1
+        )
         before, until_s = self.checkpoints(), time.monotonic() + notice_s
         drain_node(self.cluster.address, node.node_id, left_s=notice_s, why="drill")
         seen: set[int] = set()
@@ -207,14 +234,18 @@ class Drill:
         self.cluster.remove_node(node, allow_graceful=False)
         self.saved = sorted(seen)
         # Workers train on for a moment after their node has ended, and heartbeats are a second behind them.
-        self._wait_for(lambda: any(report.step > self.furthest for report in load_reports(self.run)))
+        self._wait_for(
+            lambda: any(report.step > self.furthest for report in load_reports(self.run))
+        )
         enough.touch()
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         until_s = time.monotonic() + 900
         self._look()
         while not condition():
-            assert time.monotonic() < until_s, f"step {self.furthest}: what was waited for did not come"
+            assert time.monotonic() < until_s, (
+                f"step {self.furthest}: what was waited for did not come"
+            )
             time.sleep(0.05)
             self._look()
 
@@ -237,7 +268,9 @@ def _check_trials(run: Path, ended: set[str]) -> None:
     for line in read_ledger(run):
         if line["entry"] == "trial":
             trials.setdefault(line["trial"], []).append(line)
-    started = [{line["node"] for line in lines} for lines in trials.values() if lines[0]["node"] in ended]
+    started = [
+        {line["node"] for line in lines} for lines in trials.values() if lines[0]["node"] in ended
+    ]
     assert len(started) >= 2
     assert any(len(nodes) > 1 for nodes in started)
     for lines in trials.values():
@@ -259,10 +292,14 @@ def _check_nodes(run: Path, told_at: dict[str, float], *, spent_usd: float) -> N
     assert len(nodes) == 4  # the head and three workers, which evaluate too
     for lines in nodes.values():
         assert not lines[-1]["is_open"]
-        assert sum(line["seconds"] for line in lines) == pytest.approx(lines[-1]["time"] - lines[0]["time"], abs=20)
+        assert sum(line["seconds"] for line in lines) == pytest.approx(
+            lines[-1]["time"] - lines[0]["time"], abs=20
+        )
     for name, at in told_at.items():
         assert -ROUNDING_S <= nodes[name][-1]["time"] - at < NOTICE_S + NOTICED_S
-    assert sum(line["usd"] for lines in nodes.values() for line in lines) == pytest.approx(spent_usd, abs=1e-4)
+    assert sum(line["usd"] for lines in nodes.values() for line in lines) == pytest.approx(
+        spent_usd, abs=1e-4
+    )
 
 
 def _sweep(space: Path, run: Path, address: str) -> subprocess.Popen[str]:
@@ -280,7 +317,11 @@ def _two_nodes_at_work(run: Path, cluster: Any, sweep: subprocess.Popen[str]) ->
     while True:
         assert sweep.poll() is None, sweep.communicate()
         assert time.monotonic() < deadline, "not all nodes trained in time"
-        seen = {line["node"] for line in (read_ledger(run) if run.exists() else []) if line["entry"] == "trial"}
+        seen = {
+            line["node"]
+            for line in (read_ledger(run) if run.exists() else [])
+            if line["entry"] == "trial"
+        }
         if len(seen) == 3:
             return [node for node in cluster.worker_nodes if node.node_id[:12] in seen][:2]
         time.sleep(0.1)

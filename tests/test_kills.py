@@ -35,12 +35,21 @@ sys.exit(sum(result["outcome"] == kills.VIOLATION for result in results))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks")
 def test_one_kill_and_one_damage_are_survived(tmp_path):
     """The results are kept, so the same call plays nothing again."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "kills")]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    results = [json.loads(line) for line in (tmp_path / "kills" / "results.jsonl").read_text().splitlines()]
-    assert [(result["part"], result["number"]) for result in results] == [("others", 0), ("damages", 0)]
+    results = [
+        json.loads(line) for line in (tmp_path / "kills" / "results.jsonl").read_text().splitlines()
+    ]
+    assert [(result["part"], result["number"]) for result in results] == [
+        ("others", 0),
+        ("damages", 0),
+    ]
     assert {result["outcome"] for result in results} <= {"same", "continued", "refused", "missed"}
 
 
@@ -71,8 +80,13 @@ def test_other_files_are_a_difference(tmp_path):
     (tmp_path / "out/a.json").write_text('{"x": [1, {"y": 2}], "seconds": 4}')
     assert difference(contents(tmp_path, command, ""), expected, loose=set()) == ""
     (tmp_path / "out/a.json").write_text('{"x": [1, {"y": 3}], "seconds": 4}')
-    assert difference(contents(tmp_path, command, ""), expected, loose=set()) == "out/a.json/x/1/y: 2 became 3"
+    assert (
+        difference(contents(tmp_path, command, ""), expected, loose=set())
+        == "out/a.json/x/1/y: 2 became 3"
+    )
     assert difference(contents(tmp_path, command, ""), expected, loose={"out/a.json/x/1/y"}) == ""
     (tmp_path / "out/b.bin").unlink()
-    assert difference(contents(tmp_path, command, ""), expected, loose={"out/a.json/x/1/y"}).startswith("out/b.bin")
+    assert difference(
+        contents(tmp_path, command, ""), expected, loose={"out/a.json/x/1/y"}
+    ).startswith("out/b.bin")
     assert set(DAMAGES) >= {"flip", "cut", "empty", "zeros", "remove"}

@@ -38,7 +38,9 @@ def rows(number: int = 240) -> TaskData:
     labels = np.arange(number) % 3
     words = [["red", "tall"], ["blue", "short"], ["green", "wide"]]
     texts = [f"a {generator.choice(words[one])} thing {row}" for row, one in enumerate(labels)]
-    data = OwnTask(pd.DataFrame({"text": texts, "label": [f"c{one}" for one in labels]}), name="own").load()
+    data = OwnTask(
+        pd.DataFrame({"text": texts, "label": [f"c{one}" for one in labels]}), name="own"
+    ).load()
     assert isinstance(data, TaskData)
     return data
 
@@ -47,7 +49,9 @@ def test_draws_are_stratified_and_nested():
     """The smaller draw is the beginning of the larger one, and every class is in it."""
     data = rows()
     pool = np.arange(200)
-    for small, large in zip(_draws(data.labels, pool, 16), _draws(data.labels, pool, 64), strict=True):
+    for small, large in zip(
+        _draws(data.labels, pool, 16), _draws(data.labels, pool, 64), strict=True
+    ):
         assert np.array_equal(small, large[:16])
         assert np.bincount(data.labels[small]).min() >= 5
         assert len(set(large.tolist())) == 64
@@ -62,7 +66,15 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
     assert curve.sizes == (16, 64, 159)
     assert curve.num_draws == (5, 5, 1)
     lexical = max(("tfidf", "tfidf:chars"), key=lambda name: sum(curve.curves[name].validation))
-    names = ["hash:40", "hash:60", "tfidf", "tfidf:chars", "ensemble", f"ensemble + {lexical}", "chance"]
+    names = [
+        "hash:40",
+        "hash:60",
+        "tfidf",
+        "tfidf:chars",
+        "ensemble",
+        f"ensemble + {lexical}",
+        "chance",
+    ]
     assert list(curve.curves) == names
     assert curve.curves["tfidf"].points[-1].value == 100.0
     assert curve.chance == pytest.approx(100 / 3)
@@ -77,7 +89,9 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
 def noise(number: int = 400) -> TaskData:
     """Return a task whose classes, 64 and 36 % of the rows, no word shows."""
     generator = np.random.default_rng(0)
-    texts = [" ".join(f"w{word}" for word in generator.integers(200, size=8)) for _ in range(number)]
+    texts = [
+        " ".join(f"w{word}" for word in generator.integers(200, size=8)) for _ in range(number)
+    ]
     labels = np.where(generator.uniform(size=number) < 0.64, "a", "b")
     data = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own").load()
     assert isinstance(data, TaskData)
@@ -89,7 +103,10 @@ def test_label_curve_is_the_same_from_other_processes_in_any_order():
 
     def backwards(jobs):
         sent = [pickle.loads(pickle.dumps(job)) for job in jobs]
-        return [(place, pickle.loads(pickle.dumps(sent[place].run()))) for place in reversed(range(len(jobs)))]
+        return [
+            (place, pickle.loads(pickle.dumps(sent[place].run())))
+            for place in reversed(range(len(jobs)))
+        ]
 
     curve = partial(label_curve, rows(60), expand(["hash:8", "hash:12"]), [], sizes=[16])
     assert curve(map_jobs=backwards) == curve()
@@ -123,7 +140,9 @@ def test_label_curve_scores_by_the_metric_of_the_task():
     scores = LabelScores(data, expand(["hash:20", "hash:30"]), [], sizes=[64])
     curve, targets = scores.curve(), data.labels[scores._test]
     assert curve.metric == "macro_f1"
-    assert curve.chance == pytest.approx(100 * f1_score(targets, np.zeros(len(targets)), average="macro"))
+    assert curve.chance == pytest.approx(
+        100 * f1_score(targets, np.zeros(len(targets)), average="macro")
+    )
     assert curve.curves["chance"].points[0].value == pytest.approx(curve.chance)
     predicted = [fit.test.argmax(axis=1) for fit in scores._fitted["hash:20"][64]]
     expected = [f1_score(targets, one, average="macro") for one in predicted]
@@ -131,7 +150,9 @@ def test_label_curve_scores_by_the_metric_of_the_task():
     _, resamples = _resamples(len(predicted), len(targets))
     drawn = np.repeat(np.arange(len(targets)), resamples._counts[1])
     values = Targets(targets, metric="macro_f1")
-    (means,) = resamples.means([(np.arange(len(targets)), values.columns(predicted[0].astype(float)))])
+    (means,) = resamples.means(
+        [(np.arange(len(targets)), values.columns(predicted[0].astype(float)))]
+    )
     assert values.scores_of_means(means)[1] == pytest.approx(
         f1_score(targets[drawn], predicted[0][drawn], average="macro")
     )
@@ -162,7 +183,11 @@ def test_what_learned_the_labels_is_marked_and_leads_no_curve(capsys):
     encoder.learned_tasks = {"before": data.row_hash}
     learned = Member("own", "own", "key", encoder)
     curve = label_curve(data, [learned, *expand(["hash:8"])], expand(["tfidf"]), sizes=[16, 32])
-    assert [name for name, one in curve.curves.items() if one.learned] == ["own", "ensemble", "ensemble + tfidf"]
+    assert [name for name, one in curve.curves.items() if one.learned] == [
+        "own",
+        "ensemble",
+        "ensemble + tfidf",
+    ]
     assert not {"own", "ensemble"} & set(curve.sentence.split())
     _print_curve(curve)
     printed = capsys.readouterr()
@@ -229,16 +254,28 @@ def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
     """A model trained on more pairs ranks better, the model as it is does not, and no query of dev or test is read."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     words = [f"{side}{word}" for side in "pq" for word in range(30)]
-    config = ModelConfig.model_validate({"encoder": {"type": "bag", "embedding": {"dim": 64}}, "objective": CONTRAST})
-    SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *words]), seed=0).save(tmp_path / "model")
-    compose({"one": tmp_path / "model", "other": tmp_path / "model"}, tmp_path / "both")  # nothing trains it further
+    config = ModelConfig.model_validate(
+        {"encoder": {"type": "bag", "embedding": {"dim": 64}}, "objective": CONTRAST}
+    )
+    SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *words]), seed=0).save(
+        tmp_path / "model"
+    )
+    compose(
+        {"one": tmp_path / "model", "other": tmp_path / "model"}, tmp_path / "both"
+    )  # nothing trains it further
     trained = []
     fit = pair_curves.fit
     monkeypatch.setattr(
-        pair_curves, "fit", lambda run, place: trained.append(read_lines(run.pairs.path)) or fit(run, place)
+        pair_curves,
+        "fit",
+        lambda run, place: trained.append(read_lines(run.pairs.path)) or fit(run, place),
     )
     data = translated()
-    curve = pair_curve(data, expand([str(tmp_path / "model"), str(tmp_path / "both"), "bm25"]), sizes=[10, 200, 500])
+    curve = pair_curve(
+        data,
+        expand([str(tmp_path / "model"), str(tmp_path / "both"), "bm25"]),
+        sizes=[10, 200, 500],
+    )
     assert curve.sizes == (10, 200)
     assert set(curve.curves) == {
         "bm25", "model, as it is", "both, as it is", "model", "both", "model + bm25", "both + bm25"
@@ -251,7 +288,9 @@ def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
     assert curve.curves["both"].points[0].value == curve.curves["both, as it is"].points[0].value
     assert [len(lines) for lines in trained] == 6 * [8] + 6 * [160]
     held = {*data.dev.tolist(), *data.test.tolist()}
-    assert not any(data.queries[place] in line for lines in trained for line in lines for place in held)
+    assert not any(
+        data.queries[place] in line for lines in trained for line in lines for place in held
+    )
     write_curves(tmp_path, [curve])
     assert read_curves(tmp_path) == [curve]
 
@@ -259,14 +298,20 @@ def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
 def test_model_that_cannot_learn_pairs_is_scored_as_it_is(tmp_path, monkeypatch, capsys):
     """With a line why; the curves of other models are not lost."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    settings = {"encoder": {"type": "bag", "embedding": {"dim": 16}}, "code": {"type": "autoencoder", "bits": 8}}
+    settings = {
+        "encoder": {"type": "bag", "embedding": {"dim": 16}},
+        "code": {"type": "autoencoder", "bits": 8},
+    }
     config = ModelConfig.model_validate({**settings, "objective": {"type": "reconstruction"}})
     words = Vocabulary([PAD_WORD, UNK_WORD, *(f"p{word}" for word in range(30))])
     SentenceModel.build(config, words, seed=0).save(tmp_path / "code")
     curve = pair_curve(translated(), expand([str(tmp_path / "code"), "hash:8"]), sizes=[10])
     for name in ("code", "hash:8"):
         assert curve.curves[name].points == curve.curves[f"{name}, as it is"].points
-    assert "warning: not trained on pairs: code: code must be of type threshold" in capsys.readouterr().err
+    assert (
+        "warning: not trained on pairs: code: code must be of type threshold"
+        in capsys.readouterr().err
+    )
 
 
 def test_pairs_are_counted_and_too_few_are_refused():
@@ -275,12 +320,21 @@ def test_pairs_are_counted_and_too_few_are_refused():
         translated(), relevant=tuple({place: 1.0, (place + 1) % 300: 1.0} for place in range(300))
     )
     draws = pair_curves._draws(data, [9, 41, "all"])
-    assert [[len(one) for one in of_size] for of_size in draws.values()] == [[4] * 3, [20] * 3, [220] * 3]
+    assert [[len(one) for one in of_size] for of_size in draws.values()] == [
+        [4] * 3,
+        [20] * 3,
+        [220] * 3,
+    ]
     for small, large in zip(draws[9], draws[41], strict=True):
         assert np.array_equal(small, large[:4])
-    with pytest.raises(ConfigError, match=r"^labels: asked has 440 pairs to train on; name fewer, or a train part$"):
+    with pytest.raises(
+        ConfigError, match=r"^labels: asked has 440 pairs to train on; name fewer, or a train part$"
+    ):
         pair_curves._draws(data, [441])
-    with pytest.raises(ConfigError, match=r"^labels 3: asked must have two queries in so many pairs; name more pairs$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^labels 3: asked must have two queries in so many pairs; name more pairs$",
+    ):
         pair_curves._draws(data, [3, 9])
 
 
@@ -288,7 +342,10 @@ def test_a_task_without_a_curve_loses_no_other(tmp_path, capsys):
     """A line says why; where no task has one, it is the error."""
     texts = [f"w{row % 7} w{row}" for row in range(90)]
     tasks = [
-        OwnTask(pd.DataFrame({"text": texts[:number], "label": (["a", "b"] * 45)[:number]}), name=f"of{number}")
+        OwnTask(
+            pd.DataFrame({"text": texts[:number], "label": (["a", "b"] * 45)[:number]}),
+            name=f"of{number}",
+        )
         for number in (20, 90)
     ]
     options = {"labels": [32], "baselines": False, "output": tmp_path, "progress": False}
@@ -296,5 +353,7 @@ def test_a_task_without_a_curve_loses_no_other(tmp_path, capsys):
     assert curve.task == "of90"
     assert capsys.readouterr().err.startswith("warning: labels: of20 has ")
     assert read_curves(tmp_path) == [curve]
-    with pytest.raises(ConfigError, match=r"^labels: of20 has \d+ rows to train on; name fewer labels$"):
+    with pytest.raises(
+        ConfigError, match=r"^labels: of20 has \d+ rows to train on; name fewer labels$"
+    ):
         raysent.label_curves("hash:8", tasks=tasks[:1], **options)

@@ -20,7 +20,13 @@ from raysent.data.corpus import CorpusConfig, corpus_word_vectors, prepare, voca
 from raysent.data.languages import find_language
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.sentences import split_sentences
-from raysent.data.vocabulary import UNK_ID, SubwordVocabulary, Vocabulary, VocabularyConfig, train_subwords
+from raysent.data.vocabulary import (
+    UNK_ID,
+    SubwordVocabulary,
+    Vocabulary,
+    VocabularyConfig,
+    train_subwords,
+)
 from raysent.errors import ConfigError
 from raysent.exports.folder import export
 from raysent.models import ModelConfig, SentenceModel, load
@@ -50,20 +56,32 @@ TEXTS = {
     "tr": "Kedi sandalyede uyuyor. Dr. Yılmaz ona süt verdi.",
     "zh": "猫在椅子上睡觉。狗在哪里？",
 }
-_PARTS = ["猫在椅子上睡觉", "我喜欢这只小狗", "今天下雨了", "他们去公园散步", "老师给学生讲故事", "妈妈在厨房做饭"]
+_PARTS = [
+    "猫在椅子上睡觉",
+    "我喜欢这只小狗",
+    "今天下雨了",
+    "他们去公园散步",
+    "老师给学生讲故事",
+    "妈妈在厨房做饭",
+]
 
 
 def chinese(num_documents: int) -> list[str]:
     """Return made reviews of several sentences."""
     draw = np.random.default_rng(0)
-    return ["".join(f"{_PARTS[part]}。" for part in draw.integers(0, len(_PARTS), 4)) for _ in range(num_documents)]
+    return [
+        "".join(f"{_PARTS[part]}。" for part in draw.integers(0, len(_PARTS), 4))
+        for _ in range(num_documents)
+    ]
 
 
 def write(folder: Path, texts: list[str], name: str = "text.jsonl") -> CorpusConfig:
     """Write texts as documents and return a corpus of them."""
     lines = (json.dumps({"text": text}) + "\n" for text in texts)
     (folder / name).write_text("".join(lines))
-    return CorpusConfig(path=str(folder / name), cache_dir=str(folder / "cache"), validation_fraction=0.2)
+    return CorpusConfig(
+        path=str(folder / name), cache_dir=str(folder / "cache"), validation_fraction=0.2
+    )
 
 
 @pytest.mark.parametrize("code", TEXTS)
@@ -78,8 +96,22 @@ def test_sentences_are_those_of_the_library_in_the_language(code) -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("de", ["Frau Dr. Weber wohnt seit dem 3. Mai in Bonn, z.B. bei uns.", "„Kommst du?“, fragte sie.", "Ja!"]),
-        ("es", ["La Sra. Ruiz vive aquí desde 1901.", "¿Dónde está el gato?", "¡Duerme con el Dr. Gil!"]),
+        (
+            "de",
+            [
+                "Frau Dr. Weber wohnt seit dem 3. Mai in Bonn, z.B. bei uns.",
+                "„Kommst du?“, fragte sie.",
+                "Ja!",
+            ],
+        ),
+        (
+            "es",
+            [
+                "La Sra. Ruiz vive aquí desde 1901.",
+                "¿Dónde está el gato?",
+                "¡Duerme con el Dr. Gil!",
+            ],
+        ),
         ("it", ["Il sig. Bianchi legge il giornale.", "Che ore sono?", "Sono le 3.30 circa."]),
         ("ja", ["猫は3.5キロです。", "犬はどこですか？", "庭にいます！"]),
         ("pl", ["Ola ma np. kota i psa.", "Gdzie on jest?", "Śpi na stole nr 3!"]),
@@ -88,14 +120,19 @@ def test_sentences_are_those_of_the_library_in_the_language(code) -> None:
 )
 def test_sentences_of_running_text_are_those_that_a_reader_sees(code, expected) -> None:
     """Abbreviations, dates, initials and quoted marks do not end one."""
-    assert split_sentences(" ".join(expected) if code != "ja" else "".join(expected), code) == expected
+    assert (
+        split_sentences(" ".join(expected) if code != "ja" else "".join(expected), code) == expected
+    )
 
 
 def test_language_of_short_text_is_the_default() -> None:
     """A few Latin letters say nothing; Han characters alone may be Japanese in Japanese text."""
     assert find_language("Bad.", default="fr") == "fr"
     assert find_language("They were not with us, but she was here.", default="fr") == "en"
-    assert (find_language("大変満足", default="ja"), find_language("大变满足", default="en")) == ("ja", "zh")
+    assert (find_language("大変満足", default="ja"), find_language("大变满足", default="en")) == (
+        "ja",
+        "zh",
+    )
 
 
 def test_each_document_is_split_in_its_language(tmp_path) -> None:
@@ -113,7 +150,11 @@ def test_subwords_leave_nothing_unknown() -> None:
     """Of any text; what names the padding is text; the same text gives the same sub-words in another process."""
     config = VocabularyConfig(type="subwords", size=700, lowercase=True)
     vocabulary = train_subwords(chinese(200), config)
-    odd = ["猫 Cat <pad> <unk> <0x41>", "\U0001f642 naïve \ud800", "".join(map(chr, range(0x20, 0x3000, 7)))]
+    odd = [
+        "猫 Cat <pad> <unk> <0x41>",
+        "\U0001f642 naïve \ud800",
+        "".join(map(chr, range(0x20, 0x3000, 7))),
+    ]
     ids = vocabulary.ids([*odd, "", " \n"], max_length=10_000)
     assert (ids.ids[: ids.lengths[:3].sum()] > UNK_ID).all()
     assert ids.ids[-2:].tolist() == [UNK_ID, UNK_ID]
@@ -122,10 +163,14 @@ def test_subwords_leave_nothing_unknown() -> None:
         "from tests.test_languages import *; print(train_subwords(chinese(200),"
         " VocabularyConfig(type='subwords', size=700, lowercase=True)).key_values)"
     )
-    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    again = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert again.strip() == str(vocabulary.key_values)
     assert pickle.loads(pickle.dumps(vocabulary)).words == vocabulary.words
-    with pytest.raises(ConfigError, match=r"^vocabulary\.size: must be at least 512 for sub-words; given 300$"):
+    with pytest.raises(
+        ConfigError, match=r"^vocabulary\.size: must be at least 512 for sub-words; given 300$"
+    ):
         train_subwords(["a"], VocabularyConfig(type="subwords", size=300))
 
 
@@ -136,7 +181,10 @@ def test_subwords_are_those_of_the_library_on_the_text_itself(lowercase) -> None
         "The cat's here—and it_was 'with' ＣＡＴ 3,000 times: n°5 (Œuvre)!",
         "A cat\x00sat, it sat. \ud800 Naïve?",
     ]
-    texts = [*chinese(60), *(f"{text} {word}" for text in english for word in ("sat", "Cats", "it") * 9)]
+    texts = [
+        *chinese(60),
+        *(f"{text} {word}" for text in english for word in ("sat", "Cats", "it") * 9),
+    ]
     found = train_subwords(texts, VocabularyConfig(type="subwords", size=700, lowercase=lowercase))
     whole = found.tokenizer
     trainer = trainers.BpeTrainer(
@@ -161,13 +209,18 @@ def misspelt(sentence: str, draw: np.random.Generator) -> str:
     for place in np.flatnonzero(draw.uniform(size=len(words)) < 0.1):
         word, at = words[place], int(draw.integers(max(1, len(words[place]) - 1)))
         swapped = word[:at] + word[at + 1 : at + 2] + word[at : at + 1] + word[at + 2 :]
-        words[place] = (swapped, word[:at] + word[at + 1 :], word[:at] + word[at:][:1] + word[at:])[draw.integers(3)]
+        words[place] = (swapped, word[:at] + word[at + 1 :], word[:at] + word[at:][:1] + word[at:])[
+            draw.integers(3)
+        ]
     return " ".join(words)
 
 
 def test_misspelt_words_are_unknown_to_words_and_not_to_subwords(tmp_path) -> None:
     """Of English of this test; a misspelt word keeps a part of its own."""
-    texts = [f"The little cat slept on the wooden chair and dog {place} was barking loudly." for place in range(40)]
+    texts = [
+        f"The little cat slept on the wooden chair and dog {place} was barking loudly."
+        for place in range(40)
+    ]
     config = write(tmp_path, [f"{text} {text}" for text in texts])
     draw = np.random.default_rng(0)
     wrong = [misspelt(text, draw) for text in texts]
@@ -182,12 +235,18 @@ def test_misspelt_words_are_unknown_to_words_and_not_to_subwords(tmp_path) -> No
 @pytest.mark.parametrize("text", [*TEXTS.values(), "猫▁狗 ▁ cat▁"])
 def test_each_word_begins_with_the_mark(text) -> None:
     """A part inside a word is another sub-word than the word of the same letters; nothing is lost."""
-    vocabulary = train_subwords([*chinese(60), *TEXTS.values()] * 5, VocabularyConfig(type="subwords", size=700))
+    vocabulary = train_subwords(
+        [*chinese(60), *TEXTS.values()] * 5, VocabularyConfig(type="subwords", size=700)
+    )
     marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
     runs = unicodedata.normalize("NFKC", text).split()
     pieces = [piece for run in runs for piece, _ in marks.pre_tokenize_str(run)]
     (found,) = vocabulary.tokenize([text])
-    as_bytes = re.sub(r"(<0x(..)>)+", lambda run: bytes.fromhex(re.sub(r"<0x|>", "", run[0])).decode(), "".join(found))
+    as_bytes = re.sub(
+        r"(<0x(..)>)+",
+        lambda run: bytes.fromhex(re.sub(r"<0x|>", "", run[0])).decode(),
+        "".join(found),
+    )
     assert as_bytes == "".join(f"▁{piece.removeprefix('▁')}" for piece in pieces)
 
 
@@ -197,11 +256,15 @@ def test_counted_vectors_of_subwords_are_as_long_as_their_share_of_words(tmp_pat
     rare = ["".join(draw.choice(["bar", "king", "un", "able", "talk"], 4)) for _ in range(400)]
     english = [f"The cats and {' sat '.join(draw.choice(rare, 3))}." for _ in range(200)]
     for texts, spaced in ((english, True), (chinese(200), False)):
-        config = write(tmp_path, texts, f"{spaced}.jsonl").model_copy(update={"language": "en" if spaced else "zh"})
+        config = write(tmp_path, texts, f"{spaced}.jsonl").model_copy(
+            update={"language": "en" if spaced else "zh"}
+        )
         corpus = prepare(config, VocabularyConfig(type="subwords", size=540))
         shares: dict[int, list[float]] = {}
         ids = corpus.train.sentences(0, len(corpus.train)).ids.tolist()
-        starts = [place for place, one in enumerate(ids) if corpus.vocabulary.words[one][0] == "▁"] + [len(ids)]
+        starts = [
+            place for place, one in enumerate(ids) if corpus.vocabulary.words[one][0] == "▁"
+        ] + [len(ids)]
         for first, last in itertools.pairwise(starts):
             for one in ids[first:last]:
                 shares.setdefault(one, []).append(1 / (last - first) if spaced else 1)
@@ -226,7 +289,10 @@ def test_corpus_holds_subwords_of_its_sentences(tmp_path) -> None:
     assert isinstance(saved := Vocabulary.load(corpus.folder / "vocabulary.txt"), SubwordVocabulary)
     assert saved.words == corpus.vocabulary.words
     auto = VocabularyConfig(type="auto", size=700)
-    assert vocabulary_type(config, auto) == ("subwords", "the text is in zh, which writes no blanks between words")
+    assert vocabulary_type(config, auto) == (
+        "subwords",
+        "the text is in zh, which writes no blanks between words",
+    )
     assert prepare(config, auto).key == corpus.key
     assert prepare(config, VocabularyConfig(size=700)).key != corpus.key
 
@@ -235,7 +301,8 @@ def test_auto_takes_subwords_where_words_leave_much_unknown(tmp_path) -> None:
     """Of text that writes blanks: by the share of unknown tokens in held-out text."""
     same = ["The cat was here and it was with her. They are not my dogs but his."] * 20
     other = [
-        f"The cat was here and it was {'abcdefghij'[place % 10] * (place + 3)} to her. They are." for place in range(20)
+        f"The cat was here and it was {'abcdefghij'[place % 10] * (place + 3)} to her. They are."
+        for place in range(20)
     ]
     auto = VocabularyConfig(type="auto")
     assert vocabulary_type(write(tmp_path, same), auto)[0] == "words"
@@ -255,7 +322,13 @@ def test_auto_takes_subwords_where_words_leave_much_unknown(tmp_path) -> None:
         {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
         {"type": "cnn", "windows": [1, 2], "num_filters": 4, "embedding": {"dim": 6}},
         {"type": "lstm", "hidden_size": 8, "embedding": {"dim": 6}},
-        {"type": "transformer", "hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 8},
+        {
+            "type": "transformer",
+            "hidden_size": 8,
+            "num_layers": 1,
+            "num_heads": 2,
+            "intermediate_size": 8,
+        },
     ],
     ids=lambda encoder: encoder["type"],
 )
@@ -263,9 +336,18 @@ def test_encoders_train_on_subwords_and_exports_carry_them(encoder, tmp_path) ->
     """Exports give the model's ids and vectors on text of several scripts and on random characters."""
     draw = np.random.default_rng(1)
     codes = [int(code) for code in draw.integers(1, 0x11000, 2_000) if not 0xD800 <= code < 0xE000]
-    texts = [*TEXTS.values(), "", "<pad>", *("".join(map(chr, codes[at : at + 20])) for at in range(0, len(codes), 20))]
+    texts = [
+        *TEXTS.values(),
+        "",
+        "<pad>",
+        *("".join(map(chr, codes[at : at + 20])) for at in range(0, len(codes), 20)),
+    ]
     config = write(tmp_path, chinese(60))
-    changes = {"corpus__path": config.path, "corpus__format": "auto", "vocabulary": {"type": "subwords", "size": 700}}
+    changes = {
+        "corpus__path": config.path,
+        "corpus__format": "auto",
+        "vocabulary": {"type": "subwords", "size": 700},
+    }
     fit(tiny_run(tmp_path, encoder=encoder, **changes), tmp_path / "run")
     assert isinstance(load(tmp_path / "run").vocabulary, SubwordVocabulary)
     # Graphs of the others differ in what does not read ids; see TRACED in test_exports.py.
@@ -279,9 +361,16 @@ def test_encoders_train_on_subwords_and_exports_carry_them(encoder, tmp_path) ->
 def test_static_export_carries_subwords(tmp_path) -> None:
     """Of a bag of one tower: no code comes with it."""
     pytest.importorskip("sentence_transformers")
-    values = {"encoder": {"type": "bag", "embedding": {"dim": 6}}, "objective": {"type": "paraphrase_margin"}}
+    values = {
+        "encoder": {"type": "bag", "embedding": {"dim": 6}},
+        "objective": {"type": "paraphrase_margin"},
+    }
     vocabulary = train_subwords(chinese(60), VocabularyConfig(type="subwords", size=700))
-    model = SentenceModel.build(ModelConfig.model_validate(values), vocabulary, seed=0, max_length=30).eval()
+    model = SentenceModel.build(
+        ModelConfig.model_validate(values), vocabulary, seed=0, max_length=30
+    ).eval()
     done = export(model, tmp_path / "static", to="static", sentences=list(TEXTS.values()))
     assert done.check.num_other_ids == 0
-    assert export(model, tmp_path / "again", to="static").check.num_sentences == 198  # all but "" and " "
+    assert (
+        export(model, tmp_path / "again", to="static").check.num_sentences == 198
+    )  # all but "" and " "

@@ -48,7 +48,13 @@ LIBRARIES: dict[str, frozenset[str]] = {
 LATE = ("raysent.cli", "raysent.pipeline")
 
 # What the command line imports of the package: the public API, packages' public names, the ground, and its own printing.
-_GROUND = ("raysent.errors", "raysent.config", "raysent.platforms", "raysent.progress", "raysent.live")
+_GROUND = (
+    "raysent.errors",
+    "raysent.config",
+    "raysent.platforms",
+    "raysent.progress",
+    "raysent.live",
+)
 OPEN_MODULES = ("raysent", *_GROUND, "raysent.pipeline")
 
 
@@ -80,7 +86,9 @@ def package_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imports_in(module: str, tree: ast.AST, modules: set[str], *, is_late: bool = False) -> Iterator[Import]:
+def imports_in(
+    module: str, tree: ast.AST, modules: set[str], *, is_late: bool = False
+) -> Iterator[Import]:
     """Yield the imports below a node; `from package import module` counts as importing the module."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
@@ -92,15 +100,21 @@ def imports_in(module: str, tree: ast.AST, modules: set[str], *, is_late: bool =
             targets = {name if name in modules else source for name in names}
             yield from (Import(module, target, node.lineno, is_late) for target in sorted(targets))
         else:
-            inside = is_late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = is_late or isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+            )
             yield from imports_in(module, node, modules, is_late=inside)
 
 
 def all_imports() -> list[Import]:
     """Return every import of every module."""
     modules = sources()
-    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in modules.items()}
-    return [found for module, tree in trees.items() for found in imports_in(module, tree, set(modules))]
+    trees = {
+        module: ast.parse(path.read_text(encoding="utf-8")) for module, path in modules.items()
+    }
+    return [
+        found for module, tree in trees.items() for found in imports_in(module, tree, set(modules))
+    ]
 
 
 def own_imports() -> list[Import]:
@@ -158,7 +172,8 @@ def test_layers_libraries_stay_in_their_packages() -> None:
     strays = [
         str(found)
         for found in all_imports()
-        if package_of(found.module) not in LIBRARIES.get(found.target.split(".")[0], {package_of(found.module)})
+        if package_of(found.module)
+        not in LIBRARIES.get(found.target.split(".")[0], {package_of(found.module)})
     ]
     assert strays == []
 
@@ -170,7 +185,8 @@ def test_layers_only_the_command_line_prints() -> None:
         for module, path in sources().items()
         if package_of(module) != "cli"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write")
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write")
     ]
     assert prints == []
 
@@ -187,12 +203,20 @@ def test_layers_the_command_line_uses_public_names_alone() -> None:
     private = []
     for module, path in sources().items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if package_of(module) != "cli" or not isinstance(node, ast.ImportFrom) or node.module is None:
+            if (
+                package_of(module) != "cli"
+                or not isinstance(node, ast.ImportFrom)
+                or node.module is None
+            ):
                 continue
             if not node.module.startswith("raysent") or package_of(node.module) == "cli":
                 continue
             is_open = node.module in OPEN_MODULES or sources()[node.module].name == "__init__.py"
-            public = {*getattr(importlib.import_module(node.module), "__all__", ()), "pipeline", "cli"}
+            public = {
+                *getattr(importlib.import_module(node.module), "__all__", ()),
+                "pipeline",
+                "cli",
+            }
             names = [alias.name for alias in node.names]
             if not is_open or (node.module not in _GROUND and not public.issuperset(names)):
                 private.append(f"{module}:{node.lineno} imports {names} of {node.module}")

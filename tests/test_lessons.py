@@ -11,7 +11,14 @@ from raysent.config import Override, parse_yaml
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import cache_folder
 from raysent.sweeps import make_sampler, read_sweep, replay
-from raysent.sweeps.lessons import Lessons, first_trials, keep_lessons, lesson_overrides, lessons_of, read_lessons
+from raysent.sweeps.lessons import (
+    Lessons,
+    first_trials,
+    keep_lessons,
+    lesson_overrides,
+    lessons_of,
+    read_lessons,
+)
 from raysent.sweeps.ranking import median_values
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 
@@ -40,8 +47,15 @@ def _lessons(*trials: tuple[str | int | float, ...], metric: str = "context_accu
         space="toy",
         metric=metric,
         trials=[
-            {"params": {"family": family, "training.batch_size": size}, "score": score, "curve": [], "seconds": time[0]}
-            for family, size, score, *time in (one if len(one) == 4 else (*one, 1.0) for one in trials)
+            {
+                "params": {"family": family, "training.batch_size": size},
+                "score": score,
+                "curve": [],
+                "seconds": time[0],
+            }
+            for family, size, score, *time in (
+                one if len(one) == 4 else (*one, 1.0) for one in trials
+            )
         ],
     )
 
@@ -67,7 +81,9 @@ def test_the_better_two_thirds_come_first_the_cheapest_before():
         ("linear", 16, 0.1, 0.5),
         ("bag", 16, 0.8, 4.0),
     )
-    second = _lessons(("bag", 8, 3.0, 70.0), ("bag", 4, 1.0, 70.0), ("linear", 4, 2.9, 80.0), metric="nll")
+    second = _lessons(
+        ("bag", 8, 3.0, 70.0), ("bag", 4, 1.0, 70.0), ("linear", 4, 2.9, 80.0), metric="nll"
+    )
 
     def mean_place(key, figure_of):
         places = [0.5]
@@ -79,7 +95,8 @@ def test_the_better_two_thirds_come_first_the_cheapest_before():
             if key in figures:
                 others = [figure for other, figure in figures.items() if other != key]
                 places.append(
-                    sum((other < figures[key]) + (other == figures[key]) / 2 for other in others) / len(others)
+                    sum((other < figures[key]) + (other == figures[key]) / 2 for other in others)
+                    / len(others)
                 )
         return sum(places) / len(places)
 
@@ -87,7 +104,10 @@ def test_the_better_two_thirds_come_first_the_cheapest_before():
     best = sorted(names, key=lambda key: mean_place(key, lambda one, sign: sign * one.score))[:4]
     expected = sorted(best, key=lambda key: mean_place(key, lambda one, _: one.seconds))
     assert _order(first, second) == expected == [("bag", 8), ("bag", 4), ("linear", 4), ("bag", 16)]
-    assert _order(_lessons(("bag", 4, 0.1), ("bag", 8, 0.5), ("linear", 4, 0.7))) == [("linear", 4), ("bag", 8)]
+    assert _order(_lessons(("bag", 4, 0.1), ("bag", 8, 0.5), ("linear", 4, 0.7))) == [
+        ("linear", 4),
+        ("bag", 8),
+    ]
 
 
 def test_a_recorded_sweep_teaches_what_finished(tmp_path, monkeypatch):
@@ -108,11 +128,18 @@ def test_a_recorded_sweep_teaches_what_finished(tmp_path, monkeypatch):
         (folder / name).write_bytes((RECORDED / name).read_bytes())
     keep_lessons(read_sweep(folder))
     keep_lessons(read_sweep(folder))
-    assert read_lessons(str(folder)) == read_lessons(str(folder / "lessons.json")) == read_lessons("cache") == [lessons]
+    assert (
+        read_lessons(str(folder))
+        == read_lessons(str(folder / "lessons.json"))
+        == read_lessons("cache")
+        == [lessons]
+    )
     (kept,) = (cache_folder() / "lessons").iterdir()
     whole = kept.read_text()
     kept.write_text(whole.replace('"score": ', '"score": 1'))
-    with pytest.raises(ArtifactError, match=rf"{kept.name}: changed since it was written; restore it or run again$"):
+    with pytest.raises(
+        ArtifactError, match=rf"{kept.name}: changed since it was written; restore it or run again$"
+    ):
         read_lessons("cache")
     (folder / "lessons.json").unlink()
     monkeypatch.setenv("RAYSENT_CACHE", str(folder / "sweep.json"))  # no folder can be made there
@@ -126,16 +153,29 @@ def test_first_trials_have_what_was_learned_then_each_other_family(sampler):
     first = [
         {"family": "cnn", "training.batch_size": 4},
         {"family": "linear", "training.batch_size": 16, "training.learning_rate": 0.5},
-        {"family": "linear", "training.batch_size": 16, "training.learning_rate": 0.02, "corpus.max_length": 3},
+        {
+            "family": "linear",
+            "training.batch_size": 16,
+            "training.learning_rate": 0.02,
+            "corpus.max_length": 3,
+        },
         {"family": "linear", "training.batch_size": 5, "training.learning_rate": 0.002},
         {"family": "bag", "training.batch_size": 4},
     ]
-    limits = (("limits.trials", 4), ("limits.sampler", sampler), ("evaluation.stratify_by", "family"))
+    limits = (
+        ("limits.trials", 4),
+        ("limits.sampler", sampler),
+        ("evaluation.stratify_by", "family"),
+    )
     space = _space(("first", first), *limits)
     asked, other = make_sampler(space, seed=3), make_sampler(space, seed=3)
     drawn = [asked.ask(number) for number in range(4)]
     params = [one for one, _ in drawn]
-    assert params[0] == {"family": "linear", "training.batch_size": 16, "training.learning_rate": 0.01}
+    assert params[0] == {
+        "family": "linear",
+        "training.batch_size": 16,
+        "training.learning_rate": 0.01,
+    }
     assert (params[1]["family"], params[1]["training.learning_rate"]) == ("linear", 0.002)
     assert params[1]["training.batch_size"] in (4, 8, 16)
     assert params[2]["family"] == "bag"
@@ -167,7 +207,9 @@ def test_a_damaged_or_foreign_file_is_one_line(tmp_path, text, message):
 
 def test_sweeps_that_teach_nothing_are_refused(tmp_path):
     """No folder there, none of the space's families, or nothing that it searches."""
-    with pytest.raises(ConfigError, match="limits.learn_from: no sweep and no lessons.json at nowhere"):
+    with pytest.raises(
+        ConfigError, match="limits.learn_from: no sweep and no lessons.json at nowhere"
+    ):
         lesson_overrides(_space(("limits.learn_from", "nowhere")))
     path = tmp_path / "lessons.json"
     path.write_text(_lessons(("cnn", 4, 1.0)).model_dump_json())
@@ -179,19 +221,32 @@ def test_sweeps_that_teach_nothing_are_refused(tmp_path):
 def test_a_sweep_begins_with_the_best_settings_of_others(running_ray, raysent):
     """The first trials have the settings that came first; the journal replays, and the sweep leaves lessons of its own."""
     Path("text.txt").write_text(
-        "\n\n".join(f"The cat sees the dog .\nThe dog sees the {one} .\nIt ends ." for one in "abcdefghij")
+        "\n\n".join(
+            f"The cat sees the dog .\nThe dog sees the {one} .\nIt ends ." for one in "abcdefghij"
+        )
     )
     Path("toy.yaml").write_text(SPACE % Path("text.txt").absolute())
     lessons = _lessons(("bag", 4, 0.1), ("linear", 16, 0.9), ("bag", 8, 0.5))
     Path("others.json").write_text(lessons.model_dump_json())
     ran = raysent(
-        "sweep", "toy.yaml", "--run", Path("run").absolute(), "--learn-from", "others.json", "--yes", "--seed", "5"
+        "sweep",
+        "toy.yaml",
+        "--run",
+        Path("run").absolute(),
+        "--learn-from",
+        "others.json",
+        "--yes",
+        "--seed",
+        "5",
     )
     assert ran.code == 0, ran.err
     assert "2 settings  the better of 3 trials of toy come first, the cheapest before" in ran.err
     run = read_sweep(Path("run"))
     begun = [trial.params for trial in run.trials]
-    assert [(one["family"], one["training.batch_size"]) for one in begun[:2]] == [("linear", 16), ("bag", 8)]
+    assert [(one["family"], one["training.batch_size"]) for one in begun[:2]] == [
+        ("linear", 16),
+        ("bag", 8),
+    ]
     assert len(begun) == 4
     assert not replay(run.space, seed=5, events=run.events).difference
     assert json.loads(Path("run/lessons.json").read_text())["trials"][0]["params"] == begun[0]

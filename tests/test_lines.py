@@ -85,7 +85,10 @@ def test_line_without_hash_after_one_with_a_hash_is_damage(tmp_path, data):
     """Another program wrote it."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(data + b'{"event": "ended"}\n')
-    with pytest.raises(ArtifactError, match=r"a.jsonl:7: has no hash, but earlier lines have; another program changed"):
+    with pytest.raises(
+        ArtifactError,
+        match=r"a.jsonl:7: has no hash, but earlier lines have; another program changed",
+    ):
         read_json_lines(path)
 
 

@@ -33,7 +33,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"a {('red tall', 'blue short')[row % 2]} thing {'abcdefghijklmnopqrst'[row % 20] * 9} {'uvwxyz'[row // 10] * 9}"
         for row in range(60)
     ]
-    task = OwnTask(pd.DataFrame({"text": rows, "label": [f"c{row % 2}" for row in range(60)]}), name="own", folds=4)
+    task = OwnTask(
+        pd.DataFrame({"text": rows, "label": [f"c{row % 2}" for row in range(60)]}),
+        name="own",
+        folds=4,
+    )
     combine(["tfidf", "hash:10"], output=folder / "both", tasks=[task])
     combine(["tfidf"], output=folder / "words", tasks=[task])
     combine(["hash:10", "hash:20"], output=folder / "vectors", tasks=[task])
@@ -43,7 +47,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(code: str, *arguments: object) -> str:
     """Run code in a new process; return what it prints."""
     ran = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
@@ -97,7 +104,9 @@ def served(model: object) -> Iterator[tuple[http.client.HTTPConnection, str]]:
         process.communicate(timeout=600)
 
 
-def post(connection: http.client.HTTPConnection, path: str, **body: object) -> tuple[int, dict[str, object]]:
+def post(
+    connection: http.client.HTTPConnection, path: str, **body: object
+) -> tuple[int, dict[str, object]]:
     """Return the status and the content of an answer."""
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
@@ -118,21 +127,30 @@ def test_serve_predicts_by_an_ensemble_with_a_lexical_member(saved: Path, name: 
         threshold = model.predictors["own"].promise(coverage=0.3).level.threshold
         sure = model.predict_proba(TEXTS).max(axis=1) >= threshold
         status, answer_in_part = post(connection, "/v1/predict", input=TEXTS, coverage=0.3)
-        assert (status, [label is not None for label in answer_in_part["labels"]]) == (200, sure.tolist())
+        assert (status, [label is not None for label in answer_in_part["labels"]]) == (
+            200,
+            sure.tolist(),
+        )
         for wrong in ({"coverage": 80}, {"coverage": "all"}, {"coverage": 0.5, "precision": 0.5}):
             assert post(connection, "/v1/predict", input=TEXTS, **wrong)[0] == 400
         assert post(connection, "/v1/predict", input=TEXTS, task="own") == (200, answer)
         assert post(connection, "/v1/predict", input=TEXTS, task="other")[0] == 404
         status, answer = post(connection, "/v1/embeddings", input=TEXTS)
         assert status == 400
-        assert "cannot encode, as its member tfidf has no vectors of a fixed size; it predicts own" in str(answer)
+        assert (
+            "cannot encode, as its member tfidf has no vectors of a fixed size; it predicts own"
+            in str(answer)
+        )
 
 
 @pytest.mark.parametrize(
     ("model", "line"),
     [
         ("nowhere", r"error: nowhere: no such folder; name a run, .*"),
-        ("tfidf", r"error: tfidf: cannot encode, as it has no vectors of a fixed size; it answers tasks: .*"),
+        (
+            "tfidf",
+            r"error: tfidf: cannot encode, as it has no vectors of a fixed size; it answers tasks: .*",
+        ),
     ],
 )
 def test_serve_opens_the_model_before_it_says_where(model: str, line: str, tmp_path: Path) -> None:
@@ -167,15 +185,26 @@ def test_predict_reads_one_string_as_one_text(saved: Path, name: str) -> None:
     [
         (("own", [None]), r"own: sentences\[0\]: must be a string; given NoneType"),
         (("own", ["a", 3]), r"own: sentences\[1\]: must be a string; given int"),
-        (("own", None), r"own: sentences: must be a string or a sequence of strings; given NoneType"),
-        (("own", b"abc"), r"own: sentences: must be a string or a sequence of strings; given bytes"),
+        (
+            ("own", None),
+            r"own: sentences: must be a string or a sequence of strings; given NoneType",
+        ),
+        (
+            ("own", b"abc"),
+            r"own: sentences: must be a string or a sequence of strings; given bytes",
+        ),
         (("own", ["a"], ["b"]), r"own: needs 1 list\(s\) of equally many sentences; given 1 and 1"),
         ((None,), r"own: sentences: must be a string or a sequence of strings; given NoneType"),
-        ((["a text"], ["a text"]), r"task: must be the name of a task, before its texts: own; given list"),
+        (
+            (["a text"], ["a text"]),
+            r"task: must be the name of a task, before its texts: own; given list",
+        ),
         (("a text", ["b"]), r"a text: .* was not made on this task; known: own"),
     ],
 )
-def test_predict_refuses_other_arguments_in_one_line(saved: Path, name: str, arguments: tuple, line: str) -> None:
+def test_predict_refuses_other_arguments_in_one_line(
+    saved: Path, name: str, arguments: tuple, line: str
+) -> None:
     """Where, what must hold, and what was given; whatever the members are."""
     with pytest.raises(RaysentError, match=rf"^{line}$"):
         load_ensemble(saved / name).predict(*arguments)
@@ -186,5 +215,7 @@ def test_ensemble_with_a_lexical_member_says_why_it_cannot_encode(saved: Path) -
     both = load_ensemble(saved / "both")
     assert load_ensemble(saved / "vectors").cannot_encode is None
     for ask in (lambda: both.encode(TEXTS), both.get_sentence_embedding_dimension):
-        with pytest.raises(ConfigError, match=r"both: cannot encode, as its member tfidf has no vectors of a fixed"):
+        with pytest.raises(
+            ConfigError, match=r"both: cannot encode, as its member tfidf has no vectors of a fixed"
+        ):
             ask()

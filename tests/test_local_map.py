@@ -22,7 +22,8 @@ from raysent.pipeline import evaluation, map_jobs
 ROWS = pd.DataFrame(
     {
         "text": [
-            f"a {('red tall', 'blue short')[row % 2]} thing number {row % 97} of {row % 89}" for row in range(400)
+            f"a {('red tall', 'blue short')[row % 2]} thing number {row % 97} of {row % 89}"
+            for row in range(400)
         ],
         "label": [f"c{row % 2}" for row in range(400)],
     }
@@ -43,7 +44,10 @@ class ThreadsJob:
 
         assert sklearn.linear_model is not None
         assert load("hash:3").get_sentence_embedding_dimension() == 3
-        pools = {f"{pool['internal_api']} {pool['filepath']}": pool["num_threads"] for pool in threadpool_info()}
+        pools = {
+            f"{pool['internal_api']} {pool['filepath']}": pool["num_threads"]
+            for pool in threadpool_info()
+        }
         return os.getpid(), {**pools, "torch": torch.get_num_threads()}
 
 
@@ -81,19 +85,29 @@ def test_evaluations_from_python_use_as_many_processes_as_cores(
     models, labels = ["hash:20", "hash:30"], [32]
     scores = raysent.evaluate(models, tasks=[task], output=tmp_path / "scores", progress=False)
     both = raysent.ensemble(
-        ["hash:40", "hash:50"], tasks=[task], output=tmp_path / "both", baselines=False, progress=False
+        ["hash:40", "hash:50"],
+        tasks=[task],
+        output=tmp_path / "both",
+        baselines=False,
+        progress=False,
     )
-    [curve] = evaluation.label_curves(models, labels=labels, tasks=[task], output=tmp_path, progress=False)
+    [curve] = evaluation.label_curves(
+        models, labels=labels, tasks=[task], output=tmp_path, progress=False
+    )
     assert used == ([2, 2, 2] if cores == 2 else [])
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "other"))  # where no record is found
     monkeypatch.setattr(evaluation, "map_jobs", lambda *_: evaluation.run_in_turn)
-    expected = evaluation.evaluate_models(models, tasks=[task], output=tmp_path / "turn", progress=False)
+    expected = evaluation.evaluate_models(
+        models, tasks=[task], output=tmp_path / "turn", progress=False
+    )
     np.testing.assert_allclose(scores["test"], [one.test for one in expected], atol=1e-6)
     assert both.predict("own", "a red tall thing") == ["c0"]
     assert set(curve.curves) > set(models)
 
 
-def test_few_rows_and_encoders_in_memory_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_and_encoders_in_memory_stay_in_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Other processes would be ready too late, and an encoder may not be sent."""
     monkeypatch.setattr(evaluation, "num_processes_for", lambda *_, **__: 2)
     small = ThreadsJob(data=range(100))
@@ -101,6 +115,8 @@ def test_few_rows_and_encoders_in_memory_stay_in_this_process(monkeypatch: pytes
     for job in (small, in_memory):
         assert {process for _, (process, _) in map_jobs()([job] * 2)} == {os.getpid()}
     used: list[int] = []
-    monkeypatch.setattr(evaluation, "map_in_processes", lambda *_, num_processes: used.append(num_processes) or [])
+    monkeypatch.setattr(
+        evaluation, "map_in_processes", lambda *_, num_processes: used.append(num_processes) or []
+    )
     assert list(map_jobs(2)([small] * 3)) == []
     assert used == [2]

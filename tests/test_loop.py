@@ -20,7 +20,13 @@ from raysent.errors import ArtifactError, TrainingError
 from raysent.models import SentenceModel, load
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
-from raysent.training.optimization import DenseAdam, Optimizer, clip_gradients, count_drops, learning_rate
+from raysent.training.optimization import (
+    DenseAdam,
+    Optimizer,
+    clip_gradients,
+    count_drops,
+    learning_rate,
+)
 from raysent.training.outcome import Report, load_outcome, load_reports
 from raysent.training.plan import build_model, count_steps, report_index
 from raysent.training.run import RunConfig, TrainingConfig, load_run
@@ -73,10 +79,16 @@ def test_fit_reports_after_equal_numbers_of_sentences(tmp_path: Path) -> None:
         {},
         {"encoder__dropout": 0.3, "encoder__bidirectional": True},
         {"training__row_exact_adam": False},
-        {"objective__candidates": "random", "training__schedule": "linear", "training__warmup_steps": 3},
+        {
+            "objective__candidates": "random",
+            "training__schedule": "linear",
+            "training__warmup_steps": 3,
+        },
     ],
 )
-def test_fit_killed_and_resumed_gives_the_same_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_fit_killed_and_resumed_gives_the_same_weights(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     """A kill after the second report does not change the result."""
     config = tiny_run(tmp_path, **changes)
     straight = fit(config, tmp_path / "straight")
@@ -107,7 +119,9 @@ def test_fit_does_not_train_a_finished_run_again(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_fit_ends_with_nan_and_keeps_the_last_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_ends_with_nan_and_keeps_the_last_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A loss of NaN ends the run; the model is that of the previous report."""
     config = tiny_run(tmp_path)
     good = fit(config, tmp_path / "good", report=lambda report: report.index < 2)
@@ -144,7 +158,9 @@ def test_fit_resumes_from_the_checkpoint_before_a_truncated_one(tmp_path: Path) 
     check_weights(tmp_path / "straight", tmp_path / "run")
 
 
-def test_fit_on_a_full_disk_raises_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_on_a_full_disk_raises_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The previous checkpoint stays complete."""
     config = tiny_run(tmp_path)
 
@@ -174,12 +190,17 @@ def test_bfloat16_training_reaches_similar_scores(tmp_path: Path) -> None:
         fit(tiny_run(tmp_path, training__precision=word, training__epochs=4.0), tmp_path / word)
         for word in ("float32", "bfloat16")
     ]
-    assert outcomes[1].metrics["context_nll"] == pytest.approx(outcomes[0].metrics["context_nll"], rel=0.05)
+    assert outcomes[1].metrics["context_nll"] == pytest.approx(
+        outcomes[0].metrics["context_nll"], rel=0.05
+    )
 
 
 def test_clip_gradients_per_tensor_and_global() -> None:
     """Each tensor by its norm, or all by their common norm; a small gradient is unchanged."""
-    for per, expected in (("tensor", [1.0, 0.5]), ("global", [10 / math.sqrt(100.25), 0.5 / math.sqrt(100.25)])):
+    for per, expected in (
+        ("tensor", [1.0, 0.5]),
+        ("global", [10 / math.sqrt(100.25), 0.5 / math.sqrt(100.25)]),
+    ):
         parameters = [torch.nn.Parameter(torch.zeros(4)) for _ in range(2)]
         parameters[0].grad = torch.full((4,), 5.0)
         parameters[1].grad = torch.full((4,), 0.25)
@@ -190,7 +211,9 @@ def test_clip_gradients_per_tensor_and_global() -> None:
 def test_clip_gradients_sums_repeated_rows_first() -> None:
     """The norm of a table's gradient is that of the summed rows."""
     table = torch.nn.Parameter(torch.zeros(5, 2))
-    table.grad = torch.sparse_coo_tensor([[3, 1, 3]], torch.ones(3, 2), (5, 2), check_invariants=True)
+    table.grad = torch.sparse_coo_tensor(
+        [[3, 1, 3]], torch.ones(3, 2), (5, 2), check_invariants=True
+    )
     clip_gradients([table], limit=1.0, per="tensor")
     assert float(table.grad.to_dense().norm()) == pytest.approx(1.0)
     assert float(table.grad.to_dense()[3, 0] / table.grad.to_dense()[1, 0]) == pytest.approx(2.0)
@@ -199,7 +222,14 @@ def test_clip_gradients_sums_repeated_rows_first() -> None:
 def test_learning_rate_warms_up_and_decreases() -> None:
     """It increases over the warm-up, then decreases linearly; by default it is constant."""
     config = TrainingConfig(learning_rate=1.0, schedule="linear", warmup_steps=2)
-    assert [learning_rate(config, step, num_steps=6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    assert [learning_rate(config, step, num_steps=6) for step in range(6)] == [
+        0.5,
+        1.0,
+        1.0,
+        0.75,
+        0.5,
+        0.25,
+    ]
     assert learning_rate(TrainingConfig(learning_rate=1.0), 5, num_steps=6) == 1.0
 
 
@@ -221,7 +251,9 @@ def _worker(rank: int, ports: dict[int, int], runs: list[tuple[int, str, str]]) 
     for size, port in ports.items():
         if rank >= size:
             continue
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+        dist.init_process_group(
+            "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size
+        )
         for world_size, config_json, folder in runs:
             if world_size == size:
                 _fit_on_rank(rank, RunConfig.model_validate_json(config_json), Path(folder))
@@ -256,14 +288,24 @@ _RUNS: dict[str, dict[str, Any]] = {
             "type": "concat",
             "members": {
                 "uni": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
-                "bi": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": {"dim": 6}},
+                "bi": {
+                    "type": "gru",
+                    "bidirectional": True,
+                    "hidden_size": 8,
+                    "embedding": {"dim": 6},
+                },
             },
         },
     },
     "skip": {
         "training__max_steps": 5,
         "objective": {"type": "sentence_decoding"},
-        "encoder": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": {"dim": 6}},
+        "encoder": {
+            "type": "gru",
+            "bidirectional": True,
+            "hidden_size": 8,
+            "embedding": {"dim": 6},
+        },
     },
     "views": {
         "training__max_steps": 5,
@@ -290,11 +332,21 @@ _RUNS: dict[str, dict[str, Any]] = {
         "objective": {"type": "contrast", "positives": "self"},
         "encoder": {"type": "gru", "hidden_size": 8, "dropout": 1e-9, "embedding": {"dim": 6}},
     },
-    "partners": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "pairs", "symmetric": True}},
+    "partners": {
+        "training__max_steps": 5,
+        "objective": {"type": "contrast", "positives": "pairs", "symmetric": True},
+    },
     "classes": {"training__max_steps": 5, "objective": {"type": "contrast", "positives": "labels"}},
-    "classes_end_to_end": {"training__max_steps": 5, "objective": {"type": "task", "label_smoothing": 0.1}},
+    "classes_end_to_end": {
+        "training__max_steps": 5,
+        "objective": {"type": "task", "label_smoothing": 0.1},
+    },
     "in_parts": {"training__max_steps": 5, "training__accumulate": 4},
-    "classes_in_parts": {"training__max_steps": 5, "training__accumulate": 4, "objective": {"type": "task"}},
+    "classes_in_parts": {
+        "training__max_steps": 5,
+        "training__accumulate": 4,
+        "objective": {"type": "task"},
+    },
     "masked": {"training__max_steps": 5, "objective": {"type": "masked_words", "fraction": 0.4}},
     "rebuilt": {"training__max_steps": 5, "objective": {"type": "denoising"}},
     "disturbed": {"training__max_steps": 2},
@@ -316,11 +368,16 @@ def named_run(folder: Path, name: str) -> RunConfig:
     if name in ("margin", "partners"):
         path = folder / "pairs.tsv"
         generator = np.random.default_rng(0)
-        rows = [[" ".join(f"w{n}" for n in generator.integers(0, 40, 4)) for _ in range(2)] for _ in range(120)]
+        rows = [
+            [" ".join(f"w{n}" for n in generator.integers(0, 40, 4)) for _ in range(2)]
+            for _ in range(120)
+        ]
         path.write_text("\n".join("\t".join(row) for row in rows))
         changes["pairs"] = {"path": str(path)}
         scored = folder / "scored.tsv"
-        scored.write_text("\n".join(f"{one}\t{two}\t{number % 5}" for number, (one, two) in enumerate(rows)))
+        scored.write_text(
+            "\n".join(f"{one}\t{two}\t{number % 5}" for number, (one, two) in enumerate(rows))
+        )
         changes["validation"] = {"similarity": {"path": str(scored), "score": 2}}
     return tiny_run(folder, **changes)
 
@@ -332,7 +389,10 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = [(3, name) for name in _BY_THREE] + [(2, name) for name in _RUNS if name != "ragged"]
     for size in (2, 3):
         (folder / str(size)).mkdir()
-    runs = [(size, named_run(folder, name).model_dump_json(), str(folder / str(size) / name)) for size, name in plan]
+    runs = [
+        (size, named_run(folder, name).model_dump_json(), str(folder / str(size) / name))
+        for size, name in plan
+    ]
     ports = dict(zip((3, 2), free_ports(2), strict=True))
     torch.multiprocessing.spawn(_worker, args=(ports, runs), nprocs=3)
     return folder
@@ -343,7 +403,18 @@ def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         *(
             (2, name)
-            for name in ("gru", "bi", "bag", "concat", "skip", "views", "margin", "self", "contrast", "readings")
+            for name in (
+                "gru",
+                "bi",
+                "bag",
+                "concat",
+                "skip",
+                "views",
+                "margin",
+                "self",
+                "contrast",
+                "readings",
+            )
         ),
         (2, "partners"),
         (2, "classes"),
@@ -365,7 +436,8 @@ def test_several_workers_equal_one_on_the_same_sentences(
         # Adam divides what rounding leaves of a gradient of zero by itself.
         torch.testing.assert_close(several[name_of_value], value, atol=3e-6, rtol=0)
     outcomes = [
-        json.loads((by_workers / str(size) / f"{name}-outcome-{rank}.json").read_text()) for rank in range(size)
+        json.loads((by_workers / str(size) / f"{name}-outcome-{rank}.json").read_text())
+        for rank in range(size)
     ]
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
@@ -373,7 +445,9 @@ def test_several_workers_equal_one_on_the_same_sentences(
 def test_different_weights_end_the_run_with_one_clear_error(by_workers: Path) -> None:
     """Every worker raises it at the next report."""
     for rank in (0, 1):
-        error = json.loads((by_workers / "2" / f"disturbed-outcome-{rank}.json").read_text())["error"]
+        error = json.loads((by_workers / "2" / f"disturbed-outcome-{rank}.json").read_text())[
+            "error"
+        ]
         assert error.startswith(
             "workers: must have the same weights as worker 0 after step 2; given others on worker 1"
         )
@@ -381,17 +455,22 @@ def test_different_weights_end_the_run_with_one_clear_error(by_workers: Path) ->
 
 def test_second_encoder_of_another_kind_trains_and_encodes(tmp_path: Path) -> None:
     """F is a GRU and g a bag of words, with vectors of one size; a killed and resumed run gives the same model."""
-    config = tiny_run(tmp_path, second_encoder={"type": "bag", "embedding": {"dim": 8}}, training__max_steps=6)
+    config = tiny_run(
+        tmp_path, second_encoder={"type": "bag", "embedding": {"dim": 8}}, training__max_steps=6
+    )
     assert fit(config, tmp_path / "run").status == "finished"
     model = SentenceModel.load(tmp_path / "run")
     assert [tower.type for tower in model.config.towers] == ["gru", "bag"]
     assert model.encode(["w1 w2"]).shape == (1, 16)
     assert model.encode(["w1 w2"], towers="f").shape == (1, 8)
     with pytest.raises(
-        ValueError, match=r"second_encoder must give vectors of the same blocks as encoder, \[8\]; given"
+        ValueError,
+        match=r"second_encoder must give vectors of the same blocks as encoder, \[8\]; given",
     ):
         tiny_run(tmp_path, second_encoder={"type": "bag", "embedding": {"dim": 5}})
-    with pytest.raises(ValueError, match="second_encoder must be left out with objective sentence_decoding"):
+    with pytest.raises(
+        ValueError, match="second_encoder must be left out with objective sentence_decoding"
+    ):
         tiny_run(tmp_path, second_encoder={"type": "bag"}, objective={"type": "sentence_decoding"})
 
 
@@ -399,16 +478,24 @@ def test_pairs_with_scores_add_a_correlation(tmp_path: Path) -> None:
     """The mean over the sets of a folder and a file; the saved model gives the same value."""
     generator = np.random.default_rng(0)
     words = [f"w{number}" for number in range(40)]
-    pairs = [" ".join(generator.choice(words, 3)) + "\t" + " ".join(generator.choice(words, 3)) for _ in range(20)]
+    pairs = [
+        " ".join(generator.choice(words, 3)) + "\t" + " ".join(generator.choice(words, 3))
+        for _ in range(20)
+    ]
     gold = generator.uniform(0, 5, size=20)
     (tmp_path / "STS.input.a.txt").write_text("\n".join(pairs) + "\n")
     (tmp_path / "STS.gs.a.txt").write_text("\n".join(map(str, gold)) + "\n")
-    (tmp_path / "b.tsv").write_text("\n".join(f"{pair}\t{score}" for pair, score in zip(pairs, gold, strict=True)))
+    (tmp_path / "b.tsv").write_text(
+        "\n".join(f"{pair}\t{score}" for pair, score in zip(pairs, gold, strict=True))
+    )
     validation = {"num_candidates": 20, "num_sentences": 40, "sts": str(tmp_path)}
     validation["similarity"] = {"path": str(tmp_path / "b.tsv"), "score": 2}
     outcome = fit(tiny_run(tmp_path, validation=validation), tmp_path / "run")
     model = load(tmp_path / "run")
-    sides = [model.encode([pair.split("\t")[side] for pair in pairs], normalize_embeddings=True) for side in (0, 1)]
+    sides = [
+        model.encode([pair.split("\t")[side] for pair in pairs], normalize_embeddings=True)
+        for side in (0, 1)
+    ]
     expected = np.corrcoef((sides[0] * sides[1]).sum(axis=1), gold)[0, 1]
     assert set(outcome.metrics) == {"context_accuracy", "context_nll", "pearson", "loss"}
     assert outcome.metrics["pearson"] == pytest.approx(expected, abs=1e-5)
@@ -477,7 +564,9 @@ def test_run_of_gradient_descent_resumes_with_its_learning_rate(tmp_path):
     fit(tiny_run(tmp_path, **changes), tmp_path / "whole")
     fit(tiny_run(tmp_path, **changes), tmp_path / "halves", report=lambda report: report.index != 2)
     fit(tiny_run(tmp_path, **changes), tmp_path / "halves")
-    one, two = (SentenceModel.load(tmp_path / folder).encode(["w1 w2"]) for folder in ("whole", "halves"))
+    one, two = (
+        SentenceModel.load(tmp_path / folder).encode(["w1 w2"]) for folder in ("whole", "halves")
+    )
     np.testing.assert_array_equal(one, two)
 
 

@@ -21,10 +21,22 @@ from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.plan import build_model
 
-_SMALL = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "intermediate_size": 12, "max_positions": 60}
+_SMALL = {
+    "hidden_size": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_size": 12,
+    "max_positions": 60,
+}
 _ENCODERS = {
     "gru": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
-    "bi": {"type": "gru", "hidden_size": 8, "bidirectional": True, "pooling": "mean", "embedding": {"dim": 8}},
+    "bi": {
+        "type": "gru",
+        "hidden_size": 8,
+        "bidirectional": True,
+        "pooling": "mean",
+        "embedding": {"dim": 8},
+    },
     "layers": {"type": "gru", "hidden_size": 8, "num_layers": 2, "embedding": {"dim": 6}},
     "transformer": {"type": "transformer", **_SMALL},
 }
@@ -36,7 +48,10 @@ def run_with(folder: Path, encoder: str, **changes):
     if given is None or encoder == "transformer":
         pytest.importorskip("transformers", reason="pip install raysent[pretrained]")
     if given is None:
-        given = {"type": "pretrained", "path": str(write_bert(folder / "bert", max_position_embeddings=60))}
+        given = {
+            "type": "pretrained",
+            "path": str(write_bert(folder / "bert", max_position_embeddings=60)),
+        }
     return tiny_run(folder, **{"encoder": given, "objective": {"type": "masked_words"}, **changes})
 
 
@@ -76,11 +91,17 @@ def test_loss_and_gradient_equal_their_restatement(dim):
     batch = objective.prepare(toy_batch(ContextBatches), generator=torch.Generator().manual_seed(1))
     objective(read, batch).backward()
     table, weight = read.tables[0], context.token_words()
-    mapped = None if objective.map is None else [one.detach().double().numpy() for one in objective.map.parameters()]
+    mapped = (
+        None
+        if objective.map is None
+        else [one.detach().double().numpy() for one in objective.map.parameters()]
+    )
     values = [one.detach().double().numpy() for one in (table, weight, objective.bias)]
 
     def loss(table_values, weight_values, bias_values):
-        return restated(table_values[batch.sentences.ids], mapped, weight_values, bias_values, batch)
+        return restated(
+            table_values[batch.sentences.ids], mapped, weight_values, bias_values, batch
+        )
 
     assert objective(read, batch).item() == pytest.approx(loss(*values), rel=1e-5)
     for part, place in ((0, (UNK_ID, 2)), (1, (7, 3)), (2, (7,))):
@@ -98,9 +119,14 @@ def test_words_are_chosen_and_hidden_as_often_as_is_said():
     objective = Objective(Config(), build_context())
     ids = sentences(np.full(4000, 10)).ids
     ids[::10], ids[1::10] = PAD_ID, UNK_ID
-    batch = Batch(Sentences(ids, np.full(4000, 10)), np.arange(4000), np.zeros(4000, dtype=np.int64))
+    batch = Batch(
+        Sentences(ids, np.full(4000, 10)), np.arange(4000), np.zeros(4000, dtype=np.int64)
+    )
     masked = objective.prepare(batch, generator=torch.Generator().manual_seed(0))
-    changed, places = np.flatnonzero(masked.sentences.ids != ids), np.flatnonzero(masked.targets.ids >= 0)
+    changed, places = (
+        np.flatnonzero(masked.sentences.ids != ids),
+        np.flatnonzero(masked.targets.ids >= 0),
+    )
     assert set(changed) <= set(places)
     assert not np.isin(places % 10, (0, 1)).any()
     targets = masked.targets.ids[places]
@@ -118,13 +144,19 @@ def test_choices_follow_from_the_step_and_the_place_of_a_sentence():
     whole = objective.prepare(batch, generator=torch.Generator().manual_seed(5))
     parts = [
         objective.prepare(
-            dataclasses.replace(batch, sentences=part, positions=batch.positions[place : place + 15]),
+            dataclasses.replace(
+                batch, sentences=part, positions=batch.positions[place : place + 15]
+            ),
             generator=torch.Generator().manual_seed(5),
         )
         for place, part in zip((0, 15, 30), batch.sentences.split(15), strict=True)
     ]
-    np.testing.assert_array_equal(np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids)
-    np.testing.assert_array_equal(np.concatenate([part.targets.ids for part in parts]), whole.targets.ids)
+    np.testing.assert_array_equal(
+        np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([part.targets.ids for part in parts]), whole.targets.ids
+    )
     other = objective.prepare(batch, generator=torch.Generator().manual_seed(6))
     assert isinstance(other, NoisyBatch)
     assert not np.array_equal(other.targets.ids, whole.targets.ids)
@@ -148,23 +180,38 @@ def test_text_without_a_known_word_is_refused_in_one_line(tmp_path):
     """It has no word to predict; the line names the cause, not the learning rate."""
     fit(tiny_run(tmp_path, training__max_steps=1), tmp_path / "model")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "text.txt").write_text("\n".join("none of these words" for _ in range(60)))
+    (tmp_path / "other" / "text.txt").write_text(
+        "\n".join("none of these words" for _ in range(60))
+    )
     for objective in ("masked_words", "denoising"):
-        start = {"encoder": {}, "objective": {"type": objective}, "initial": str(tmp_path / "model")}
+        start = {
+            "encoder": {},
+            "objective": {"type": objective},
+            "initial": str(tmp_path / "model"),
+        }
         config = tiny_run(tmp_path / "other", **start)
-        with pytest.raises(DataError, match="^corpus: must have words that the model knows, which the objective"):
+        with pytest.raises(
+            DataError, match="^corpus: must have words that the model knows, which the objective"
+        ):
             fit(config, tmp_path / objective)
 
 
 def test_held_out_text_of_which_no_word_is_chosen_is_named(tmp_path):
     """There is no mean of no words; the loss is finite, and no learning rate would help."""
     words = {"objective": {"type": "masked_words", "fraction": 0.001}, "training__max_steps": 1}
-    with pytest.raises(DataError, match=r"must have something to predict, and nll found nothing; set corpus\.valid"):
+    with pytest.raises(
+        DataError, match=r"must have something to predict, and nll found nothing; set corpus\.valid"
+    ):
         fit(tiny_run(tmp_path, validation__num_sentences=3, **words), tmp_path / "run")
 
 
 def test_encoder_without_states_of_words_is_refused_in_one_line(tmp_path):
     """A bag has none, nor has the gate of the released code, whose recurrence keeps the last state."""
-    for encoder in ({"type": "bag", "embedding": {"dim": 6}}, {**_ENCODERS["gru"], "variant": "authors"}):
-        with pytest.raises(ValueError, match="encoder must have a state for each word with objective masked_words"):
+    for encoder in (
+        {"type": "bag", "embedding": {"dim": 6}},
+        {**_ENCODERS["gru"], "variant": "authors"},
+    ):
+        with pytest.raises(
+            ValueError, match="encoder must have a state for each word with objective masked_words"
+        ):
             tiny_run(tmp_path, encoder=encoder, objective={"type": "masked_words"})

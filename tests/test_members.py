@@ -138,7 +138,15 @@ def test_expand_gives_models_of_one_name_that_of_the_folder_above(tmp_path, monk
     for folder in ("a/runs/x", "b/runs/x", "b/other/x", "c/y"):
         write_model(tmp_path / folder)
     monkeypatch.chdir(tmp_path)
-    names = ["a/runs/x", "b/runs/x", "b/other/x", "c/y", "words:a/runs/x", "words:b/runs/x", "words:b/other/x"]
+    names = [
+        "a/runs/x",
+        "b/runs/x",
+        "b/other/x",
+        "c/y",
+        "words:a/runs/x",
+        "words:b/runs/x",
+        "words:b/other/x",
+    ]
     assert [member.name for member in expand(names)] == [
         "runs-x",
         "runs-x-2",
@@ -165,7 +173,11 @@ def test_numbered_names_are_not_those_of_other_members(tmp_path, monkeypatch):
     for folder in ("a/a/x", "b/a/x", "a-x-2"):
         write_model(tmp_path / folder)
     monkeypatch.chdir(tmp_path)
-    assert [member.name for member in expand(["a/a/x", "b/a/x", "a-x-2"])] == ["a-x", "a-x-2", "a-x-2-2"]
+    assert [member.name for member in expand(["a/a/x", "b/a/x", "a-x-2"])] == [
+        "a-x",
+        "a-x-2",
+        "a-x-2-2",
+    ]
 
 
 def test_is_model_knows_models_sweeps_ensembles_and_schemes(tmp_path):
@@ -174,7 +186,13 @@ def test_is_model_knows_models_sweeps_ensembles_and_schemes(tmp_path):
     (tmp_path / "other/model").mkdir(parents=True)
     ensemble = write_ensemble(tmp_path / "ensemble", {"hash:8": "hash:8"})
     trial = write_model(tmp_path / "trial/model").parent
-    for name in ("hash:8", str(tmp_path / "sweep"), str(ensemble), str(trial), str(trial / "model")):
+    for name in (
+        "hash:8",
+        str(tmp_path / "sweep"),
+        str(ensemble),
+        str(trial),
+        str(trial / "model"),
+    ):
         assert is_model(name), name
     for name in ("other", "nothing"):
         assert not is_model(str(tmp_path / name)), name
@@ -204,11 +222,16 @@ def test_model_key_of_models_together_depends_on_each_and_their_order(tmp_path):
     }
     assert len(keys) == 4
     compositions = [("a", "b"), ("b", "a"), ("a",), ("a", "c")]
-    keys |= {model_key(str(write_composition(tmp_path / "-".join(["of", *names]), *names))) for names in compositions}
+    keys |= {
+        model_key(str(write_composition(tmp_path / "-".join(["of", *names]), *names)))
+        for names in compositions
+    }
     assert len(keys) == 8
 
 
-@pytest.mark.parametrize("about", [[], {"members": ["a"]}, {"members": ["a"], "paths": {}}, {"paths": {}}])
+@pytest.mark.parametrize(
+    "about", [[], {"members": ["a"]}, {"members": ["a"], "paths": {}}, {"paths": {}}]
+)
 def test_ensemble_members_refuses_another_file(tmp_path, about):
     """With the file's name and what to do."""
     write_json(tmp_path / "ensemble.json", about)
@@ -221,7 +244,9 @@ def test_ensemble_members_are_brought_up_to_date(tmp_path, monkeypatch):
     """An address is opened; a folder beside the ensemble is refreshed, one inside came with the ensemble."""
     refreshed = []
     monkeypatch.setattr(module, "refresh", refreshed.append)
-    monkeypatch.setattr(module, "open_folder", lambda name: Path("/opened") / name.removeprefix("s3://"))
+    monkeypatch.setattr(
+        module, "open_folder", lambda name: Path("/opened") / name.removeprefix("s3://")
+    )
     folder = tmp_path / "runs/ensemble"
     paths = {"inside": "members/a", "beside": "../a", "remote": "s3://bucket/a", "hash:8": "hash:8"}
     assert ensemble_members(write_ensemble(folder, paths)) == [
@@ -236,9 +261,17 @@ def test_ensemble_members_are_brought_up_to_date(tmp_path, monkeypatch):
 def test_saved_path_is_relative_to_members_inside_or_beside(tmp_path):
     """A member elsewhere has an absolute path, so that the ensemble's folder alone can be moved."""
     folder = tmp_path / "runs/ensemble"
-    paths = {"inside": folder / "trials/0", "beside": tmp_path / "runs/a", "elsewhere": tmp_path / "other/a"}
+    paths = {
+        "inside": folder / "trials/0",
+        "beside": tmp_path / "runs/a",
+        "elsewhere": tmp_path / "other/a",
+    }
     saved = {name: saved_path(str(path), folder) for name, path in paths.items()}
-    assert saved == {"inside": "trials/0", "beside": "../a", "elsewhere": str(paths["elsewhere"].resolve())}
+    assert saved == {
+        "inside": "trials/0",
+        "beside": "../a",
+        "elsewhere": str(paths["elsewhere"].resolve()),
+    }
     assert saved_path("hash:8", folder) == "hash:8"
     folder.mkdir(parents=True)
     about = {"members": [*saved, "hash:8"], "paths": {**saved, "hash:8": "hash:8"}}
@@ -282,7 +315,9 @@ def test_costs_of_models_together_are_their_sum(tmp_path):
     """Of an ensemble and of a composition; what is unknown for one is unknown for all."""
     both = write_composition(tmp_path / "both", "aa", "b")
     one, other = both / "members/aa", both / "members/b"
-    ensemble = write_ensemble(tmp_path / "ensemble", {"aa": "../both/members/aa", "b": "../both/members/b"})
+    ensemble = write_ensemble(
+        tmp_path / "ensemble", {"aa": "../both/members/aa", "b": "../both/members/b"}
+    )
     total = costs_of(one).num_bytes + costs_of(other).num_bytes
     assert costs_of(one).num_bytes == costs_of(other).num_bytes + 1
     write_json(one / "outcome.json", {"seconds": 3600.0})
@@ -306,7 +341,9 @@ def test_costs_of_models_together_are_their_sum(tmp_path):
 def test_costs_of_a_damaged_file_are_an_error(tmp_path, content):
     """A file whose header is no table of shapes, with its name and what to do."""
     model = write_model(tmp_path / "model", content)
-    message = f"^{model}/model.safetensors: truncated or not safetensors .*; restore it or train again$"
+    message = (
+        f"^{model}/model.safetensors: truncated or not safetensors .*; restore it or train again$"
+    )
     with pytest.raises(ArtifactError, match=message):
         costs_of(model)
 

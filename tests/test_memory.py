@@ -30,7 +30,12 @@ def run_config(**encoder):
 
 def space_of(search, **limits):
     """Return a space over the run."""
-    values = {"base": BASE, "search": search, "metric": "context_accuracy", "limits": {"trials": 2, **limits}}
+    values = {
+        "base": BASE,
+        "search": search,
+        "metric": "context_accuracy",
+        "limits": {"trials": 2, **limits},
+    }
     return parse_space(Document(values=values, source="space.yaml"), name="space")
 
 
@@ -43,11 +48,17 @@ def test_estimate_covers_the_tensors_of_a_training():
 
 @pytest.mark.parametrize(
     ("encoder", "name"),
-    [({"hidden_size": 10**9}, "encoder.hidden_size"), ({"embedding": {"dim": 10**8}}, "encoder.embedding.dim")],
+    [
+        ({"hidden_size": 10**9}, "encoder.hidden_size"),
+        ({"embedding": {"dim": 10**8}}, "encoder.embedding.dim"),
+    ],
 )
 def test_run_that_cannot_fit_is_refused_with_the_setting_to_lower(encoder, name):
     """With about the value that fits."""
-    with pytest.raises(ConfigError, match=rf"^{name}: must let a trial fit into 2 GiB \(test\); .* fits at about \d+$"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^{name}: must let a trial fit into 2 GiB \(test\); .* fits at about \d+$",
+    ):
         check_memory(run_config(**encoder), 2 << 30, source="test")
 
 
@@ -61,14 +72,18 @@ def test_value_that_is_said_to_fit_fits():
 def test_space_is_refused_at_its_largest_edge_before_it_trains():
     """A width of 4,096 under a limit of 2 GiB, with the line of the search that reaches it."""
     search = {"encoder.hidden_size": {"choice": [64, 4096]}}
-    with pytest.raises(ConfigError, match=r"encoder\.hidden_size: must let a trial fit into 2 GiB \(limits\.memory\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"encoder\.hidden_size: must let a trial fit into 2 GiB \(limits\.memory\)",
+    ):
         prepare_space(space_of(search, memory="2GiB"))
 
 
 def test_huge_width_is_refused_on_any_machine():
     """Also without a limit, and before the text is read."""
     with pytest.raises(
-        ConfigError, match=r"encoder\.hidden_size: must let a trial fit into .* \(memory of the machine\)"
+        ConfigError,
+        match=r"encoder\.hidden_size: must let a trial fit into .* \(memory of the machine\)",
     ):
         prepare_space(space_of({"encoder.hidden_size": {"choice": [64, 10**9]}}))
 
@@ -80,13 +95,17 @@ def test_numbers_of_trials_have_bounds(name):
         space_of({}, **{name: 10**18})
 
 
-@pytest.mark.parametrize(("text", "size"), [("2GiB", 2 << 30), ("1.5 GB", 1_500_000_000), ("512MiB", 512 << 20)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("2GiB", 2 << 30), ("1.5 GB", 1_500_000_000), ("512MiB", 512 << 20)]
+)
 def test_sizes_are_read(text, size):
     """With decimal and binary units."""
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "2", "GiB", "-1GiB", "0GiB", "1e400GiB", "nanGB", "9" * 5000 + "GiB", "2 gib"])
+@pytest.mark.parametrize(
+    "text", ["", "2", "GiB", "-1GiB", "0GiB", "1e400GiB", "nanGB", "9" * 5000 + "GiB", "2 gib"]
+)
 def test_other_sizes_are_refused(text):
     """In one line."""
     with pytest.raises(ConfigError, match=r"limits\.memory: must be a number and one of MB, GB"):
@@ -119,7 +138,9 @@ def test_freed_memory_goes_back_to_the_system():
         "assert trim_heap()\n"
         "print(most - before, resident_bytes() - before)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     grown, left = map(int, done.stdout.split())
     assert grown > 600 << 20
     assert left < 100 << 20  # 60 of them are kept
@@ -155,11 +176,18 @@ def test_journal_records_the_memory_of_a_trial():
     def write(event, **values):
         events.append({"event": event, **values})
 
-    controller = SweepController(space_of({"training.batch_size": {"choice": [40, 80]}}), seed=0, write=write, past=[])
+    controller = SweepController(
+        space_of({"training.batch_size": {"choice": [40, 80]}}), seed=0, write=write, past=[]
+    )
     trial = controller.suggest()
     assert trial is not None
     controller.report(
-        trial.name, index=1, num_reports=2, metrics={"context_accuracy": 0.1}, seconds=1.0, memory_bytes=7
+        trial.name,
+        index=1,
+        num_reports=2,
+        metrics={"context_accuracy": 0.1},
+        seconds=1.0,
+        memory_bytes=7,
     )
     assert [event["memory_bytes"] for event in events if event["event"] == "report"] == [7]
     assert trials_of(events)[trial.name].reports[0].memory_bytes == 7

@@ -21,11 +21,22 @@ from raysent.storage import load_tensors, read_json, save_tensors
 
 WORDS = [f"word{number}" for number in range(40)]
 VOCABULARY = Vocabulary(["<pad>", "<unk>", *WORDS])
-TEXT = ["word1 word2 word3", "", "word4", "word9 nobody word9 word1 word1", "word2", "word2 word7 word8 word5"]
+TEXT = [
+    "word1 word2 word3",
+    "",
+    "word4",
+    "word9 nobody word9 word1 word1",
+    "word2",
+    "word2 word7 word8 word5",
+]
 
 GRU = {"type": "gru", "hidden_size": 6, "bidirectional": True, "embedding": {"dim": 5}}
 BAG = {"type": "bag", "embedding": {"dim": 4}}
-FIXED = {"type": "gru", "hidden_size": 4, "embedding": {"dim": 3, "vectors": "ppmi", "trained": False}}
+FIXED = {
+    "type": "gru",
+    "hidden_size": 4,
+    "embedding": {"dim": 3, "vectors": "ppmi", "trained": False},
+}
 CONCAT = {"type": "concat", "members": {"gru": GRU, "bag": BAG, "fixed": FIXED}}
 
 
@@ -45,7 +56,9 @@ def batch(step=0, size=12):
     """Contiguous sentences of random words."""
     random = np.random.default_rng(step)
     text = [" ".join(random.choice(WORDS, size=random.integers(1, 8))) for _ in range(size)]
-    return Batch(VOCABULARY.ids(text, max_length=50), np.arange(size) + 100 * step, np.arange(size) // 7)
+    return Batch(
+        VOCABULARY.ids(text, max_length=50), np.arange(size) + 100 * step, np.arange(size) // 7
+    )
 
 
 def train(model, steps=4):
@@ -89,7 +102,9 @@ def test_loss_of_separate_members_is_the_sum_of_theirs():
     alone = [objective.compare(tuple(block), places, slice(None)) for block in blocks]
     assert _loss(separate, f, g).item() == pytest.approx(sum(alone).item(), rel=1e-6)
     joint = build({**CONCAT, "training": "joint"})
-    assert _loss(joint, f, g).item() == pytest.approx(objective.compare((f, g), places, slice(None)).item(), rel=1e-6)
+    assert _loss(joint, f, g).item() == pytest.approx(
+        objective.compare((f, g), places, slice(None)).item(), rel=1e-6
+    )
 
 
 def _loss(model, *vectors):
@@ -140,7 +155,9 @@ def test_row_exact_training_equals_dense_training():
 def test_dropout_depends_on_the_generator_and_acts_in_training_only():
     """The same generator gives the same masks; evaluation has none."""
     model, sentences = build({**BAG, "dropout": 0.5}), batch().sentences
-    first, second = (model.vectors(sentences, generator=torch.Generator().manual_seed(3))[0] for _ in range(2))
+    first, second = (
+        model.vectors(sentences, generator=torch.Generator().manual_seed(3))[0] for _ in range(2)
+    )
     assert torch.equal(first, second)
     assert (first == 0).any()
     assert not (model.eval().vectors(sentences)[0] == 0).any()
@@ -150,7 +167,9 @@ def test_encode_gives_unit_blocks_of_both_towers():
     """Three blocks of two towers, each of length 1."""
     vectors = build().encode(TEXT)
     assert vectors.dtype == np.float32
-    assert vectors.shape == (len(TEXT), 28) == (len(TEXT), build().get_sentence_embedding_dimension())
+    assert (
+        vectors.shape == (len(TEXT), 28) == (len(TEXT), build().get_sentence_embedding_dimension())
+    )
     for block in np.split(vectors, [6, 10, 14, 20, 24], axis=1):
         np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, atol=1e-6)
 
@@ -168,7 +187,9 @@ def test_encode_vector_depends_on_its_sentence_only():
     """Alone, in another order and in other blocks the vectors are the same."""
     model = build()
     expected = model.encode(TEXT)
-    np.testing.assert_allclose(np.concatenate([model.encode([text]) for text in TEXT]), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([model.encode([text]) for text in TEXT]), expected, atol=1e-6
+    )
     np.testing.assert_allclose(model.encode(TEXT[::-1])[::-1], expected, atol=1e-6)
     np.testing.assert_allclose(model.encode(TEXT * 9, batch_size=4)[:6], expected, atol=1e-6)
 
@@ -187,13 +208,19 @@ def test_encode_in_processes_gives_the_same_vectors(monkeypatch):
     monkeypatch.setattr(encoding, "_CHUNK", 4)
     model = build()
     text = TEXT * 4
-    found = model.encode(text, num_processes=2, normalize_embeddings=True, towers="f")  # options reach them too
-    np.testing.assert_allclose(found, model.encode(text, normalize_embeddings=True, towers="f"), atol=1e-6)
+    found = model.encode(
+        text, num_processes=2, normalize_embeddings=True, towers="f"
+    )  # options reach them too
+    np.testing.assert_allclose(
+        found, model.encode(text, normalize_embeddings=True, towers="f"), atol=1e-6
+    )
     model.prompts, model.default_prompt_name = {"of": f"{TEXT[0]} "}, "of"
     for options in ({}, {"prompt": f"{TEXT[1]} {TEXT[1]} "}):  # once before each text
         found = model.encode(text, num_processes=2, **options)
         np.testing.assert_allclose(found, model.encode(text, **options), atol=1e-6)
-    blocks = encode_blocks(HashEncoder(8), [TEXT, TEXT[:2]], num_processes=2, normalize_embeddings=True)
+    blocks = encode_blocks(
+        HashEncoder(8), [TEXT, TEXT[:2]], num_processes=2, normalize_embeddings=True
+    )
     expected = HashEncoder(8).encode(TEXT, normalize_embeddings=True)
     assert [block.tolist() for block in blocks] == [expected.tolist(), expected[:2].tolist()]
 
@@ -240,11 +267,17 @@ def test_loaded_model_encodes_bit_for_bit(tmp_path):
     train(model)
     model.save(tmp_path / "model")
     expected = model.encode(TEXT)
-    for loaded in (SentenceModel.load(tmp_path / "model"), load(tmp_path), load(str(tmp_path / "model"))):
+    for loaded in (
+        SentenceModel.load(tmp_path / "model"),
+        load(tmp_path),
+        load(str(tmp_path / "model")),
+    ):
         np.testing.assert_array_equal(loaded.encode(TEXT), expected)
 
 
-@pytest.mark.parametrize("encoder", [BAG, {**CONCAT, "members": {"gru": {**GRU, "hidden_size": 8}}}])
+@pytest.mark.parametrize(
+    "encoder", [BAG, {**CONCAT, "members": {"gru": {**GRU, "hidden_size": 8}}}]
+)
 def test_tensors_of_another_model_are_refused(tmp_path, encoder):
     """Other names, or other shapes."""
     build(GRU if encoder is BAG else {**CONCAT, "members": {"gru": GRU}}).save(tmp_path / "one")
@@ -261,7 +294,9 @@ def test_json_with_an_unknown_name_is_refused(tmp_path):
     about = read_json(tmp_path / "model.json")
     about["config"]["encoder"]["pole"] = 1
     sign(tmp_path, config=about["config"])
-    with pytest.raises(ArtifactError, match=r"model\.json: changed or of another version \(.*encoder\.pole"):
+    with pytest.raises(
+        ArtifactError, match=r"model\.json: changed or of another version \(.*encoder\.pole"
+    ):
         load(tmp_path)
 
 
@@ -280,5 +315,7 @@ def test_load_error_names_the_files_it_reads(tmp_path):
     """An empty folder, and a missing one."""
     with pytest.raises(ArtifactError, match=r"holds no model\.json"):
         load(tmp_path)
-    with pytest.raises(ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble, "):
+    with pytest.raises(
+        ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble, "
+    ):
         load(tmp_path / "nowhere")

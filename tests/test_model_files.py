@@ -13,7 +13,13 @@ from safetensors.torch import load_file, save_file
 from raysent.config import Document, validate
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.pairs import read_sts
-from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, VocabularyConfig, read_word_vectors
+from raysent.data.vocabulary import (
+    PAD_WORD,
+    UNK_WORD,
+    Vocabulary,
+    VocabularyConfig,
+    read_word_vectors,
+)
 from raysent.errors import ArtifactError, DataError, RaysentError
 from raysent.models import ModelConfig, SentenceModel, encoder_tensors
 from raysent.models.files import write_record
@@ -27,8 +33,12 @@ TEXT = ["w1 w2", "w3", "w4 w5 w6 w7"]
 def saved(tmp_path_factory):
     """A small model and its folder."""
     encoder = {"type": "gru", "hidden_size": 4, "embedding": {"dim": 3}}
-    config = validate(ModelConfig, Document({"encoder": encoder, "objective": {"type": "context_prediction"}}))
-    model = SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *(f"w{i}" for i in range(20))]), seed=0)
+    config = validate(
+        ModelConfig, Document({"encoder": encoder, "objective": {"type": "context_prediction"}})
+    )
+    model = SentenceModel.build(
+        config, Vocabulary([PAD_WORD, UNK_WORD, *(f"w{i}" for i in range(20))]), seed=0
+    )
     folder = tmp_path_factory.mktemp("model")
     model.save(folder)
     return model, folder
@@ -51,7 +61,10 @@ def test_manifest_lists_files_and_tensors(saved):
 def test_folder_of_an_earlier_version_is_refused(folder):
     """The command that makes it again is named."""
     sign(folder, format=1)
-    with pytest.raises(ArtifactError, match="of another version of raysent; make the model again with 'raysent train'"):
+    with pytest.raises(
+        ArtifactError,
+        match="of another version of raysent; make the model again with 'raysent train'",
+    ):
         SentenceModel.load(folder)
 
 
@@ -122,7 +135,9 @@ def test_tensors_of_another_type_are_refused(folder, value):
     tensors["f.words.weight"] = torch.full((22, 3), value, dtype=torch.float64)
     save_file(tensors, folder / "model.safetensors")
     sign(folder)
-    with pytest.raises(ArtifactError, match=r"'f\.words\.weight' must be torch\.float32; given torch\.float64"):
+    with pytest.raises(
+        ArtifactError, match=r"'f\.words\.weight' must be torch\.float32; given torch\.float64"
+    ):
         SentenceModel.load(folder)
 
 
@@ -157,7 +172,9 @@ def test_saving_a_read_model_again_writes_the_same_bytes(saved, tmp_path):
 def test_changed_checkpoint_record_is_refused(tmp_path):
     """Progress that no training made is not continued; the older checkpoint is."""
     for step in (5, 10):
-        save_checkpoint(tmp_path, {"x": torch.zeros(2)}, Progress(step=step, sentences=100 * step), key="k")
+        save_checkpoint(
+            tmp_path, {"x": torch.zeros(2)}, Progress(step=step, sentences=100 * step), key="k"
+        )
     record = tmp_path / "checkpoint/000000010.json"
     record.write_text(record.read_text().replace('"sentences": 1000', '"sentences": 9000'))
     found = load_checkpoint(tmp_path, key="k")
@@ -170,7 +187,9 @@ def test_checkpoint_of_an_earlier_version_is_refused(tmp_path):
     save_checkpoint(tmp_path, {"x": torch.zeros(2)}, Progress(step=5), key="k")
     path = tmp_path / "checkpoint/000000005.json"
     write_json(path, {**read_json(path), "format": "raysent checkpoint 2"}, sealed=True)
-    with pytest.raises(ArtifactError, match=r"not a checkpoint's record; remove .* to train again from the start"):
+    with pytest.raises(
+        ArtifactError, match=r"not a checkpoint's record; remove .* to train again from the start"
+    ):
         load_checkpoint(tmp_path, key="k")
 
 
@@ -191,7 +210,10 @@ def test_bad_line_of_json_is_named(tmp_path, line, message):
     path = tmp_path / "text.jsonl"
     path.write_text('{"text": "One. Two. Three. Four."}\n' + line + "\n")
     with pytest.raises(DataError, match=message) as raised:
-        prepare(CorpusConfig(path=str(path), cache_dir=str(tmp_path / "cache"), num_processes=1), VocabularyConfig())
+        prepare(
+            CorpusConfig(path=str(path), cache_dir=str(tmp_path / "cache"), num_processes=1),
+            VocabularyConfig(),
+        )
     assert f"{path}:2: " in str(raised.value)
 
 
@@ -200,7 +222,9 @@ def test_corpus_with_odd_characters_is_prepared(tmp_path):
     path = tmp_path / "text.txt"
     lines = ["\ufeffthe cat sat.", "x" * 2_000_000 + "1", "\u0301 the \ufeffcat", "a b", "c d"] * 3
     path.write_text("\n".join(lines))
-    config = CorpusConfig(path=str(path), cache_dir=str(tmp_path / "cache"), format="sentences", num_processes=1)
+    config = CorpusConfig(
+        path=str(path), cache_dir=str(tmp_path / "cache"), format="sentences", num_processes=1
+    )
     words = prepare(config, VocabularyConfig(min_count=3)).vocabulary
     assert "cat" in words
     assert "the" in words

@@ -23,7 +23,10 @@ def _swept(folder) -> None:
     save_record(folder, SweepRecord(space, seed=0, started=1.0))
     now = [0.0]
     with CostTracker(
-        folder, CostConfig(usd_per_hour=3600.0, poll="1s"), nodes=lambda: {"a": {}}, clock=lambda: now[0]
+        folder,
+        CostConfig(usd_per_hour=3600.0, poll="1s"),
+        nodes=lambda: {"a": {}},
+        clock=lambda: now[0],
     ) as cost_tracker:
         now[0] = 8.0
         report = {"index": 1, "seconds": 6.0, "step": 12, "steps_lost": 0, "node": "a"}
@@ -35,10 +38,17 @@ def test_cost_report_sums_the_ledger(raysent, tmp_path):
     """Spending, the part outside trials, and the cost of each trial."""
     _swept(tmp_path / "run")
     found = json.loads(raysent("cost", "report", "run", "--json").out)
-    assert (found["spent_usd"], found["outside_trials_usd"], found["budget_usd"]) == (8.0, 2.0, 100.0)
+    assert (found["spent_usd"], found["outside_trials_usd"], found["budget_usd"]) == (
+        8.0,
+        2.0,
+        100.0,
+    )
     assert found["trials"] == {"0000": {"rung": 1, "seconds": 6.0, "usd": 6.0, "steps": 12}}
     ran = raysent("cost", "report", "run")
-    assert "spent 8.00 usd of 100.00 on 0.00 machine hours; 2.00 of it outside trials' reports" in ran.out
+    assert (
+        "spent 8.00 usd of 100.00 on 0.00 machine hours; 2.00 of it outside trials' reports"
+        in ran.out
+    )
 
 
 def test_cost_report_shows_the_cost_of_a_killed_driver(raysent, tmp_path):
@@ -49,7 +59,10 @@ def test_cost_report_shows_the_cost_of_a_killed_driver(raysent, tmp_path):
     ledger.open("b", own_price(3600.0), now_s=0)
     past = [{**entry, "entry": "node"} for entry in map(json.loads, _lines(ledger))]
     Ledger(lines.append, past=past, window_s=5.0)
-    assert "assumed 5.00 usd for machines that a killed driver left" in raysent("cost", "report", "run").out
+    assert (
+        "assumed 5.00 usd for machines that a killed driver left"
+        in raysent("cost", "report", "run").out
+    )
 
 
 def test_cost_report_shows_a_small_cost_of_a_killed_driver(raysent, tmp_path, monkeypatch):

@@ -118,20 +118,30 @@ def test_tasks_of_a_file_give_the_scores_of_the_vectors(tasks, tmp_path, monkeyp
     assert ran.code == 0, ran.err
     found = {score["task"]: score for score in json.loads(ran.out)["mteb"]}
     encoder = HashEncoder(50)
-    first, second = (encoder.encode([pair[side] for pair in PAIRS]) for side in ("sentence1", "sentence2"))
-    expected = spearmanr(encoder.similarity_pairwise(first, second), [pair["score"] for pair in PAIRS]).statistic
+    first, second = (
+        encoder.encode([pair[side] for pair in PAIRS]) for side in ("sentence1", "sentence2")
+    )
+    expected = spearmanr(
+        encoder.similarity_pairwise(first, second), [pair["score"] for pair in PAIRS]
+    ).statistic
     assert found["LocalPairs"]["test"] == pytest.approx(100 * expected, abs=1e-4)
     order = np.argsort(-encoder.similarity(first, second), axis=1)
     ranks = [list(order[row]).index(row) for row, pair in enumerate(PAIRS) if pair["score"] > 1]
-    assert found["LocalFind"]["test"] == pytest.approx(100 * np.mean(1 / np.log2(2 + np.array(ranks))), abs=1e-3)
+    assert found["LocalFind"]["test"] == pytest.approx(
+        100 * np.mean(1 / np.log2(2 + np.array(ranks))), abs=1e-3
+    )
     [folder] = Path().glob("**/hash%3A50/mteb")
     kept = {score.task: score for score in read_scores(folder.parent.parent)}
     assert kept["LocalPairs"].test == found["LocalPairs"]["test"]
     own = mteb.ResultCache(folder.parent.parent / "mteb").load_results(tasks=["LocalPairs"])
     assert own.model_results[0].task_results[0].get_score() == pytest.approx(expected, abs=1e-5)
     for task, _ in module.find_mteb_tasks([str(tasks)]):
-        by_adapter = mteb.evaluate(module.MtebModel(encoder), task, cache=None, co2_tracker=False).task_results[0]
-        assert 100 * by_adapter.get_score() == pytest.approx(found[task.metadata.name]["test"], abs=1e-4)
+        by_adapter = mteb.evaluate(
+            module.MtebModel(encoder), task, cache=None, co2_tracker=False
+        ).task_results[0]
+        assert 100 * by_adapter.get_score() == pytest.approx(
+            found[task.metadata.name]["test"], abs=1e-4
+        )
 
 
 @needs_mteb
@@ -140,9 +150,13 @@ def test_record_of_a_published_task_is_read_again(tasks, tmp_path, monkeypatch):
     """A task of a file is evaluated each time, because its data has no revision."""
     task = module.find_mteb_tasks([str(tasks)])[0][0]
     monkeypatch.setattr(module, "_published_task", lambda _: task)
-    first = raysent.evaluate("hash:50", mteb=["LocalPairs"], output=tmp_path / "out", progress=False)
+    first = raysent.evaluate(
+        "hash:50", mteb=["LocalPairs"], output=tmp_path / "out", progress=False
+    )
     monkeypatch.setattr(module, "_score", lambda *_, **__: pytest.fail("evaluated again"))
-    again = raysent.evaluate("hash:50", mteb=["LocalPairs"], output=tmp_path / "out", progress=False)
+    again = raysent.evaluate(
+        "hash:50", mteb=["LocalPairs"], output=tmp_path / "out", progress=False
+    )
     assert first.equals(again)
     with pytest.raises(pytest.fail.Exception, match="evaluated again"):
         raysent.evaluate("hash:50", mteb=[task], output=tmp_path / "out", progress=False)
@@ -153,10 +167,18 @@ def test_record_of_a_published_task_is_read_again(tasks, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("STSBenchmrk", ConfigError, r"^mteb STSBenchmrk: unknown task of mteb; did you mean 'STSBenchmark'\?$"),
+        (
+            "STSBenchmrk",
+            ConfigError,
+            r"^mteb STSBenchmrk: unknown task of mteb; did you mean 'STSBenchmark'\?$",
+        ),
         ("none.py", ConfigError, r"^mteb none\.py: no such file; name a file that defines tasks"),
         ("empty.py", ConfigError, r"^mteb empty\.py: must define a task; "),
-        ("broken.py", DataError, r"^mteb LocalPairs: its data cannot be loaded: FileNotFoundError: .*pairs.json"),
+        (
+            "broken.py",
+            DataError,
+            r"^mteb LocalPairs: its data cannot be loaded: FileNotFoundError: .*pairs.json",
+        ),
     ],
 )
 def test_wrong_task_is_refused(tasks, tmp_path, monkeypatch, name, kind, message):
@@ -164,7 +186,9 @@ def test_wrong_task_is_refused(tasks, tmp_path, monkeypatch, name, kind, message
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.py").write_text("from mteb.abstasks import AbsTaskSTS\n")
     late = TASKS.replace('PAIRS = json.loads((HERE / "pairs.json").read_text())\n', "")
-    late = late.replace("from_list(PAIRS)", 'from_list(json.loads((HERE / "pairs.json").read_text()))')
+    late = late.replace(
+        "from_list(PAIRS)", 'from_list(json.loads((HERE / "pairs.json").read_text()))'
+    )
     (tmp_path / "broken.py").write_text(late)
     if name == "broken.py":
         (tmp_path / "pairs.json").unlink()

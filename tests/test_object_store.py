@@ -65,7 +65,9 @@ def test_open_folder_downloads_files_of_another_machine(store, monkeypatch, tmp_
     assert read_json(there / "sweep.json") == {"a": 1}
     assert load_arrays(there / "evaluation" / "x.npz")["x"].tolist() == [0, 1, 2]
     assert not (there / "trials" / "0000" / "checkpoint").exists()
-    assert (open_folder(f"{RUN}/trials/0000", with_checkpoints=True) / "checkpoint" / "1.json").is_file()
+    assert (
+        open_folder(f"{RUN}/trials/0000", with_checkpoints=True) / "checkpoint" / "1.json"
+    ).is_file()
 
 
 def test_open_folder_restores_the_state_of_the_bucket(store, tmp_path):
@@ -104,9 +106,13 @@ def test_lines_are_separate_objects(store, monkeypatch, tmp_path):
     Lines(there).append({"number": 3})
     assert read_json_lines(there) == [{"number": number} for number in range(4)]
     _use_machine(monkeypatch, tmp_path / "here")
-    with pytest.raises(ArtifactError, match=rf"^{RUN}/journal.jsonl: another process has continued this run since"):
+    with pytest.raises(
+        ArtifactError, match=rf"^{RUN}/journal.jsonl: another process has continued this run since"
+    ):
         lines.append({"number": "mine"})
-    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [{"number": number} for number in range(4)]
+    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [
+        {"number": number} for number in range(4)
+    ]
     remove(folder / "journal.jsonl")
     assert keys(store) == []
 
@@ -133,7 +139,9 @@ def test_line_that_only_the_bucket_took_is_written_to_the_disk_with_the_next(sto
     lines.append({"number": 2})
     assert len(keys(store)) == lines.num_lines == 3
     assert read_json_lines(folder / "journal.jsonl") == [{"number": number} for number in range(3)]
-    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [{"number": number} for number in range(3)]
+    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [
+        {"number": number} for number in range(3)
+    ]
 
 
 def test_open_folder_reports_a_missing_line(store):
@@ -145,7 +153,8 @@ def test_open_folder_reports_a_missing_line(store):
         lines.append({"number": number})
     store.delete_object(Bucket=BUCKET, Key="a/run/journal.jsonl/000000001.json")
     with pytest.raises(
-        ArtifactError, match=f"^{RUN}/journal.jsonl/000000001.json: no such object, but later lines exist"
+        ArtifactError,
+        match=f"^{RUN}/journal.jsonl/000000001.json: no such object, but later lines exist",
     ):
         open_folder(RUN)
 
@@ -163,7 +172,8 @@ def test_unchanged_files_are_not_downloaded_from_an_encrypted_bucket(store, monk
         storage.mirror,
         "list_s3",
         lambda *given, **more: [
-            item._replace(etag=etag) for item, etag in zip(listed(*given, **more), encrypted, strict=False)
+            item._replace(etag=etag)
+            for item, etag in zip(listed(*given, **more), encrypted, strict=False)
         ],
     )
     for kind in ("GetObject", "HeadObject"):
@@ -176,7 +186,9 @@ def test_unchanged_files_are_not_downloaded_from_an_encrypted_bucket(store, monk
     assert read_json(open_folder(RUN) / "a.json") == 2
     changed = (folder / "journal.jsonl").read_bytes()
     (folder / "journal.jsonl").write_bytes(changed.replace(b'"number": 4', b'"number": 5'))
-    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [{"number": number} for number in range(5)]
+    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [
+        {"number": number} for number in range(5)
+    ]
 
 
 def test_a_request_that_another_one_is_in_the_way_of_is_repeated(store):
@@ -184,7 +196,10 @@ def test_a_request_that_another_one_is_in_the_way_of_is_repeated(store):
     folder = open_folder(RUN)
     folder.mkdir(parents=True)
     error = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
-    answers = [AWSResponse(RUN, 409, {}, HTTPResponse(io.BytesIO(error), preload_content=False)) for _ in range(2)]
+    answers = [
+        AWSResponse(RUN, 409, {}, HTTPResponse(io.BytesIO(error), preload_content=False))
+        for _ in range(2)
+    ]
     events = storage.object_store.s3_client().meta.events
     events.register("before-send.s3.PutObject", lambda **_: answers.pop() if answers else None)
     Lines(folder / "journal.jsonl").append({"number": 0})
@@ -196,7 +211,9 @@ def test_open_folder_skips_the_marker_of_a_folder(store):
     for key in ("a/run/", "a/run/below/", "a/run/below/a.json"):
         store.put_object(Bucket=BUCKET, Key=key, Body=b"")
     folder = open_folder(RUN)
-    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*.json")] == ["below/a.json"]
+    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*.json")] == [
+        "below/a.json"
+    ]
 
 
 def test_lease_has_one_holder_among_all_machines(store, monkeypatch, tmp_path):
@@ -204,7 +221,8 @@ def test_lease_has_one_holder_among_all_machines(store, monkeypatch, tmp_path):
     first = Lease(open_folder(RUN))
     _use_machine(monkeypatch, tmp_path / "there")
     with pytest.raises(
-        ArtifactError, match=f"^{RUN}: another process is working on this run on .*try again in [0-9]+ s"
+        ArtifactError,
+        match=f"^{RUN}: another process is working on this run on .*try again in [0-9]+ s",
     ):
         Lease(open_folder(RUN))
     monkeypatch.setattr(leases, "EXPIRY_S", -5.0)
@@ -241,7 +259,9 @@ def test_open_folder_refuses_a_damaged_object(store, monkeypatch, tmp_path):
     write_json(folder / "a.json", {"a": 1})
     whole = store.head_object(Bucket=BUCKET, Key="a/run/a.json")
     store.put_object(Bucket=BUCKET, Key="a/run/a.json", Body=b'{"a"', Metadata=whole["Metadata"])
-    with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: damaged: its SHA-256 differs from what was written"):
+    with pytest.raises(
+        ArtifactError, match=f"^{RUN}/a.json: damaged: its SHA-256 differs from what was written"
+    ):
         open_folder(RUN)
     assert read_json(folder / "a.json") == {"a": 1}
 
@@ -249,20 +269,27 @@ def test_open_folder_refuses_a_damaged_object(store, monkeypatch, tmp_path):
 def test_open_folder_refuses_an_object_outside_the_folder(store):
     """An object whose name contains `..` never becomes a file outside the folder."""
     store.put_object(Bucket=BUCKET, Key="a/run/../x.json", Body=b"{}")
-    with pytest.raises(ArtifactError, match=r"/\.\./x\.json: an object exists where a folder is needed, or its name"):
+    with pytest.raises(
+        ArtifactError,
+        match=r"/\.\./x\.json: an object exists where a folder is needed, or its name",
+    ):
         open_folder(RUN)
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3://runs", "s3://runs/", "s3://runs/a/../b"])
 def test_open_folder_refuses_an_incomplete_address(address):
     """The error shows a valid address."""
-    with pytest.raises(ConfigError, match=r"must name a bucket and a folder in it, as in s3://bucket/runs/first"):
+    with pytest.raises(
+        ConfigError, match=r"must name a bucket and a folder in it, as in s3://bucket/runs/first"
+    ):
         open_folder(address)
 
 
 def test_open_folder_reports_a_missing_bucket(store):
     """The error says what to do."""
-    with pytest.raises(ArtifactError, match="^s3://nowhere/run: no such bucket; create it first or name another$"):
+    with pytest.raises(
+        ArtifactError, match="^s3://nowhere/run: no such bucket; create it first or name another$"
+    ):
         open_folder("s3://nowhere/run")
 
 
@@ -275,7 +302,9 @@ def test_write_reports_a_missing_permission(store, monkeypatch):
 
     folder = open_folder(RUN)
     monkeypatch.setattr(storage.object_store.s3_client(), "put_object", refuse)
-    with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: the credentials that boto3 finds have no permission; "):
+    with pytest.raises(
+        ArtifactError, match=f"^{RUN}/a.json: the credentials that boto3 finds have no permission; "
+    ):
         write_json(folder / "a.json", {})
     assert list(folder.iterdir()) == []
 
@@ -292,7 +321,8 @@ def test_open_folder_reports_missing_credentials(monkeypatch):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:8")
     with pytest.raises(
-        ArtifactError, match=f"^{RUN}: boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID$"
+        ArtifactError,
+        match=f"^{RUN}: boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID$",
     ):
         open_folder(RUN)
 
@@ -301,5 +331,7 @@ def test_open_folder_reports_an_unreachable_endpoint(store, monkeypatch):
     """The error names the address that does not answer."""
     monkeypatch.setattr(storage.object_store, "MAX_ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    with pytest.raises(ArtifactError, match=f"^{RUN}: the object store does not answer: .*127.0.0.1:9.* see AWS_"):
+    with pytest.raises(
+        ArtifactError, match=f"^{RUN}: the object store does not answer: .*127.0.0.1:9.* see AWS_"
+    ):
         open_folder(RUN)

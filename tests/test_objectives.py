@@ -43,7 +43,9 @@ def contiguous(count, documents=None):
 def random_vectors(count, dim=8, seed=0):
     """Two towers' vectors."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, dim, generator=generator), torch.randn(count, dim, generator=generator)
+    return torch.randn(count, dim, generator=generator), torch.randn(
+        count, dim, generator=generator
+    )
 
 
 def perfect_vectors(count, context_size):
@@ -63,16 +65,25 @@ def test_objective_loss_is_a_scalar_with_a_gradient(config):
     context = build_context()
     objective, read = build_objective(config, context), ToyRead(config.num_towers)
     with NoRowsByIndex():
-        loss = objective(read, toy_batch(type(config.batches)), generator=torch.Generator().manual_seed(0))
+        loss = objective(
+            read, toy_batch(type(config.batches)), generator=torch.Generator().manual_seed(0)
+        )
     loss.backward()
     assert loss.shape == ()
     assert torch.isfinite(loss)
     first, *second = read.parameters()
-    trained = [first, *(parameter for parameter in objective.parameters() if parameter.requires_grad)]
+    trained = [
+        first,
+        *(parameter for parameter in objective.parameters() if parameter.requires_grad),
+    ]
     gradients = [parameter.grad for parameter in trained]
-    assert all(gradient is not None and torch.isfinite(gradient.to_dense()).all() for gradient in gradients)
+    assert all(
+        gradient is not None and torch.isfinite(gradient.to_dense()).all() for gradient in gradients
+    )
     # The second tower is trained through its vectors, or through its map.
-    assert not second or any(parameter.grad is not None for parameter in [*second, *context.second_parameters])
+    assert not second or any(
+        parameter.grad is not None for parameter in [*second, *context.second_parameters]
+    )
 
 
 def test_objective_has_state_only_where_a_saved_model_drops_or_keeps_it(config):
@@ -101,22 +112,31 @@ def test_objective_gathers_no_triplets(config):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, module in OBJECTIVES.items() if module.Config().across_workers == "rows"]
+    "name",
+    [name for name, module in OBJECTIVES.items() if module.Config().across_workers == "rows"],
 )
 def test_losses_of_rows_add_up_to_the_whole(name):
     """The rows of three workers against the vectors of all have the loss and the gradients of one worker."""
     config = OBJECTIVES[name].Config()
     objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
     objective.before_step(0.9)
-    batch, parameters = toy_batch(type(config.batches), size=11), [*read.parameters(), *objective.parameters()]
+    batch, parameters = (
+        toy_batch(type(config.batches), size=11),
+        [*read.parameters(), *objective.parameters()],
+    )
     losses, gradients = [], []
     for parts in ([None], [slice(0, 4), slice(4, 8), slice(8, 11)]):
         read.zero_grad()
         objective.zero_grad()
-        of_rows = [objective(read, dataclasses.replace(batch, rows=rows), generator=_generator()) for rows in parts]
+        of_rows = [
+            objective(read, dataclasses.replace(batch, rows=rows), generator=_generator())
+            for rows in parts
+        ]
         losses.append(torch.stack(of_rows).sum())
         losses[-1].backward()
-        gradients.append([parameter.grad.clone() for parameter in parameters if parameter.grad is not None])
+        gradients.append(
+            [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+        )
     torch.testing.assert_close(losses[1], losses[0])
     for several, one in zip(*reversed(gradients), strict=True):
         torch.testing.assert_close(several, one, atol=1e-6, rtol=1e-4)
@@ -129,7 +149,10 @@ def _generator():
 
 def test_objective_needs_more_memory_for_a_larger_step(config):
     """The estimate depends on the sizes of the step."""
-    small, large = (StepShape(size, max_length=20, num_words=size, dim=64, num_bits=32) for size in (100, 100_000))
+    small, large = (
+        StepShape(size, max_length=20, num_words=size, dim=64, num_bits=32)
+        for size in (100, 100_000)
+    )
     assert 0 < config.num_step_values(small) < config.num_step_values(large)
 
 
@@ -163,7 +186,9 @@ def test_loss_equals_its_restatement(context_size, diagonal, target):
     f, g = random_vectors(17)
     documents = np.array([0] * 6 + [1] + [2] * 8 + [3] * 2)
     settings = {"context_size": context_size, "diagonal": diagonal, "target": target}
-    expected = reference_loss(f.double().numpy(), g.double().numpy(), np.arange(17), documents, **settings)
+    expected = reference_loss(
+        f.double().numpy(), g.double().numpy(), np.arange(17), documents, **settings
+    )
     assert loss_of(f, g, documents, **settings).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -172,7 +197,9 @@ def test_alternatives_of_context_prediction_equal_their_restatements(context_siz
     """The window classifier and the margin, with edges, documents and a lone sentence."""
     f, g = random_vectors(17)
     documents = np.array([0] * 6 + [1] + [2] * 8 + [3] * 2)
-    expected = context_alternatives(f.double().numpy(), g.double().numpy(), documents, context_size=context_size)
+    expected = context_alternatives(
+        f.double().numpy(), g.double().numpy(), documents, context_size=context_size
+    )
     places = contiguous(17, documents)
     for name, value in zip(("window_classifier", "context_margin"), expected, strict=True):
         objective = build_objective(OBJECTIVES[name].Config(context_size=context_size))

@@ -19,13 +19,21 @@ from raysent.config import SHIPPED, shipped_path
 # Files at the top of the repository that serve only those who have the repository.
 NOT_IN_SDIST = {".ci/run", ".gitattributes"}
 # What makes the README's sweep one of seconds, which still does everything once.
-TINY = ["--yes", "--trials=1", "--set=evaluation.baselines=false", "--set=labels=[32]", "--set=training.max_steps=4"]
+TINY = [
+    "--yes",
+    "--trials=1",
+    "--set=evaluation.baselines=false",
+    "--set=labels=[32]",
+    "--set=training.max_steps=4",
+]
 NOUNS = [f"{kind} {place}" for kind in ("hotel", "camera", "train") for place in range(20)]
 
 
 def repository_files(*options: str) -> set[str]:
     """Return the files that git lists."""
-    listed = subprocess.run(["git", "ls-files", *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        ["git", "ls-files", *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if listed.returncode != 0:
         pytest.skip("not a git checkout")
     return {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
@@ -60,12 +68,22 @@ def test_wheel_holds_the_package_and_the_shipped_files(archives):
         held = {name: archive.read(name) for name in archive.namelist()}
     assert f"raysent-{VERSION}.dist-info/licenses/LICENSE" in held
     assert sorted(expected.keys() - held.keys()) == []
-    assert [name for name, source in expected.items() if held[name] != (ROOT / source).read_bytes()] == []
+    assert [
+        name for name, source in expected.items() if held[name] != (ROOT / source).read_bytes()
+    ] == []
 
 
 def test_wheel_declares_dependencies_that_agree(environment):
     """`pip check` finds every declared dependency in the environment, in a version that was asked for."""
-    run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "check", cwd=environment)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        environment / "bin" / "python",
+        "check",
+        cwd=environment,
+    )
 
 
 def test_installed_version_is_the_package_version(installed):
@@ -75,7 +93,9 @@ def test_installed_version_is_the_package_version(installed):
 
 def test_installed_documentation_is_extracted(installed):
     """The first text of a library that is installed beside raysent, as the corpus `docs` has it."""
-    code = "from raysent.data.corpus.embedded import extract; print(next(extract(['optuna'])).module)"
+    code = (
+        "from raysent.data.corpus.embedded import extract; print(next(extract(['optuna'])).module)"
+    )
     assert installed.python(code).startswith("optuna")
 
 
@@ -105,19 +125,38 @@ def test_installed_cluster_up_needs_credentials(installed):
 def test_installed_example_adds_an_encoder(installed):
     """The package in `examples/own_encoder`, installed beside raysent, is found by its entry point."""
     source, target = ROOT / "examples" / "own_encoder", installed.folder / "packages"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        target,
+    ]
     run(*pip, source, cwd=installed.folder)
     assert "first_word" in installed("schema", PYTHONPATH=str(target))
 
 
 def test_installed_without_extras_trains_a_bag_and_names_the_extra(installed):
     """A pretrained encoder is refused in one line, before Ray starts."""
-    (installed.folder / "text.txt").write_text("".join(f"w{row % 7} w{row % 5} w{row % 3}\n" for row in range(200)))
+    (installed.folder / "text.txt").write_text(
+        "".join(f"w{row % 7} w{row % 5} w{row % 3}\n" for row in range(200))
+    )
     (installed.folder / "bert").mkdir()
-    (installed.folder / "bert" / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
+    (installed.folder / "bert" / "config.json").write_text(
+        '{"model_type": "bert", "hidden_size": 8}'
+    )
     space = {
         "base": {
-            "corpus": {"path": "text.txt", "format": "sentences", "cache_dir": "cache", "validation_fraction": 0.2},
+            "corpus": {
+                "path": "text.txt",
+                "format": "sentences",
+                "cache_dir": "cache",
+                "validation_fraction": 0.2,
+            },
             "encoder": {"type": "bag", "embedding": {"dim": 8}},
             "objective": {"type": "context_prediction"},
             "training": {"batch_size": 20, "max_steps": 3, "num_reports": 1},
@@ -141,20 +180,32 @@ print(fit(RunConfig.model_validate({space["base"]}), Path("run")).status)
 @pytest.mark.cluster
 def test_installed_raysent_does_what_the_readme_shows_first(installed):
     """In an empty folder: a sweep of a table, few labels, the answer, the report, and what the answer predicts."""
-    shown = re.findall(r"^\$ raysent (.*)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    sweep, predict = (next(line.split() for line in shown if line.startswith(name)) for name in ("sweep", "predict"))
+    shown = re.findall(
+        r"^\$ raysent (.*)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    sweep, predict = (
+        next(line.split() for line in shown if line.startswith(name))
+        for name in ("sweep", "predict")
+    )
     texts = [f"The {thing} was {word}.,{word}\n" for thing in NOUNS for word in ("good", "bad")]
     (installed.folder / "reviews.csv").write_text("text,label\n" + "".join(texts))
     (installed.folder / "new.csv").write_text("text\nIt was good.\nBad it was.\n")
-    own = {"random.py", "torch.py"}  # the user's, which no process of Ray's may import in place of the libraries
+    own = {
+        "random.py",
+        "torch.py",
+    }  # the user's, which no process of Ray's may import in place of the libraries
     for name in own:
         (installed.folder / name).write_text("raise SystemExit('not a library')")
     installed(*sweep, *TINY)
     assert (installed.folder / "runs/first/report.html").stat().st_size > 10_000
-    curves = json.loads((installed.folder / "runs/first/label_curves/reviews.json").read_text())["curves"]
+    curves = json.loads((installed.folder / "runs/first/label_curves/reviews.json").read_text())[
+        "curves"
+    ]
     assert list(curves) == ["0000", "chance"]  # without baselines
     installed(*predict)
-    assert (installed.folder / "predicted.csv").read_text() == "text,predicted\nIt was good.,good\nBad it was.,bad\n"
+    assert (
+        installed.folder / "predicted.csv"
+    ).read_text() == "text,predicted\nIt was good.,good\nBad it was.,bad\n"
     assert {path.name for path in installed.folder.iterdir()} == {
         *own, "reviews.csv", "new.csv", "runs", "predicted.csv",
     }  # fmt: skip

@@ -15,7 +15,12 @@ from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
 
 JSON = {"format": "jsonl", "first": "a", "second": "b", "label": "c"}
-LINES = [("a cat", "the cat", "0.5"), ("a dog", "one dog", "1"), ("no", "never", "2"), ("x y", "y x", "3")]
+LINES = [
+    ("a cat", "the cat", "0.5"),
+    ("a dog", "one dog", "1"),
+    ("no", "never", "2"),
+    ("x y", "y x", "3"),
+]
 
 
 def write(path, text):
@@ -30,7 +35,10 @@ def test_tab_separated_pairs_by_index_and_by_name(tmp_path, name):
     rows = "\n".join("\t".join(line) for line in LINES)
     plain = read_pairs(PairsConfig(path=write(tmp_path / name, rows), score=2))
     named = PairsConfig(
-        path=write(tmp_path / name, f"s1\ts2\trating\n{rows}\n"), first="s1", second="s2", score="rating"
+        path=write(tmp_path / name, f"s1\ts2\trating\n{rows}\n"),
+        first="s1",
+        second="s2",
+        score="rating",
     )
     assert plain.first == read_pairs(named).first == ["a cat", "a dog", "no", "x y"]
     assert plain.second == ["the cat", "one dog", "never", "y x"]
@@ -45,7 +53,9 @@ def test_blank_lines_between_pairs_count_for_nothing(tmp_path, blank):
     for name, lines in (("a.tsv", rows), ("a.jsonl", objects)):
         for place in (0, 2, len(lines)):
             path = write(tmp_path / name, "".join([*lines[:place], blank, *lines[place:]]))
-            assert read_pairs(PairsConfig(path=path, first="s1", second="s2")).first == [line[0] for line in LINES]
+            assert read_pairs(PairsConfig(path=path, first="s1", second="s2")).first == [
+                line[0] for line in LINES
+            ]
 
 
 def test_pairs_are_read_as_other_text_is(tmp_path):
@@ -69,7 +79,10 @@ def test_pairs_are_tables(tmp_path, bucket, name):
     assert (found.first, found.second) == (columns["s1"], list(columns["s2"]))
     assert found.scores.tolist() == [0.5, 1.0, 2.0, 3.0]
     if name in ("a.parquet", "folder"):
-        assert read_pairs(PairsConfig(path=path)).key == read_pairs(PairsConfig(path=path, first="s1", second="s2")).key
+        assert (
+            read_pairs(PairsConfig(path=path)).key
+            == read_pairs(PairsConfig(path=path, first="s1", second="s2")).key
+        )
     if name != "folder":
         bucket.upload_file(path, BUCKET, name)
         remote = PairsConfig(path=f"s3://{BUCKET}/{name}", first="s1", second="s2", score="rating")
@@ -86,9 +99,13 @@ def test_csv_without_a_header_and_tabs_in_its_place(tmp_path):
 
 def test_classes_of_a_dataset_have_their_names(tmp_path):
     """Numbers of classes stand for names; -1 is a pair without a label."""
-    table = pa.table({"a": [f"w{n}" for n in range(6)], "b": ["v"] * 6, "label": [0, 1, 2, -1, 1, 0]})
+    table = pa.table(
+        {"a": [f"w{n}" for n in range(6)], "b": ["v"] * 6, "label": [0, 1, 2, -1, 1, 0]}
+    )
     save_dataset(tmp_path / "nli", table, ["entailment", "neutral", "contradiction"])
-    pairs = read_pairs(PairsConfig(path=str(tmp_path / "nli"), label="label", first="a", second="b"))
+    pairs = read_pairs(
+        PairsConfig(path=str(tmp_path / "nli"), label="label", first="a", second="b")
+    )
     assert [pairs.classes[label] for label in pairs.labels] == [
         "entailment", "neutral", "contradiction", "neutral", "entailment",
     ]  # fmt: skip
@@ -96,7 +113,9 @@ def test_classes_of_a_dataset_have_their_names(tmp_path):
 
 def test_ppdb_pairs_are_columns_1_and_2(tmp_path):
     """PPDB separates its fields by |||."""
-    rows = "\n".join(f"[X] ||| {one} ||| {other} ||| PPDB2.0Score={score}" for one, other, score in LINES)
+    rows = "\n".join(
+        f"[X] ||| {one} ||| {other} ||| PPDB2.0Score={score}" for one, other, score in LINES
+    )
     pairs = read_pairs(PairsConfig(path=write(tmp_path / "ppdb.gz", rows)))
     assert list(zip(pairs.first, pairs.second, strict=True)) == [line[:2] for line in LINES]
 
@@ -105,14 +124,23 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
     """SNLI's jsonl; classes are in alphabetical order unless configured."""
     labels = ["neutral", "-", "entailment", "contradiction", "neutral"]
     rows = [
-        json.dumps({"sentence1": f"p {n}", "sentence2": "h", "gold_label": label}) for n, label in enumerate(labels)
+        json.dumps({"sentence1": f"p {n}", "sentence2": "h", "gold_label": label})
+        for n, label in enumerate(labels)
     ]
     config = PairsConfig(
-        path=write(tmp_path / "snli.jsonl", "\n".join(rows)), first="sentence1", second="sentence2", label="gold_label"
+        path=write(tmp_path / "snli.jsonl", "\n".join(rows)),
+        first="sentence1",
+        second="sentence2",
+        label="gold_label",
     )
     pairs = read_pairs(config)
-    assert (pairs.classes, pairs.labels.tolist()) == (("contradiction", "entailment", "neutral"), [2, 1, 0, 2])
-    named = read_pairs(config.model_copy(update={"classes": ["neutral", "entailment", "contradiction"]}))
+    assert (pairs.classes, pairs.labels.tolist()) == (
+        ("contradiction", "entailment", "neutral"),
+        [2, 1, 0, 2],
+    )
+    named = read_pairs(
+        config.model_copy(update={"classes": ["neutral", "entailment", "contradiction"]})
+    )
     assert named.labels.tolist() == [0, 1, 2, 0]
 
 
@@ -121,16 +149,44 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
     [
         ({}, None, r"^pairs\.path: .*a\.tsv: no such file$"),
         ({}, "one column\n" * 5, r"a\.tsv: must have column 1, counted from 0; given 1 columns"),
-        ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv: row 1: the score must be a finite number; given 'much'"),
-        ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
+        (
+            {"score": 2},
+            "a\tb\tmuch\n" * 5,
+            r"a\.tsv: row 1: the score must be a finite number; given 'much'",
+        ),
+        (
+            {"first": "sentense"},
+            "sentence\tb\n" * 5,
+            r"no such column: 'sentense'; did you mean 'sentence'\?",
+        ),
         ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be one JSON object a line"),
         ({}, "a\tb\na\n" * 5, r"a\.tsv: row 2: must have 2 values; given 1$"),
-        (JSON, '{"a": "x", "b": null, "c": "y"}\n' * 5, r"a\.tsv: row 1: 'b' must be text; given nothing$"),
-        (JSON, '{"a": "x", "b": 3, "c": "y"}\n' * 5, r"a\.tsv: row 1: 'b' must be text; given int$"),
-        (JSON, '{"a": "x", "b": "z", "c": null}\n' * 5, r"a\.tsv: must contain at least 4 pairs; given 0$"),
-        (JSON, '{"a": "x", "b": "z", "c": [1]}\n' * 5, r"a\.tsv: row 1: 'c' must be text or a number; given list$"),
+        (
+            JSON,
+            '{"a": "x", "b": null, "c": "y"}\n' * 5,
+            r"a\.tsv: row 1: 'b' must be text; given nothing$",
+        ),
+        (
+            JSON,
+            '{"a": "x", "b": 3, "c": "y"}\n' * 5,
+            r"a\.tsv: row 1: 'b' must be text; given int$",
+        ),
+        (
+            JSON,
+            '{"a": "x", "b": "z", "c": null}\n' * 5,
+            r"a\.tsv: must contain at least 4 pairs; given 0$",
+        ),
+        (
+            JSON,
+            '{"a": "x", "b": "z", "c": [1]}\n' * 5,
+            r"a\.tsv: row 1: 'c' must be text or a number; given list$",
+        ),
         ({}, "a\tb\n", r"a\.tsv: must contain at least 4 pairs; given 1"),
-        ({"label": 2, "classes": ["yes"]}, "a\tb\tno\n" * 5, r"pairs\.classes: must name every class .*given 'no'"),
+        (
+            {"label": 2, "classes": ["yes"]},
+            "a\tb\tno\n" * 5,
+            r"pairs\.classes: must name every class .*given 'no'",
+        ),
     ],
 )
 def test_invalid_pairs_raise_one_clear_error(tmp_path, settings, text, message):
@@ -148,7 +204,9 @@ def test_sts_sets_leave_out_pairs_without_a_score(tmp_path):
     (tmp_path / "STS.gs.images.txt").write_text("1.5\n\n3\n")
     [(name, pairs)] = read_sts(tmp_path).items()
     assert (name, pairs.first, pairs.scores.tolist()) == ("images", ["a", "e"], [1.5, 3.0])
-    with pytest.raises(DataError, match=r"^validation\.sts: .*none: must contain STS\.input\.NAME\.txt"):
+    with pytest.raises(
+        DataError, match=r"^validation\.sts: .*none: must contain STS\.input\.NAME\.txt"
+    ):
         read_sts(tmp_path / "none")
 
 
@@ -156,7 +214,9 @@ def test_held_out_pairs_are_never_trained_on(tmp_path):
     """Repeated and reversed pairs are in the same split; the vocabulary has the words of the training pairs."""
     rows = [f"w{n}\tv{n}\n" for n in range(60)]
     rows += [f"v{n}\tw{n}\n" for n in range(60)]
-    corpus = PairCorpus(PairsConfig(path=write(tmp_path / "a.tsv", "".join(rows)), validation_fraction=0.2))
+    corpus = PairCorpus(
+        PairsConfig(path=write(tmp_path / "a.tsv", "".join(rows)), validation_fraction=0.2)
+    )
     sides = [
         {frozenset(pair) for pair in zip(part.first, part.second, strict=True)}
         for part in (corpus.train, corpus.validation)
@@ -168,17 +228,24 @@ def test_held_out_pairs_are_never_trained_on(tmp_path):
 
 def test_pair_stream_epoch_has_every_pair_once_in_its_own_order(tmp_path):
     """The last batch is smaller; the ranks divide a batch."""
-    corpus = PairCorpus(PairsConfig(path=write(tmp_path / "a.tsv", "".join(f"w{n}\tv{n}\n" for n in range(80)))))
+    corpus = PairCorpus(
+        PairsConfig(path=write(tmp_path / "a.tsv", "".join(f"w{n}\tv{n}\n" for n in range(80))))
+    )
     pairs = corpus.train.encode(corpus.vocabulary(VocabularyConfig()), max_length=5)
     batches = PairStream(pairs, batch_size=16, seed=0)
     epochs = [
-        np.concatenate([batches.batch(number * batches.num_batches + step).first.ids for step in range(5)])
+        np.concatenate(
+            [batches.batch(number * batches.num_batches + step).first.ids for step in range(5)]
+        )
         for number in (0, 1)
     ]
     assert batches.num_batches == 5
     assert all(np.array_equal(np.sort(ids), np.sort(pairs.first.ids)) for ids in epochs)
     assert not np.array_equal(*epochs)
-    ranks = [PairStream(pairs, batch_size=16, seed=0, rank=rank, world_size=2).batch(3).first.ids for rank in (0, 1)]
+    ranks = [
+        PairStream(pairs, batch_size=16, seed=0, rank=rank, world_size=2).batch(3).first.ids
+        for rank in (0, 1)
+    ]
     assert np.array_equal(np.concatenate(ranks), batches.batch(3).first.ids)
     with pytest.raises(DataError, match=r"^training\.batch_size: must be at least 4"):
         PairStream(pairs, batch_size=2, seed=0, world_size=2)
@@ -187,9 +254,13 @@ def test_pair_stream_epoch_has_every_pair_once_in_its_own_order(tmp_path):
 def test_select_rows_in_any_order(tmp_path):
     """Rows may be repeated and in any order."""
     corpus = PairCorpus(
-        PairsConfig(path=write(tmp_path / "a.tsv", "".join("\t".join(line) + "\n" for line in LINES * 3)))
+        PairsConfig(
+            path=write(tmp_path / "a.tsv", "".join("\t".join(line) + "\n" for line in LINES * 3))
+        )
     )
     encoded = corpus.vocabulary(VocabularyConfig()).ids(["a cat", "the", "one dog"], max_length=5)
     selected = select_rows(encoded, np.array([2, 0, 2]))
     assert selected.lengths.tolist() == [2, 2, 2]
-    assert np.array_equal(selected.ids, np.concatenate([encoded.ids[3:], encoded.ids[:2], encoded.ids[3:]]))
+    assert np.array_equal(
+        selected.ids, np.concatenate([encoded.ids[3:], encoded.ids[:2], encoded.ids[3:]])
+    )

@@ -63,7 +63,9 @@ def test_map_in_processes_raises_errors_of_the_function():
 
 def test_map_in_processes_reports_a_dead_process():
     """A killed worker process raises one error instead of blocking forever."""
-    with pytest.raises(RaysentError, match="processes: a worker process died before its work was done"):
+    with pytest.raises(
+        RaysentError, match="processes: a worker process died before its work was done"
+    ):
         list(map_in_processes(os._exit, [3, 3, 3], num_processes=2))
 
 
@@ -101,10 +103,14 @@ for pid in map_in_processes(lambda item: time.sleep(600 * (item > 1)) or os.getp
 
 def test_worker_processes_end_with_a_process_that_is_killed():
     """A process that is killed closes no pool; its worker processes, which wait for work or do some, end by themselves."""
-    with subprocess.Popen([sys.executable, "-c", MAPS], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", MAPS], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline()
         workers = [
-            child for child in psutil.Process(process.pid).children() if "popen_loky" in " ".join(child.cmdline())
+            child
+            for child in psutil.Process(process.pid).children()
+            if "popen_loky" in " ".join(child.cmdline())
         ]
         process.kill()
     assert len(workers) == 2
@@ -121,6 +127,8 @@ def test_processes_that_may_not_be_started_are_an_error(monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(parallel.loky, "ProcessPoolExecutor", refuse)
-    line = "^processes: the system refuses them: .*Permission denied; is /dev/shm writable, with room"
+    line = (
+        "^processes: the system refuses them: .*Permission denied; is /dev/shm writable, with room"
+    )
     with pytest.raises(WorkerError, match=line):
         list(map_in_processes(abs, [1], num_processes=2))

@@ -26,9 +26,15 @@ def write_pairs(folder: Path, count: int = 120) -> Path:
     generator = np.random.default_rng(0)
     lines = []
     for _ in range(count):
-        words = [f"w{number}" for number in generator.integers(0, 40, size=generator.integers(2, 6))]
+        words = [
+            f"w{number}" for number in generator.integers(0, 40, size=generator.integers(2, 6))
+        ]
         is_same = generator.random() < 0.8
-        other = generator.permutation(words) if is_same else [f"w{n}" for n in generator.integers(0, 40, size=3)]
+        other = (
+            generator.permutation(words)
+            if is_same
+            else [f"w{n}" for n in generator.integers(0, 40, size=3)]
+        )
         lines.append(f"{' '.join(words)}\t{' '.join(other)}\t{5.0 * is_same}")
     path = folder / "pairs.tsv"
     path.write_text("\n".join(lines))
@@ -52,11 +58,14 @@ def test_loss_equals_its_restatement_and_penalties():
     given, read, batch = build_context(), ToyRead(1), toy_batch(PairBatches, 9)
     weights = (torch.nn.Parameter(torch.full((3, 2), 2.0)),)
     objective = build_objective(
-        Config(margin=0.6, lambda_w=0.1, lambda_c=0.01), type(given)(**{**vars(given), "parameters": weights})
+        Config(margin=0.6, lambda_w=0.1, lambda_c=0.01),
+        type(given)(**{**vars(given), "parameters": weights}),
     )
     vectors = [read(side)[0].detach().double().numpy() for side in (batch.first, batch.second)]
     expected = reference_loss(*vectors, margin=0.6) + 0.005 * 24.0
-    assert (objective(read, batch) + objective.penalty()).item() == pytest.approx(expected, rel=1e-5)
+    assert (objective(read, batch) + objective.penalty()).item() == pytest.approx(
+        expected, rel=1e-5
+    )
     given.words.weight.data += 0.5
     moved = expected + 0.05 * 0.25 * given.words.weight.numel()
     assert (objective(read, batch) + objective.penalty()).item() == pytest.approx(moved, rel=1e-5)
@@ -78,14 +87,18 @@ def negatives_at(done: float, **settings: Any) -> float:
     """Return the loss of one batch after a part of the run."""
     objective = build_objective(Config(**settings), build_context())
     objective.before_step(done)
-    loss: float = objective(ToyRead(1), toy_batch(PairBatches, 9), generator=torch.Generator().manual_seed(3)).item()
+    loss: float = objective(
+        ToyRead(1), toy_batch(PairBatches, 9), generator=torch.Generator().manual_seed(3)
+    ).item()
     return loss
 
 
 @pytest.mark.parametrize("kind", ["max", "mix"])
 def test_negatives_are_random_in_the_first_part_of_a_run(kind):
     """Before `random_part` the loss is that of random negatives, from then on that of the chosen kind."""
-    random, chosen = (negatives_at(0.9, negatives=name, random_part=0.0) for name in ("random", kind))
+    random, chosen = (
+        negatives_at(0.9, negatives=name, random_part=0.0) for name in ("random", kind)
+    )
     assert random != pytest.approx(chosen)
     for done, expected in ((0.0, random), (0.24, random), (0.25, chosen), (0.9, chosen)):
         assert negatives_at(done, negatives=kind, random_part=0.25) == pytest.approx(expected)
@@ -102,9 +115,15 @@ def test_random_part_is_half_unless_the_start_is_trained(tmp_path: Path):
 
 def test_warm_up_resumes_where_it_stopped(tmp_path: Path):
     """A run that is stopped in its random part and resumed gives the same vectors."""
-    changes = {"objective": {**MARGIN, "random_part": 0.6}, "training__max_steps": 6, "training__num_reports": 3}
+    changes = {
+        "objective": {**MARGIN, "random_part": 0.6},
+        "training__max_steps": 6,
+        "training__num_reports": 3,
+    }
     fit(pairs_run(tmp_path, **changes), tmp_path / "whole")
-    fit(pairs_run(tmp_path, **changes), tmp_path / "halves", report=lambda report: report.index != 1)
+    fit(
+        pairs_run(tmp_path, **changes), tmp_path / "halves", report=lambda report: report.index != 1
+    )
     fit(pairs_run(tmp_path, **changes), tmp_path / "halves")
     one, two = (load(tmp_path / folder).encode(["w1 w2", "w3"]) for folder in ("whole", "halves"))
     np.testing.assert_array_equal(one, two)
@@ -122,12 +141,16 @@ def test_scrambled_pairs_keep_their_words():
     assert (Config(variant="authors").resolved_scramble, Config().resolved_scramble) == (0.5, 0.0)
 
 
-@pytest.mark.parametrize("encoder", [None, {"type": "bag", "pooling": "mean", "embedding": {"dim": 6}}])
+@pytest.mark.parametrize(
+    "encoder", [None, {"type": "bag", "pooling": "mean", "embedding": {"dim": 6}}]
+)
 def test_paraphrase_margin_learns_from_pairs(tmp_path, encoder):
     """CSE and the word average; the correlation rises, and one tower is encoded."""
     config = pairs_run(tmp_path, training__epochs=8.0, **({"encoder": encoder} if encoder else {}))
     reports: list[float] = []
-    outcome = fit(config, tmp_path / "run", report=lambda now: reports.append(now.metrics["pearson"]) or True)
+    outcome = fit(
+        config, tmp_path / "run", report=lambda now: reports.append(now.metrics["pearson"]) or True
+    )
     assert (outcome.status, config.metrics) == ("finished", ("pearson",))
     assert outcome.metrics["pearson"] > 0.5
     assert load(tmp_path / "run").encode(["w1 w2"]).shape == (1, 6 if encoder else 12)
@@ -144,7 +167,9 @@ def test_pairs_run_killed_and_resumed_gives_the_same_weights(tmp_path, exact):
 
 def test_objective_of_pairs_without_pairs_raises_one_clear_error(tmp_path):
     """The error names the missing section."""
-    with pytest.raises(ValueError, match=r"pairs\.path must be set for objective paraphrase_margin"):
+    with pytest.raises(
+        ValueError, match=r"pairs\.path must be set for objective paraphrase_margin"
+    ):
         tiny_run(tmp_path, objective=MARGIN)
 
 
@@ -164,7 +189,9 @@ def test_run_continues_from_the_model_of_another_run(tmp_path):
     fit(config, tmp_path / "whole")
     fit(config, tmp_path / "halves", report=lambda report: report.index != 1)
     fit(config, tmp_path / "halves")
-    phrases, one, two = (SentenceModel.load(tmp_path / name) for name in ("phrases", "whole", "halves"))
+    phrases, one, two = (
+        SentenceModel.load(tmp_path / name) for name in ("phrases", "whole", "halves")
+    )
     assert np.array_equal(one.encode(["w1 w2"]), two.encode(["w1 w2"]))
     assert one.config.encoder.embedding.dropout == 0.1
     torch.testing.assert_close(one.f.words.weight, phrases.f.words.weight, atol=1e-3, rtol=0)

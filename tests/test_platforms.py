@@ -14,7 +14,9 @@ from raysent.parallel import num_processes_for
 from raysent.platforms import trim_heap
 
 PACKAGE = Path(platforms.__file__).parent
-CALLS = re.compile(r"sched_getaffinity|malloc_trim|[\"']/proc|\bfcntl\b|prctl|renameat|sys\.platform")
+CALLS = re.compile(
+    r"sched_getaffinity|malloc_trim|[\"']/proc|\bfcntl\b|prctl|renameat|sys\.platform"
+)
 
 
 @pytest.fixture
@@ -50,5 +52,9 @@ def test_folders_of_the_user_are_those_of_the_system(monkeypatch):
 
 def test_one_module_asks_for_what_not_every_system_has():
     """The start script of machines on AWS is for Linux, and is a text."""
-    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if CALLS.search(path.read_text())}
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if CALLS.search(path.read_text())
+    }
     assert found == {"platforms.py"}

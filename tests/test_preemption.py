@@ -51,7 +51,9 @@ def test_metadata_uses_a_token_and_renews_it(service: Metadata) -> None:
     assert before_s + 119 <= notice.time_s <= after_s + 120  # whole seconds
 
 
-def test_metadata_endpoint_of_the_environment(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_endpoint_of_the_environment(
+    service: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The endpoint is read from the variable that AWS's libraries use."""
     assert InstanceMetadata().endpoint == "http://169.254.169.254"
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url + "/")
@@ -59,11 +61,15 @@ def test_metadata_endpoint_of_the_environment(service: Metadata, monkeypatch: py
     assert service.num_requests == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", "[" * 60_000, '{"action": "stop"}', '{"action": "stop", "time": "soon"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 60_000, '{"action": "stop"}', '{"action": "stop", "time": "soon"}']
+)
 def test_metadata_refuses_an_invalid_notice(service: Metadata, text: str) -> None:
     """The error shows the text."""
     service.say(text)
-    with pytest.raises(MetadataError, match="spot/instance-action: must hold an action and a time; given"):
+    with pytest.raises(
+        MetadataError, match="spot/instance-action: must hold an action and a time; given"
+    ):
         InstanceMetadata(service.url).notice()
 
 
@@ -81,7 +87,9 @@ def test_agent_drains_once_for_a_notice_and_again_for_another_deadline(service: 
         assert seconds - 1 - (time.time() - armed_s) <= drained[-1] <= seconds
 
 
-def test_agent_continues_after_failures(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
+def test_agent_continues_after_failures(
+    service: Metadata, caplog: pytest.LogCaptureFixture
+) -> None:
     """A failing service and a refusing cluster are logged once each, and no notice is lost."""
     agent, drained = _agent(service, refusals=1)
     service.is_failing = True
@@ -98,7 +106,9 @@ def test_agent_continues_after_failures(service: Metadata, caplog: pytest.LogCap
     assert len(drained) == 1
 
 
-def test_agent_logs_a_repeated_refusal_once(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
+def test_agent_logs_a_repeated_refusal_once(
+    service: Metadata, caplog: pytest.LogCaptureFixture
+) -> None:
     """The drain is retried until the cluster accepts it; the same reason is logged once."""
     agent, drained = _agent(service, refusals=5)
     service.arm(60)
@@ -139,7 +149,10 @@ def test_agent_process_stops_at_sigterm_without_a_cluster(service: Metadata) -> 
         "60",
     ]
     agent = subprocess.Popen(
-        command, env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, stderr=subprocess.PIPE, text=True
+        command,
+        env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url},
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while not service.num_requests:
         assert agent.poll() is None
@@ -154,21 +167,30 @@ def test_agent_process_stops_at_sigterm_without_a_cluster(service: Metadata) -> 
 def test_agent_starts_without_torch_and_ray() -> None:
     """The agent runs on every node, so it must be small."""
     code = "import sys, raysent.preemption.__main__; print(sorted({'torch', 'ray'} & sys.modules.keys()))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
-def test_drain_node_reports_a_missing_call_of_ray(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drain_node_reports_a_missing_call_of_ray(
+    service: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A version of Ray without the call raises one clear error at once."""
     import ray._raylet
 
     address = service.url.removeprefix("http://")
     monkeypatch.delattr(ray._raylet, "GcsClient")
-    with pytest.raises(DrainError, match=rf"^{address}: must be a cluster whose nodes can be drained; Ray .*GcsClient"):
+    with pytest.raises(
+        DrainError,
+        match=rf"^{address}: must be a cluster whose nodes can be drained; Ray .*GcsClient",
+    ):
         drain_node(address, "ab", left_s=10, why="a test")
 
 
-def test_deadline_of_a_drain_without_a_time_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadline_of_a_drain_without_a_time_is_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ray returns 0 for a drain without deadline, and None without a drain."""
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
@@ -182,18 +204,23 @@ def test_deadline_of_a_drain_without_a_time_is_the_usual_one(monkeypatch: pytest
     assert deadline() is None
 
 
-def test_drain_node_reports_a_missing_token(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drain_node_reports_a_missing_token(
+    service: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ray's long message about the token becomes one line that says how to set it."""
     import ray._raylet
     from ray.exceptions import AuthenticationError
 
     def refuse(address: str) -> None:
         os.write(2, b"gcs_client.cc:210: Failed to get cluster ID: InvalidAuthToken")
-        raise AuthenticationError("RPC error: InvalidAuthToken: Authentication token is missing or incorrect.")
+        raise AuthenticationError(
+            "RPC error: InvalidAuthToken: Authentication token is missing or incorrect."
+        )
 
     monkeypatch.setattr(ray._raylet, "GcsClient", refuse)
     address = service.url.removeprefix("http://")
     with pytest.raises(
-        DrainError, match=rf"^{address}: requires its token, .* RAY_AUTH_TOKEN_PATH to the token's file$"
+        DrainError,
+        match=rf"^{address}: requires its token, .* RAY_AUTH_TOKEN_PATH to the token's file$",
     ):
         drain_node(address, "ab", left_s=10, why="a test")

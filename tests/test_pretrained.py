@@ -45,7 +45,10 @@ def test_vector_is_the_mean_of_the_last_hidden_states(bert):
     """Of a sentence's own tokens, cut to the model's positions; whatever stands beside it."""
     encoder = load(f"hf:{bert}")
     assert (encoder.get_sentence_embedding_dimension(), encoder.max_seq_length) == (16, 12)
-    tokenizer, model = transformers.AutoTokenizer.from_pretrained(bert), transformers.AutoModel.from_pretrained(bert)
+    tokenizer, model = (
+        transformers.AutoTokenizer.from_pretrained(bert),
+        transformers.AutoModel.from_pretrained(bert),
+    )
     text = [*TEXT, "the man and " * 20]
     vectors = encoder.encode(text)
     for sentence, vector in zip(text, vectors, strict=True):
@@ -60,8 +63,12 @@ def test_vector_is_the_mean_of_the_last_hidden_states(bert):
 
 def test_vectors_are_those_of_sentence_transformers(bert):
     """It pools a folder without settings of its own in the same way."""
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
-    np.testing.assert_allclose(load(f"hf:{bert}").encode(TEXT), load(f"st:{bert}").encode(TEXT), atol=1e-5)
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
+    np.testing.assert_allclose(
+        load(f"hf:{bert}").encode(TEXT), load(f"st:{bert}").encode(TEXT), atol=1e-5
+    )
 
 
 def test_model_is_used_by_threads_and_other_processes(bert):
@@ -83,14 +90,18 @@ def test_loading_leaves_the_random_state(bert):
 
 def test_folder_without_tokens_or_weights_is_refused(bert, tmp_path):
     """Random weights would give vectors that mean nothing."""
-    with pytest.raises(ArtifactError, match=r"^hf:nowhere: no such folder; name a folder of transformers$"):
+    with pytest.raises(
+        ArtifactError, match=r"^hf:nowhere: no such folder; name a folder of transformers$"
+    ):
         load("hf:nowhere")
     with pytest.raises(ArtifactError, match=r"^hf:.*: transformers cannot read it: "):
         load(f"hf:{tmp_path}")
     short = write_bert(tmp_path / "short")
     about = json.loads((short / "config.json").read_text())
     (short / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 3}))
-    with pytest.raises(ArtifactError, match=r"must hold every weight; encoder\.layer\.2\..* is missing, of 16"):
+    with pytest.raises(
+        ArtifactError, match=r"must hold every weight; encoder\.layer\.2\..* is missing, of 16"
+    ):
         load(f"hf:{short}")
 
 
@@ -121,16 +132,30 @@ def _drop_tokenizer(file: Path) -> None:
 def _forget_words(file: Path) -> None:
     path = file.with_name("tokenizer.json")
     about = json.loads(path.read_text())
-    about["model"]["vocab"] = {word: number for number, word in enumerate(WORDS) if word.startswith("[")}
+    about["model"]["vocab"] = {
+        word: number for number, word in enumerate(WORDS) if word.startswith("[")
+    }
     path.write_text(json.dumps(about))
 
 
 DAMAGES = {
     "truncated weights": (_cut, r"cannot read it: .*incomplete metadata"),
-    "pointer of Git LFS": (_point, r"model\.safetensors is a pointer of Git LFS, .* by 'git lfs pull'"),
-    "hostile pickle": (_pickle, r"a damaged pickle, or one with more than tensors; save them as safetensors"),
-    "NaN": (lambda file: _spoil(file, np.nan), r"every weight must be finite; .*layer\.0\.output\.dense\.weight"),
-    "infinity": (lambda file: _spoil(file, np.inf), r"every weight must be finite; .*layer\.0\.output\.dense\.weight"),
+    "pointer of Git LFS": (
+        _point,
+        r"model\.safetensors is a pointer of Git LFS, .* by 'git lfs pull'",
+    ),
+    "hostile pickle": (
+        _pickle,
+        r"a damaged pickle, or one with more than tensors; save them as safetensors",
+    ),
+    "NaN": (
+        lambda file: _spoil(file, np.nan),
+        r"every weight must be finite; .*layer\.0\.output\.dense\.weight",
+    ),
+    "infinity": (
+        lambda file: _spoil(file, np.inf),
+        r"every weight must be finite; .*layer\.0\.output\.dense\.weight",
+    ),
     "no tokenizer": (_drop_tokenizer, r"must hold a tokenizer; found none of tokenizer\.json, "),
     "no words": (_forget_words, r"its tokenizer must know words; it has special tokens alone"),
 }
@@ -141,7 +166,9 @@ DAMAGES = {
 def test_damaged_folder_is_one_line(scheme, damage, bert, tmp_path, capfd):
     """Whatever the library raises, or reads without a word; nothing else is printed."""
     if scheme == "st":
-        pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+        pytest.importorskip(
+            "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+        )
     folder = tmp_path / "copy"
     shutil.copytree(bert, folder)
     change, line = DAMAGES[damage]
@@ -163,11 +190,11 @@ def test_code_of_a_folder_runs_only_where_it_is_trusted(tmp_path, monkeypatch, c
     )
     about = json.loads((folder / "config.json").read_text())
     classes = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
-    (folder / "config.json").write_text(json.dumps({**about, "model_type": "own", "auto_map": classes}))
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    refusal = (
-        r"contains code of its own, modeling_own\.OwnConfig; to run it, set RAYSENT_TRUST_REMOTE_CODE=1 or --trust"
+    (folder / "config.json").write_text(
+        json.dumps({**about, "model_type": "own", "auto_map": classes})
     )
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    refusal = r"contains code of its own, modeling_own\.OwnConfig; to run it, set RAYSENT_TRUST_REMOTE_CODE=1 or --trust"
     for refused in (load, raysent.load):
         with pytest.raises(ConfigError, match=refusal):
             refused(f"hf:{folder}")
@@ -210,11 +237,26 @@ def test_paths_of_schemes_are_saved_like_folders(tmp_path, monkeypatch):
     """Relative inside the folder and beside it; else absolute; as given in a bucket."""
     folder = tmp_path / "models/both"
     monkeypatch.chdir(tmp_path)
-    names = ["hf:models/bert", "st:models/both/own", "words:start:models/gru", "st:/far/one", "hf:s3://bucket/one"]
+    names = [
+        "hf:models/bert",
+        "st:models/both/own",
+        "words:start:models/gru",
+        "st:/far/one",
+        "hf:s3://bucket/one",
+    ]
     saved = [saved_path(name, folder) for name in names]
-    assert saved == ["hf:../bert", "st:own", "words:start:../gru", "st:/far/one", "hf:s3://bucket/one"]
+    assert saved == [
+        "hf:../bert",
+        "st:own",
+        "words:start:../gru",
+        "st:/far/one",
+        "hf:s3://bucket/one",
+    ]
     folder.mkdir(parents=True)
-    about = {"members": ["a", "b", "c"], "paths": {"a": "hf:../bert", "b": "words:start:../gru", "c": "st:/far/one"}}
+    about = {
+        "members": ["a", "b", "c"],
+        "paths": {"a": "hf:../bert", "b": "words:start:../gru", "c": "st:/far/one"},
+    }
     (folder / ENSEMBLE_FILE).write_text(json.dumps(about))
     near = tmp_path.resolve() / "models"
     assert ensemble_members(folder) == [f"hf:{near}/bert", f"words:start:{near}/gru", "st:/far/one"]
@@ -246,7 +288,9 @@ def test_ensemble_of_a_gru_and_a_transformer_is_moved_with_its_members(tmp_path,
     ]
     (tmp_path / "animals.csv").write_text("\n".join(["split,text,label", *rows]) + "\n")
     table = "animals.csv:text=text,label=label,split=split"
-    scores = raysent.evaluate(names, tasks=[table], output=home / "both/evaluation", baselines=False, progress=False)
+    scores = raysent.evaluate(
+        names, tasks=[table], output=home / "both/evaluation", baselines=False, progress=False
+    )
     assert list(scores.model) == ["gru", "bert"]
     made = raysent.ensemble(names, tasks=[table], output=home / "both", progress=False)
     about = json.loads((home / "both" / ENSEMBLE_FILE).read_text())

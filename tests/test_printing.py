@@ -43,7 +43,9 @@ def test_console_prints_its_own_styles_only():
 
 def test_search_and_errors_print_no_orders(raysent, tmp_path):
     """Sentences of a corpus, queries, a name in an error; JSON says them with its own escapes."""
-    (tmp_path / "text.txt").write_text("".join(f"a cat{ORDERS} sat {n} .\n" for n in range(8)), newline="")
+    (tmp_path / "text.txt").write_text(
+        "".join(f"a cat{ORDERS} sat {n} .\n" for n in range(8)), newline=""
+    )
     assert raysent("index", "hash:8", "text.txt", "-o", "index").code == 0
     typed = ["search", "index", f"a cat{ORDERS}"]
     ran = raysent(*typed)
@@ -52,7 +54,9 @@ def test_search_and_errors_print_no_orders(raysent, tmp_path):
     assert not has_orders(ran.out + ran.err)
     as_json = raysent(*typed, "--json")
     assert not has_orders(as_json.out)
-    assert ORDERS[:4] in json.dumps(json.loads(as_json.out), ensure_ascii=False).encode().decode("unicode_escape")
+    assert ORDERS[:4] in json.dumps(json.loads(as_json.out), ensure_ascii=False).encode().decode(
+        "unicode_escape"
+    )
     refused = raysent("encode", f"none{ORDERS}", "text.txt", "-o", "v.npy")
     assert refused.code == 2
     assert not has_orders(refused.err)

@@ -10,7 +10,14 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation.probes import early_stopping, features, logistic
 from raysent.evaluation.probes.early_stopping import Recipe, Rows, train_together
 from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.probes.logistic import Point, Problems, ScaledFeatures, Spectrum, Start, solve
+from raysent.evaluation.probes.logistic import (
+    Point,
+    Problems,
+    ScaledFeatures,
+    Spectrum,
+    Start,
+    solve,
+)
 from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import log_probabilities, predicted_scores
 from raysent.evaluation.protocols import fast, fit_probe
@@ -18,13 +25,19 @@ from raysent.evaluation.task import NO_ROWS, TaskData
 from raysent.models.schemes.hash import HashEncoder
 
 
-def random_task(num_rows: int, dim: int, num_classes: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def random_task(
+    num_rows: int, dim: int, num_classes: int, *, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return unit-length features with a common mean and a decaying spectrum, and noisy labels."""
     generator = np.random.default_rng(seed)
     decay = np.arange(1, dim + 1) ** -0.5
-    features = generator.standard_normal((num_rows, dim)) * decay + generator.standard_normal(dim) / 4
+    features = (
+        generator.standard_normal((num_rows, dim)) * decay + generator.standard_normal(dim) / 4
+    )
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    margins = 12 * (features - features.mean(axis=0)) @ generator.standard_normal((dim, num_classes))
+    margins = (
+        12 * (features - features.mean(axis=0)) @ generator.standard_normal((dim, num_classes))
+    )
     labels = (margins + generator.gumbel(size=margins.shape)).argmax(axis=1)
     return features.astype(np.float32), labels.astype(np.int64)
 
@@ -61,11 +74,18 @@ def test_solve_equals_sklearn(dim, num_classes):
     solution = solve(Problems(scaled, Spectrum(scaled, rows), targets, costs))
     seen = ((features - scaled.mean.numpy()) / scaled.scale).astype(np.float64)
     for problem, strength in enumerate(strengths):
-        oracle = LogisticRegression(C=strength, tol=1e-8, max_iter=20_000).fit(seen[train], labels[train])
+        oracle = LogisticRegression(C=strength, tol=1e-8, max_iter=20_000).fit(
+            seen[train], labels[train]
+        )
         best = objective(seen[train], labels[train], oracle.coef_.T, oracle.intercept_, strength)
         point = solution.point.select(torch.tensor([problem]))
-        weights, intercepts = point.weights[..., 0].double().numpy(), point.intercepts[..., 0].double().numpy()
-        assert objective(seen[train], labels[train], weights, intercepts, strength) <= best * (1 + 1e-6)
+        weights, intercepts = (
+            point.weights[..., 0].double().numpy(),
+            point.intercepts[..., 0].double().numpy(),
+        )
+        assert objective(seen[train], labels[train], weights, intercepts, strength) <= best * (
+            1 + 1e-6
+        )
         predicted = log_probabilities(solution.margins[..., problem]).argmax(1).numpy()
         assert (predicted == oracle.predict(seen)).mean() >= 0.995
 
@@ -101,7 +121,9 @@ def test_a_solved_problem_stays_solved_while_harder_ones_go_on():
 
 def test_a_fit_that_is_not_finite_is_an_error(monkeypatch):
     """Not a score: NaN would count as the first class."""
-    monkeypatch.setattr(logistic, "_inverse", lambda moved, turned: 1 / moved.dot(turned).clamp(min=1e-30) * np.inf)
+    monkeypatch.setattr(
+        logistic, "_inverse", lambda moved, turned: 1 / moved.dot(turned).clamp(min=1e-30) * np.inf
+    )
     features, labels = random_task(400, 60, 2)
     targets = torch.from_numpy(labels).float()[:, None]
     fits = logistic.Fits(features, targets, trainable=np.arange(400), strengths=[1.0])
@@ -128,12 +150,19 @@ def test_best_along_a_line_is_its_best_point():
     features, labels = random_task(200, 12, 2)
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(200))
     targets = torch.from_numpy(labels).float()[:, None, None]
-    problems = Problems(scaled, Spectrum(scaled, torch.arange(200)), targets, torch.full((200, 2), 4.0))
+    problems = Problems(
+        scaled, Spectrum(scaled, torch.arange(200)), targets, torch.full((200, 2), 4.0)
+    )
     generator = torch.Generator().manual_seed(0)
-    ends = [Point(torch.randn(12, 1, 2, generator=generator), torch.randn(1, 2, generator=generator)) for _ in "ab"]
+    ends = [
+        Point(torch.randn(12, 1, 2, generator=generator), torch.randn(1, 2, generator=generator))
+        for _ in "ab"
+    ]
     start, direction = (Start(end, scaled.times(end.weights) + end.intercepts) for end in ends)
     found = problems.best_along(start, direction)
-    torch.testing.assert_close(found.margins, scaled.times(found.point.weights) + found.point.intercepts)
+    torch.testing.assert_close(
+        found.margins, scaled.times(found.point.weights) + found.point.intercepts
+    )
     for factor in (-0.1, 0.1):
         near = found.plus(direction, torch.tensor(factor))
         assert bool((problems.objective(*found) < problems.objective(*near)).all())
@@ -180,7 +209,9 @@ def test_nested_equals_single_fits(monkeypatch):
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(150))
     seen = ((features - scaled.mean.numpy()) / scaled.scale).astype(np.float64)
     fold = result.folds[3]
-    tester = LogisticRegression(C=4.0, tol=1e-8, max_iter=9999).fit(seen[folds != 3], labels[folds != 3])
+    tester = LogisticRegression(C=4.0, tol=1e-8, max_iter=9999).fit(
+        seen[folds != 3], labels[folds != 3]
+    )
     expected = tester.predict_log_proba(seen[fold.test_rows])
     np.testing.assert_allclose(fold.test_log_probabilities, expected, atol=0.02)
     rows = np.flatnonzero(folds == 7)
@@ -189,7 +220,9 @@ def test_nested_equals_single_fits(monkeypatch):
     here = np.isin(fold.validation_rows, rows)
     expected = validator.predict_log_proba(seen[fold.validation_rows[here]])
     # Fits that choose C stop earlier than those that are tested.
-    np.testing.assert_allclose(np.exp(fold.validation_log_probabilities[here]), np.exp(expected), atol=0.01)
+    np.testing.assert_allclose(
+        np.exp(fold.validation_log_probabilities[here]), np.exp(expected), atol=0.01
+    )
 
 
 def test_nested_scores_noise_at_chance():
@@ -210,7 +243,9 @@ def test_train_test_chooses_within_train():
     noisy = data.labels.copy()
     noisy[220:] = 0
     changed = fit_probe(features, task_data(noisy, "train-test", train=data.train, test=data.test))
-    np.testing.assert_array_equal(changed.folds[0].test_log_probabilities, fold.test_log_probabilities)
+    np.testing.assert_array_equal(
+        changed.folds[0].test_log_probabilities, fold.test_log_probabilities
+    )
 
 
 @pytest.mark.parametrize("dim", [30, 400])
@@ -221,11 +256,15 @@ def test_a_class_of_one_row_leaves_the_fit_of_all_rows_at_its_optimum(dim):
     kept = np.concatenate([np.flatnonzero(labels == 0)[:1], kept])
     features, labels = np.ascontiguousarray(features[kept]), labels[kept]
     train = np.arange(70)
-    result = fit_probe(features, task_data(labels, "train-test", train=train, test=np.arange(70, len(labels))))
+    result = fit_probe(
+        features, task_data(labels, "train-test", train=train, test=np.arange(70, len(labels)))
+    )
     (fold,) = result.folds
     scaled = ScaledFeatures(torch.from_numpy(features), torch.from_numpy(train))
     seen = ((features - scaled.mean.numpy()) / scaled.scale).astype(np.float64)
-    oracle = LogisticRegression(C=fold.strength, tol=1e-8, max_iter=20_000).fit(seen[:70], labels[:70])
+    oracle = LogisticRegression(C=fold.strength, tol=1e-8, max_iter=20_000).fit(
+        seen[:70], labels[:70]
+    )
     expected = oracle.predict_log_proba(seen[70:])
     np.testing.assert_allclose(fold.test_log_probabilities, expected, atol=0.02)
     assert result.num_unfinished == 0
@@ -235,7 +274,9 @@ def test_given_splits_are_kept_and_the_probe_predicts_the_same():
     """The probe gives the test rows' log-probabilities from features that are not scaled."""
     features, labels = random_task(300, 10, 2)
     rows = np.split(np.arange(300), [200, 250])
-    data = task_data(labels, "train-validation-test", train=rows[0], validation=rows[1], test=rows[2])
+    data = task_data(
+        labels, "train-validation-test", train=rows[0], validation=rows[1], test=rows[2]
+    )
     result = fit_probe(features, data)
     (fold,) = result.folds
     again = result.probe.log_probabilities(features[rows[2]])
@@ -276,7 +317,8 @@ def test_broken_features_name_their_source(value):
     features, labels = random_task(50, 4, 2)
     features[3, 2] = value
     with pytest.raises(
-        DataError, match=r"^run/7: vectors must be finite; given NaN or infinity in 1 of 50 rows of toy"
+        DataError,
+        match=r"^run/7: vectors must be finite; given NaN or infinity in 1 of 50 rows of toy",
     ):
         fit_probe(features, task_data(labels), source="run/7")
 
@@ -284,8 +326,12 @@ def test_broken_features_name_their_source(value):
 def test_one_class_is_refused():
     """The error names the class."""
     features, _ = random_task(50, 4, 2)
-    data = TaskData("toy", "sentence", "nested", ("no", "yes"), ([""] * 50,), np.ones(50, dtype=np.int64))
-    with pytest.raises(DataError, match=r"^toy: needs training rows of at least two classes; given yes$"):
+    data = TaskData(
+        "toy", "sentence", "nested", ("no", "yes"), ([""] * 50,), np.ones(50, dtype=np.int64)
+    )
+    with pytest.raises(
+        DataError, match=r"^toy: needs training rows of at least two classes; given yes$"
+    ):
         fit_probe(features, data)
 
 
@@ -310,7 +356,9 @@ def test_row_count_is_checked():
 def test_fit_probe_names_the_nearest_protocol():
     """The error names the nearest protocol."""
     features, labels = random_task(50, 4, 2)
-    with pytest.raises(ConfigError, match=r"^protocol fats: unknown protocol; did you mean 'fast'\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^protocol fats: unknown protocol; did you mean 'fast'\?$"
+    ):
         fit_probe(features, task_data(labels), protocol="fats")
 
 
@@ -334,7 +382,10 @@ def classifier_alone(features, labels, rows: Rows, penalty: float, recipe: Recip
         with torch.no_grad():
             right = (model(features[rows.validation]).argmax(1) == labels[rows.validation]).sum()
         if int(right) / len(rows.validation) > best:
-            best, kept = int(right) / len(rows.validation), [value.detach().clone() for value in model.parameters()]
+            best, kept = (
+                int(right) / len(rows.validation),
+                [value.detach().clone() for value in model.parameters()],
+            )
         elif failures >= recipe.tenacity:
             break
         else:
@@ -348,14 +399,18 @@ def test_train_together_equals_lone_fits(optimizer):
     generator = np.random.default_rng(0)
     features = torch.from_numpy(generator.standard_normal((150, 7)).astype(np.float32))
     labels = torch.from_numpy(generator.integers(3, size=150))
-    recipe = Recipe(num_folds=5, optimizer=optimizer, batch_size=16, tenacity=1, epoch_size=2, max_epochs=20)
+    recipe = Recipe(
+        num_folds=5, optimizer=optimizer, batch_size=16, tenacity=1, epoch_size=2, max_epochs=20
+    )
     folds = [np.split(generator.permutation(150), [size]) for size in (100, 101, 130)]
     penalties = (1e-4, 1e-1)
     groups = [Rows.given(train, held_out, seed=recipe.seed) for train, held_out in folds]
     fits = train_together(features, labels, groups, [penalties] * len(folds), recipe=recipe)
     for rows, of_fold in zip(groups, fits, strict=True):
         for penalty, fit in zip(penalties, of_fold, strict=True):
-            weights, intercepts, accuracy = classifier_alone(features, labels, rows, penalty, recipe)
+            weights, intercepts, accuracy = classifier_alone(
+                features, labels, rows, penalty, recipe
+            )
             torch.testing.assert_close(fit.weights, weights, rtol=0, atol=1e-6)
             torch.testing.assert_close(fit.intercepts, intercepts, rtol=0, atol=1e-6)
             assert fit.validation == accuracy
@@ -370,9 +425,13 @@ def test_train_together_is_exact_with_and_without_shared_products(monkeypatch, o
     generator = np.random.default_rng(0)
     features = torch.from_numpy(generator.standard_normal((160, 512)).astype(np.float32))
     labels = torch.from_numpy(generator.integers(2, size=160))
-    recipe = Recipe(num_folds=5, optimizer=optimizer, batch_size=32, tenacity=2, epoch_size=1, max_epochs=12)
+    recipe = Recipe(
+        num_folds=5, optimizer=optimizer, batch_size=32, tenacity=2, epoch_size=1, max_epochs=12
+    )
     rows, penalties = (np.arange(120), np.arange(120, 160)), (1e-5, 1e-3, 1e-1)
-    (fits,) = train_together(features, labels, [Rows.given(*rows, seed=recipe.seed)], [penalties], recipe=recipe)
+    (fits,) = train_together(
+        features, labels, [Rows.given(*rows, seed=recipe.seed)], [penalties], recipe=recipe
+    )
     for penalty, fit in zip(penalties, fits, strict=True):
         lone = Rows.given(*rows, seed=recipe.seed)
         weights, intercepts, accuracy = classifier_alone(features, labels, lone, penalty, recipe)
@@ -385,9 +444,15 @@ def test_fit_margins_are_the_linear_map():
     """Margins of rows are X W + b for every batch size."""
     features = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(40) % 2
-    recipe = Recipe(num_folds=2, optimizer="adam", batch_size=8, tenacity=0, epoch_size=1, max_epochs=2)
+    recipe = Recipe(
+        num_folds=2, optimizer="adam", batch_size=8, tenacity=0, epoch_size=1, max_epochs=2
+    )
     ((fit,),) = train_together(
-        features, labels, [Rows.given(np.arange(30), np.arange(30, 40), seed=0)], [[1e-5]], recipe=recipe
+        features,
+        labels,
+        [Rows.given(np.arange(30), np.arange(30, 40), seed=0)],
+        [[1e-5]],
+        recipe=recipe,
     )
     expected = features[[3, 31, 7]] @ fit.weights.T + fit.intercepts
     torch.testing.assert_close(fit.margins(features, np.array([3, 31, 7]), batch_size=2), expected)
@@ -402,7 +467,9 @@ def test_encode_columns_encodes_a_distinct_sentence_once(monkeypatch, chunk):
     class Counting:
         def encode(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
             encoded.extend(sentences)
-            return np.array([[len(sentence), ord(sentence[0])] for sentence in sentences], dtype=np.float32)
+            return np.array(
+                [[len(sentence), ord(sentence[0])] for sentence in sentences], dtype=np.float32
+            )
 
     columns = (["a", "bb", "a", "ccc"], ["bb", "dddd", "ccc", "e"])
     found = features.encode_columns(Counting(), columns)

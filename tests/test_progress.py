@@ -10,7 +10,9 @@ from raysent import progress
 from raysent.progress import ProgressLines
 
 
-def test_lines_say_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_say_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the speed since the first step of the same total; another total begins anew."""
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
@@ -27,7 +29,9 @@ def test_lines_say_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ]
 
 
-def test_a_long_step_is_shown_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_step_is_shown_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Until it has ended; nothing is printed after the last."""
     monkeypatch.setattr(ProgressLines, "REPEAT_S", 0.05)
     with ProgressLines() as bar:

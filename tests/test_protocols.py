@@ -18,7 +18,14 @@ from raysent.errors import ConfigError
 from raysent.evaluation.probes import logistic
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.results import Probe, accuracy, predicted_scores
-from raysent.evaluation.protocols import PROTOCOLS, EvaluationProtocol, fit_probe, kiros, protocol_name, senteval
+from raysent.evaluation.protocols import (
+    PROTOCOLS,
+    EvaluationProtocol,
+    fit_probe,
+    kiros,
+    protocol_name,
+    senteval,
+)
 from raysent.evaluation.protocols.kiros import NaiveBayes, pair_features
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import load_task
@@ -37,12 +44,17 @@ DEFAULT = {"MRPC": (70.14, 69.51, 80.50), "SICK-E": (71.60, 70.85), "SST-5": (30
 RELATED = {"STS-B": (0.5732790787655831, 0.497803540757621, 0.48861847016979665, 2.036389326777286)}
 
 
-def sentences_task(split: str = "nested", *, num_rows: int = 120, num_classes: int = 2, seed: int = 0) -> TaskData:
+def sentences_task(
+    split: str = "nested", *, num_rows: int = 120, num_classes: int = 2, seed: int = 0
+) -> TaskData:
     """Return a task of random sentences of one to six words; the first word mostly indicates the class."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(num_classes, size=num_rows)
     words = [
-        [f"w{(label + (generator.random() < 0.2)) % num_classes}", *(f"x{n}" for n in generator.integers(9, size=size))]
+        [
+            f"w{(label + (generator.random() < 0.2)) % num_classes}",
+            *(f"x{n}" for n in generator.integers(9, size=size)),
+        ]
         for label, size in zip(labels, generator.integers(6, size=num_rows), strict=True)
     ]
     parts = np.split(np.arange(num_rows), [num_rows // 2, 3 * num_rows // 4])
@@ -52,7 +64,15 @@ def sentences_task(split: str = "nested", *, num_rows: int = 120, num_classes: i
         "train-validation-test": dict(zip(("train", "validation", "test"), parts, strict=True)),
     }
     names = tuple(f"class{label}" for label in range(num_classes))
-    return TaskData("toy", "sentence", split, names, ([" ".join(row) for row in words],), labels, **divided[split])
+    return TaskData(
+        "toy",
+        "sentence",
+        split,
+        names,
+        ([" ".join(row) for row in words],),
+        labels,
+        **divided[split],
+    )
 
 
 def scored_task(num_rows: int = 90) -> TaskData:
@@ -61,20 +81,33 @@ def scored_task(num_rows: int = 90) -> TaskData:
     shared = generator.integers(5, size=num_rows)
     first = [" ".join(f"a{n}" for n in generator.integers(30, size=4)) for _ in range(num_rows)]
     second = [
-        " ".join([*one.split()[:n], *(f"b{k}" for k in range(4 - n))]) for one, n in zip(first, shared, strict=True)
+        " ".join([*one.split()[:n], *(f"b{k}" for k in range(4 - n))])
+        for one, n in zip(first, shared, strict=True)
     ]
     scores = 1 + shared.astype(np.float64)
     parts = np.split(np.arange(num_rows), [num_rows // 2, 3 * num_rows // 4])
     names = tuple("12345")
     return TaskData(
-        "toy", "pair", "train-validation-test", names, (first, second), scores.astype(np.int64) - 1, *parts, scores
+        "toy",
+        "pair",
+        "train-validation-test",
+        names,
+        (first, second),
+        scores.astype(np.int64) - 1,
+        *parts,
+        scores,
     )
 
 
 def test_senteval_sorts_rows_by_length_then_label():
     """Folds are drawn in the order in which SentEval encodes rows; equal rows keep theirs."""
     data = TaskData(
-        "toy", "sentence", "nested", ("a", "b"), (["x y", "x", "z", "x y", "q"],), np.array([1, 1, 0, 0, 1])
+        "toy",
+        "sentence",
+        "nested",
+        ("a", "b"),
+        (["x y", "x", "z", "x y", "q"],),
+        np.array([1, 1, 0, 0, 1]),
     )
     assert senteval.sort_by_length(data, np.arange(5), data.labels).tolist() == [2, 1, 4, 3, 0]
 
@@ -87,9 +120,13 @@ def test_every_protocol_predicts_each_test_row_once(protocol, split):
     result = fit_probe(task_features(HashEncoder(12), data), data, protocol=protocol)
     tested = np.concatenate([fold.test_rows for fold in result.folds])
     assert sorted(tested) == sorted(range(120) if split == "nested" else data.test)
-    scores = [accuracy(fold.test_log_probabilities, data.labels[fold.test_rows]) for fold in result.folds]
+    scores = [
+        accuracy(fold.test_log_probabilities, data.labels[fold.test_rows]) for fold in result.folds
+    ]
     assert result.test == pytest.approx(100 * np.mean(scores), abs=0.01)
-    assert all(not np.intersect1d(fold.test_rows, fold.validation_rows).size for fold in result.folds)
+    assert all(
+        not np.intersect1d(fold.test_rows, fold.validation_rows).size for fold in result.folds
+    )
     assert result.validation > 60
 
 
@@ -100,7 +137,11 @@ def test_every_protocol_predicts_scores(protocol):
     result = fit_probe(task_features(HashEncoder(30), data), data, protocol=protocol)
     (fold,) = result.folds
     predicted, scores = predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows]
-    assert result.test == result.measures["pearson"] == pytest.approx(100 * np.corrcoef(predicted, scores)[0, 1])
+    assert (
+        result.test
+        == result.measures["pearson"]
+        == pytest.approx(100 * np.corrcoef(predicted, scores)[0, 1])
+    )
     assert result.measures["mse"] == pytest.approx(np.square(predicted - scores).mean())
     assert result.test > 50
 
@@ -123,7 +164,9 @@ def test_senteval_stops_fits_on_few_rows_by_one_of_them():
     """A twentieth of fewer than 20 rows would be none. No warning: what reads a table names its rare classes."""
     parts = {"train": np.arange(19), "test": np.arange(19, 28)}
     task = replace(sentences_task("train-test", num_rows=28), labels=np.arange(28) % 2, **parts)
-    assert 0 <= fit_probe(task_features(HashEncoder(8), task), task, protocol="senteval").test <= 100
+    assert (
+        0 <= fit_probe(task_features(HashEncoder(8), task), task, protocol="senteval").test <= 100
+    )
 
 
 def test_senteval_does_not_depend_on_the_number_of_threads():
@@ -153,7 +196,9 @@ def test_kiros_chooses_the_first_best_strength():
         for train, out in KFold(10).split(rows):
             model = LogisticRegression(solver="liblinear", C=strength)
             model.fit(features[rows[train]].astype(np.float64), data.labels[rows[train]])
-            scores.append(model.score(features[rows[out]].astype(np.float64), data.labels[rows[out]]))
+            scores.append(
+                model.score(features[rows[out]].astype(np.float64), data.labels[rows[out]])
+            )
         means.append(np.mean(scores))
     result = fit_probe(features, data, protocol="kiros")
     assert result.folds[0].strength == kiros.STRENGTHS[int(np.argmax(means))]
@@ -174,7 +219,10 @@ def test_kiros_solves_the_problem_of_liblinear(num_classes):
         margins.append(one.decision_function(features[data.test]))
     expected = np.stack(margins, axis=1)
     np.testing.assert_allclose(
-        result.folds[0].test_log_probabilities, Probe.log_probabilities_of_margins(expected), rtol=1e-3, atol=1e-3
+        result.folds[0].test_log_probabilities,
+        Probe.log_probabilities_of_margins(expected),
+        rtol=1e-3,
+        atol=1e-3,
     )
     again = features[data.test] @ result.probe.weights + result.probe.intercepts
     np.testing.assert_allclose(again, expected, rtol=1e-3, atol=1e-3)
@@ -185,9 +233,13 @@ def test_kiros_equals_liblinear_on_features_of_any_length(length, rank):
     """As of an encoder that is not normalised; also where some directions hold rounding alone."""
     generator = np.random.default_rng(0)
     inside = generator.normal(size=(800, rank))
-    features = inside @ np.eye(rank, 50) if rank == 50 else inside @ generator.normal(size=(rank, 50))
+    features = (
+        inside @ np.eye(rank, 50) if rank == 50 else inside @ generator.normal(size=(rank, 50))
+    )
     features = (features * length / np.linalg.norm(features, axis=1).mean()).astype(np.float32)
-    labels = (inside @ generator.normal(size=rank) / rank**0.5 + generator.normal(size=800) > 0).astype(np.int64)
+    labels = (
+        inside @ generator.normal(size=rank) / rank**0.5 + generator.normal(size=800) > 0
+    ).astype(np.int64)
     fits = logistic.Fits(
         features,
         logistic.class_targets(labels, num_classes=2),
@@ -249,7 +301,10 @@ def worded(num_rows: int = 300):
     generator = np.random.default_rng(4)
     labels = generator.integers(0, 2, num_rows)
     chances = generator.dirichlet(np.full(80, 0.3), 2)
-    sentences = [" ".join(f"w{word}" for word in generator.choice(80, 9, p=chances[label])) for label in labels]
+    sentences = [
+        " ".join(f"w{word}" for word in generator.choice(80, 9, p=chances[label]))
+        for label in labels
+    ]
     vectors = (generator.normal(size=(num_rows, 6)) + labels[:, None] / 2).astype(np.float32)
     return sentences, vectors, labels
 
@@ -266,14 +321,21 @@ def test_words_of_all_problems_reach_the_objective_of_liblinear():
     solution = fits.solve(masks, strengths)
     for problem, strength in enumerate(strengths.tolist()):
         train = masks[:, problem].numpy()
-        tokens = [[*one.split(), *zip(one.split(), one.split()[1:], strict=False)] for one in sentences]
-        known = sorted({token for one, kept in zip(tokens, train, strict=True) if kept for token in one}, key=str)
+        tokens = [
+            [*one.split(), *zip(one.split(), one.split()[1:], strict=False)] for one in sentences
+        ]
+        known = sorted(
+            {token for one, kept in zip(tokens, train, strict=True) if kept for token in one},
+            key=str,
+        )
         totals = np.array([[sum(one.count(token) for one, kept, label in zip(tokens, train, labels, strict=True)
                                 if kept and label == which) for token in known] for which in (0, 1)]) + 1.0  # fmt: skip
         ratios = np.log(totals[1] / totals[1].sum()) - np.log(totals[0] / totals[0].sum())
         words = np.array([[token in one for token in known] for one in tokens]) * ratios
         rows = np.hstack([vectors, words, np.ones((300, 1))])
-        expected = LogisticRegression(solver="newton-cholesky", C=strength, fit_intercept=False, tol=1e-12)
+        expected = LogisticRegression(
+            solver="newton-cholesky", C=strength, fit_intercept=False, tol=1e-12
+        )
         expected.fit(rows[train], labels[train])
         weights, margins = expected.coef_[0], expected.decision_function(rows)
         ours = solution.point.weights[:, 0, problem].double().numpy()
@@ -285,7 +347,9 @@ def test_words_of_all_problems_reach_the_objective_of_liblinear():
         ]
         assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
         np.testing.assert_allclose(own_margins, margins, atol=0.05)
-        np.testing.assert_allclose(fits.probe(solution, problem, strength).weights[:, 0], weights[:6], atol=0.02)
+        np.testing.assert_allclose(
+            fits.probe(solution, problem, strength).weights[:, 0], weights[:6], atol=0.02
+        )
     assert fits.num_unfinished == 0
 
 
@@ -309,7 +373,11 @@ def test_folds_of_words_are_solved_a_few_at_a_time():
     ("protocol", "configuration", "message"),
     [
         ("sentevl", None, r"protocol sentevl: unknown protocol; did you mean 'senteval'\?"),
-        ("senteval", "proto", "config proto: must be a configuration of senteval: default, prototyping"),
+        (
+            "senteval",
+            "proto",
+            "config proto: must be a configuration of senteval: default, prototyping",
+        ),
         ("fast", "features", "config features: must be a configuration of fast: default, divided"),
     ],
 )
@@ -321,7 +389,9 @@ def test_protocol_name_rejects_unknown_names(protocol, configuration, message):
 
 def senteval_data() -> Path:
     """Return the folder of published tasks, or skip."""
-    folder = Path(os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval"))
+    folder = Path(
+        os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval")
+    )
     if not folder.is_dir():
         pytest.skip(f"no {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL")
     return folder
@@ -331,16 +401,31 @@ def test_senteval_figures_on_published_data(raysent):
     """The command prints SentEval's own scores to the last digit, correlations to 1e-6."""
     data = senteval_data()
     for config, figures in (("prototyping", PROTOTYPING | RELATED), ("default", DEFAULT)):
-        options = ["--protocol", f"senteval/{config}", "--data", str(data), "--tasks", ",".join(figures)]
+        options = [
+            "--protocol",
+            f"senteval/{config}",
+            "--data",
+            str(data),
+            "--tasks",
+            ",".join(figures),
+        ]
         values = json.loads(raysent("evaluate", "hash:50", *options, "--json").out)
         assert values["config"] == config
         for one in values["results"]:
             expected = figures[one["task"]]
             if one["task"] in RELATED:
-                found = (one["validation"] / 100, one["test"] / 100, one["measures"]["spearman"] / 100)
+                found = (
+                    one["validation"] / 100,
+                    one["test"] / 100,
+                    one["measures"]["spearman"] / 100,
+                )
                 assert (*found, one["measures"]["mse"]) == pytest.approx(expected, abs=1e-6)
             else:
-                published = [value for name, value in one["measures"].items() if name not in ("macro_f1", "auroc")]
+                published = [
+                    value
+                    for name, value in one["measures"].items()
+                    if name not in ("macro_f1", "auroc")
+                ]
                 assert (one["validation"], one["test"], *published) == expected
 
 

@@ -70,14 +70,18 @@ def swept(request, tmp_path_factory) -> Swept:
     def workload(trial: Trial) -> SimulatedTrial:
         # At the first rung each trial beats those before it, except C.
         early = VALUES[trial.name] if trial.name in ("0004", "0005") else 0.5 + 0.01 * trial.number
-        return SimulatedTrial(60.0, lambda index: sign * (early if index == 1 else VALUES[trial.name]))
+        return SimulatedTrial(
+            60.0, lambda index: sign * (early if index == 1 else VALUES[trial.name])
+        )
 
     world = Scenario(1.0, 1, "own", num_reports=3, trial_s=180.0, cost=CostConfig(), kill_share=0.0)
     sweep = Simulator(space, world, Budget(), seed=1, workload=workload).run()
     folder = tmp_path_factory.mktemp(space.metric)
     save_record(folder, SweepRecord(space, seed=1))
     (folder / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in sweep.events))
-    controller = SweepController(space, seed=1, write=lambda event, **values: None, past=sweep.events)
+    controller = SweepController(
+        space, seed=1, write=lambda event, **values: None, past=sweep.events
+    )
     write_trials_table(folder, space, controller.trials.values())
     return Swept(folder, space, sweep, controller)
 
@@ -126,7 +130,11 @@ def test_controller_and_simulator_take_the_same_best(swept: Swept):
 
 def test_members_are_one_of_each_configuration_in_the_same_order(swept: Swept):
     """Two seeds of one configuration never join one ensemble."""
-    assert [trial.name for trial in select_members(swept.space, swept.sweep.trials)] == ["0002", "0000", "0004"]
+    assert [trial.name for trial in select_members(swept.space, swept.sweep.trials)] == [
+        "0002",
+        "0000",
+        "0004",
+    ]
     chosen = select_members(swept.space, swept.sweep.trials, num_members=2)
     assert [trial.name for trial in chosen] == ["0002", "0000"]
 
@@ -134,15 +142,21 @@ def test_members_are_one_of_each_configuration_in_the_same_order(swept: Swept):
 def test_trials_csv_gives_the_median_that_it_is_sorted_by(swept: Swept):
     """Each seed of a configuration has the same median beside its own value."""
     with (swept.folder / TRIALS_FILE).open() as stream:
-        medians = [abs(float(row[f"median_{swept.space.metric}"])) for row in csv.DictReader(stream)]
+        medians = [
+            abs(float(row[f"median_{swept.space.metric}"])) for row in csv.DictReader(stream)
+        ]
     assert medians == pytest.approx([0.071, 0.071, 0.06, 0.06, 0.115, 0.115])
 
 
-def _result(number: int, value: float | None, status: str = "finished", *, seeds: int = 1) -> TrialResult:
+def _result(
+    number: int, value: float | None, status: str = "finished", *, seeds: int = 1
+) -> TrialResult:
     """Return a result; the scheduler has stopped what is `stopped`, and a clock what is `timed`."""
     known = "stopped" if status == "timed" else status
     first = number - number % seeds
-    return TrialResult(f"{number:04d}", number, known, value, first, is_outranked=status == "stopped")
+    return TrialResult(
+        f"{number:04d}", number, known, value, first, is_outranked=status == "stopped"
+    )
 
 
 def _numbers(results: list[TrialResult], mode: str = "max") -> list[int]:
@@ -189,17 +203,33 @@ def test_rank_begins_a_configuration_with_its_median_trial(values, order):
 
 @pytest.mark.parametrize(
     ("status", "best"),
-    [("stopped", 2), ("failed", 2), ("nan", 2), ("finished", 0), ("timed", 0), ("running", 0), ("waiting", 0)],
+    [
+        ("stopped", 2),
+        ("failed", 2),
+        ("nan", 2),
+        ("finished", 0),
+        ("timed", 0),
+        ("running", 0),
+        ("waiting", 0),
+    ],
 )
 def test_rank_puts_only_what_the_scheduler_stopped_or_what_broke_behind(status: str, best: int):
     """One such seed puts its configuration behind the others; a clock, which stops any trial, does not."""
-    results = [_result(0, 0.9, seeds=2), _result(1, 0.9, status, seeds=2), *(_result(n, 0.1, seeds=2) for n in (2, 3))]
+    results = [
+        _result(0, 0.9, seeds=2),
+        _result(1, 0.9, status, seeds=2),
+        *(_result(n, 0.1, seeds=2) for n in (2, 3)),
+    ]
     assert _numbers(results)[0] == best
 
 
 def test_rank_begins_a_configuration_with_trials_that_were_not_outranked():
     """A seed that the scheduler stopped says less than one that finished, whichever is nearer the median."""
-    results = [_result(0, 0.3, "stopped", seeds=3), _result(1, 0.1, "stopped", seeds=3), _result(2, 0.9, seeds=3)]
+    results = [
+        _result(0, 0.3, "stopped", seeds=3),
+        _result(1, 0.1, "stopped", seeds=3),
+        _result(2, 0.9, seeds=3),
+    ]
     assert _numbers(results) == [2, 0, 1]
 
 
@@ -234,7 +264,10 @@ def test_rank_takes_zero_for_a_value():
 def test_rank_orders_unfinished_configurations_by_their_median():
     """Not by the trials' own values, and before all that broke."""
     results = [
-        *(_result(number, value, "stopped", seeds=2) for number, value in enumerate([0.9, 0.1, 0.6, 0.6])),
+        *(
+            _result(number, value, "stopped", seeds=2)
+            for number, value in enumerate([0.9, 0.1, 0.6, 0.6])
+        ),
         *(_result(number, 0.95, "failed", seeds=2) for number in (4, 5)),
     ]
     assert _numbers(results) == [2, 3, 0, 1, 4, 5]
@@ -250,14 +283,18 @@ def test_median_value_is_of_the_trials_that_count():
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["finished", "stopped", "nan"]), st.none() | st.floats(0, 1)), min_size=1, max_size=12
+        st.tuples(st.sampled_from(["finished", "stopped", "nan"]), st.none() | st.floats(0, 1)),
+        min_size=1,
+        max_size=12,
     ),
     st.integers(1, 3),
     st.randoms(use_true_random=False),
 )
 def test_rank_does_not_depend_on_the_order_of_its_input(trials, seeds, chance):
     """The same trials in any order give one ranking, which has each of them once."""
-    results = [_result(number, value, status, seeds=seeds) for number, (status, value) in enumerate(trials)]
+    results = [
+        _result(number, value, status, seeds=seeds) for number, (status, value) in enumerate(trials)
+    ]
     shuffled = chance.sample(results, len(results))
     assert rank(shuffled, mode="max") == rank(results, mode="max")
     assert sorted(_numbers(shuffled)) == list(range(len(trials)))
@@ -272,18 +309,30 @@ def _space(text: str = "", *, seeds: int = 1) -> SearchSpace:
 def _trial(number: int, kind: str, score: float | None, status: str = "finished") -> Trial:
     metrics = {"context_accuracy": score, "context_nll": score}
     params = {"encoder.pooling": kind}
-    return Trial(f"{number:04d}", number, params, 0, status=status, metrics=metrics, is_outranked=status == "stopped")
+    return Trial(
+        f"{number:04d}",
+        number,
+        params,
+        0,
+        status=status,
+        metrics=metrics,
+        is_outranked=status == "stopped",
+    )
 
 
 def test_result_of_has_what_the_ranking_reads():
     """Name, number, status, the value of the space's metric, and the first trial of its configuration."""
     trial = _trial(5, "mean", 0.5, "stopped")
-    assert result_of(_space(seeds=3), trial) == TrialResult("0005", 5, "stopped", 0.5, first=3, is_outranked=True)
+    assert result_of(_space(seeds=3), trial) == TrialResult(
+        "0005", 5, "stopped", 0.5, first=3, is_outranked=True
+    )
     trial.metrics = {"loss": 0.5}
     assert result_of(_space(), trial).value is None
 
 
-@pytest.mark.parametrize(("metric", "order"), [("context_accuracy", [1, 0, 2]), ("context_nll", [0, 1, 2])])
+@pytest.mark.parametrize(
+    ("metric", "order"), [("context_accuracy", [1, 0, 2]), ("context_nll", [0, 1, 2])]
+)
 def test_rank_trials_and_best_trial_follow_the_direction_of_the_metric(metric, order):
     """More accuracy is better and less loss is; a trial without a value is last."""
     space = _space(f"metric: {metric}\n")
@@ -298,19 +347,38 @@ def _events(second: list[dict[str, object]]) -> list[dict[str, object]]:
     for number, score in enumerate((0.3, 0.4)):
         trial = f"{number:04d}"
         events += [
-            {"event": "suggested", "trial": trial, "number": number, "params": {"encoder.pooling": "sum"}, "seed": 1},
+            {
+                "event": "suggested",
+                "trial": trial,
+                "number": number,
+                "params": {"encoder.pooling": "sum"},
+                "seed": 1,
+            },
             {"event": "started", "trial": trial},
-            {"event": "report", "trial": trial, "index": 2 - number, "num_reports": 2, "seconds": 1.0}
+            {
+                "event": "report",
+                "trial": trial,
+                "index": 2 - number,
+                "num_reports": 2,
+                "seconds": 1.0,
+            }
             | {"metrics": {"context_accuracy": score}},
         ]
-        events += second if number else [{"event": "ended", "trial": trial, "status": "finished", "seconds": 1.0}]
+        events += (
+            second
+            if number
+            else [{"event": "ended", "trial": trial, "status": "finished", "seconds": 1.0}]
+        )
     return [{"error": None, **event} if event["event"] == "ended" else event for event in events]
 
 
 @pytest.mark.parametrize(
     ("values", "best"),
     [
-        ({"decision": "stop", "reason": "place 2 of 2 after report 1; the best 1 continue"}, "0000"),
+        (
+            {"decision": "stop", "reason": "place 2 of 2 after report 1; the best 1 continue"},
+            "0000",
+        ),
         ({"decision": "stop", "reason": "1.00 usd spent", "by": "budget"}, "0001"),
         ({"decision": "continue", "reason": ""}, "0001"),
     ],
@@ -332,7 +400,10 @@ def test_best_trial_is_the_better_one_unless_the_scheduler_stopped_it(
 def test_best_trial_is_none_where_no_trial_has_a_value():
     """Of no trials, and of trials that failed or have not reported."""
     assert best_trial(_space(), []) is None
-    assert best_trial(_space(), [_trial(0, "a", None, "running"), _trial(1, "a", 0.9, "failed")]) is None
+    assert (
+        best_trial(_space(), [_trial(0, "a", None, "running"), _trial(1, "a", 0.9, "failed")])
+        is None
+    )
 
 
 def test_median_values_are_by_trial():
@@ -344,8 +415,15 @@ def test_median_values_are_by_trial():
 def test_select_members_takes_the_best_of_each_stratum_first():
     """Every kind is there, the rest is filled by the metric, failures are left out."""
     space = _space("evaluation: {members: 3, stratify_by: encoder.pooling}\n")
-    trials = [_trial(0, "a", 0.7), _trial(1, "a", 0.8), _trial(2, "a", 0.9), _trial(3, "b", 0.1, "stopped")]
-    chosen = select_members(space, [*trials, _trial(4, "c", None, "failed"), _trial(5, "c", 0.99, "failed")])
+    trials = [
+        _trial(0, "a", 0.7),
+        _trial(1, "a", 0.8),
+        _trial(2, "a", 0.9),
+        _trial(3, "b", 0.1, "stopped"),
+    ]
+    chosen = select_members(
+        space, [*trials, _trial(4, "c", None, "failed"), _trial(5, "c", 0.99, "failed")]
+    )
     assert [trial.number for trial in chosen] == [2, 1, 3]
 
 
@@ -358,7 +436,12 @@ def test_select_members_has_room_for_every_stratum():
 
 def test_select_members_takes_a_diverged_trial_only_after_all_others():
     """It has left its best model; one that still runs or has no value has left none."""
-    trials = [_trial(0, "a", 0.9, "nan"), _trial(1, "a", 0.1), _trial(2, "a", 0.8, "running"), _trial(3, "a", None)]
+    trials = [
+        _trial(0, "a", 0.9, "nan"),
+        _trial(1, "a", 0.1),
+        _trial(2, "a", 0.8, "running"),
+        _trial(3, "a", None),
+    ]
     assert [trial.number for trial in select_members(_space(), trials)] == [1, 0]
 
 
@@ -366,7 +449,10 @@ def test_select_members_fills_the_places_that_strata_leave():
     """Asked for four, it takes the best of both kinds and the next two of all; `num_members` is stronger."""
     space = _space("evaluation: {members: 4, stratify_by: encoder.pooling}\n")
     scores = [0.9, 0.8, 0.7, 0.6, 0.5]
-    trials = [*(_trial(number, "a", score) for number, score in enumerate(scores)), _trial(5, "b", 0.1)]
+    trials = [
+        *(_trial(number, "a", score) for number, score in enumerate(scores)),
+        _trial(5, "b", 0.1),
+    ]
     assert [trial.number for trial in select_members(space, trials)] == [0, 1, 2, 5]
     assert [trial.number for trial in select_members(space, trials, num_members=3)] == [0, 1, 5]
     assert [trial.number for trial in select_members(space, trials, num_members=0)] == [0, 5]

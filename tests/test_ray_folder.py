@@ -36,7 +36,9 @@ def test_no_other_user_may_enter_the_folder_of_a_session(short):
         assert short in session.parents
         (sockets,) = {path.parent for path in session.rglob("plasma_store*") if path.is_socket()}
         closed = [
-            path for path in sockets.parents if short in path.parents and stat.S_IMODE(path.stat().st_mode) == 0o700
+            path
+            for path in sockets.parents
+            if short in path.parents and stat.S_IMODE(path.stat().st_mode) == 0o700
         ]
         assert [path.parent for path in closed] == [short]
         assert (

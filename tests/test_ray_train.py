@@ -24,14 +24,20 @@ def test_train_reports_an_error_in_the_corpus_before_ray_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No start-up before the one clear line."""
-    monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started"))
+    monkeypatch.setattr(
+        "raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started")
+    )
     with pytest.raises(DataError, match="nowhere"):
         train(tiny_run(tmp_path, corpus__path=str(tmp_path / "nowhere.txt")), tmp_path / "run")
 
 
-def test_train_does_not_start_ray_for_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_does_not_start_ray_for_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The outcome is read from the folder."""
-    monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started"))
+    monkeypatch.setattr(
+        "raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started")
+    )
     outcome = fit(tiny_run(tmp_path), tmp_path / "run")
     assert train(tiny_run(tmp_path), tmp_path / "run") == outcome
 
@@ -47,7 +53,9 @@ def test_training_outcome_raises_the_user_error_of_a_worker(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("has_room", [True, False])
-def test_worker_says_what_the_disk_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool) -> None:
+def test_worker_says_what_the_disk_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
     """In a file where there is room for one, so that Ray does not start it again; else to Ray."""
     ray_train = "raysent.training.ray_train"
 
@@ -59,9 +67,17 @@ def test_worker_says_what_the_disk_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("ray.train.torch.get_device", lambda: None)
     if not has_room:
         monkeypatch.setattr(f"{ray_train}.write_json", refuse)
-    job: dict[str, Any] = {"config": tiny_run(tmp_path).model_dump_json(), "folder": str(tmp_path), "num_threads": 1}
+    job: dict[str, Any] = {
+        "config": tiny_run(tmp_path).model_dump_json(),
+        "folder": str(tmp_path),
+        "num_threads": 1,
+    }
     job |= {"working_folder": ".", "interruptions": Interruptions(), "should_continue": None}
-    with contextlib.nullcontext() if has_room else pytest.raises(ArtifactError, match="the disk is full"):
+    with (
+        contextlib.nullcontext()
+        if has_room
+        else pytest.raises(ArtifactError, match="the disk is full")
+    ):
         train_worker(job)
     assert (tmp_path / "mistake.json").exists() == has_room
 
@@ -78,13 +94,19 @@ def test_what_fails_after_the_end_of_a_run_is_no_failure_of_it(
             fit(config, folder)
         raise RuntimeError("The actor is dead.\nits placement group was removed")
 
-    monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(
+        "raysent.training.ray_train.ray_session", lambda *_, **__: contextlib.nullcontext()
+    )
     monkeypatch.setattr("raysent.training.ray_train.resources_per_worker", lambda *_: (1, 0.0))
-    monkeypatch.setattr("raysent.training.ray_train.make_trainer", lambda *_, **__: SimpleNamespace(fit=run))
+    monkeypatch.setattr(
+        "raysent.training.ray_train.make_trainer", lambda *_, **__: SimpleNamespace(fit=run)
+    )
     if has_ended:
         assert train(config, folder).status == "finished"
     else:
-        with pytest.raises(TrainingError, match="workers failed: its placement group was removed; resume from the"):
+        with pytest.raises(
+            TrainingError, match="workers failed: its placement group was removed; resume from the"
+        ):
             train(config, folder)
 
 
@@ -92,11 +114,15 @@ def test_what_fails_after_the_end_of_a_run_is_no_failure_of_it(
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
 def test_two_ray_workers_equal_one_process(tmp_path: Path, running_ray: None) -> None:
     """Reports are passed on as they are written, and the weights are those of one process."""
-    config = tiny_run(tmp_path, training__learning_rate=0.001, training__max_steps=6, training__num_reports=3)
+    config = tiny_run(
+        tmp_path, training__learning_rate=0.001, training__max_steps=6, training__num_reports=3
+    )
     seen: list[Report] = []
     outcome = train(config, tmp_path / "two", num_workers=2, on_report=seen.append)
     alone = fit(config, tmp_path / "one")
-    assert dataclasses.replace(outcome, seconds=0, metrics={}) == dataclasses.replace(alone, seconds=0, metrics={})
+    assert dataclasses.replace(outcome, seconds=0, metrics={}) == dataclasses.replace(
+        alone, seconds=0, metrics={}
+    )
     assert outcome.metrics == pytest.approx(alone.metrics, rel=1e-4)
     assert seen == load_reports(tmp_path / "two")
     check_weights(tmp_path / "one", tmp_path / "two", atol=1e-6)
@@ -104,13 +130,19 @@ def test_two_ray_workers_equal_one_process(tmp_path: Path, running_ray: None) ->
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-def test_killed_ray_worker_resumes_and_equals_the_plain_loop(tmp_path: Path, running_ray: None) -> None:
+def test_killed_ray_worker_resumes_and_equals_the_plain_loop(
+    tmp_path: Path, running_ray: None
+) -> None:
     """A worker that dies is restarted from the last checkpoint; the weights are those of the plain loop."""
     config = tiny_run(tmp_path, training__epochs=25.0)
 
     def kill(report: Report) -> None:
         if report.index == 1:
-            [worker] = [process for process in psutil.Process().children(recursive=True) if _is_worker(process)]
+            [worker] = [
+                process
+                for process in psutil.Process().children(recursive=True)
+                if _is_worker(process)
+            ]
             worker.kill()
 
     outcome = train(config, tmp_path / "ray", on_report=kill)

@@ -28,7 +28,11 @@ from raysent.training.checkpoint import read_progress
 OWN_READERS = {"cost/prices.py", "exports/modeling_raysent.py"}
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("aé😀"),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("aé😀"),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab"), inner, max_size=4),
     max_leaves=20,
 )
@@ -86,7 +90,9 @@ def test_json_is_parsed_by_the_one_reader():
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in ("load", "loads") and ast.unparse(node.value) == "json"
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("load", "loads")
+        and ast.unparse(node.value) == "json"
     }
     assert callers - {"reading.py"} == OWN_READERS
 
@@ -99,7 +105,8 @@ def test_json_is_parsed_by_the_one_reader():
         (1 << 60).to_bytes(8, "little") + b"{}",
         (200_000).to_bytes(8, "little") + b"[" * 200_000,
         (2).to_bytes(8, "little") + b"[]",
-        (62).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1152921504606846976,9],"data_offsets":[0,4]}}',
+        (62).to_bytes(8, "little")
+        + b'{"a":{"dtype":"F32","shape":[1152921504606846976,9],"data_offsets":[0,4]}}',
     ],
     ids=["empty", "length", "long header", "deep header", "list", "huge shape"],
 )
@@ -108,16 +115,24 @@ def test_tensors_that_are_damaged_are_one_line(tmp_path, data):
     path = tmp_path / "model.safetensors"
     path.write_bytes(data)
     for read in (load_tensors, tensor_types):
-        with pytest.raises(ArtifactError, match=r"^[^\n]*model.safetensors: truncated or not safetensors [^\n]*$"):
+        with pytest.raises(
+            ArtifactError, match=r"^[^\n]*model.safetensors: truncated or not safetensors [^\n]*$"
+        ):
             read(path)
 
 
 def test_tensors_and_vocabularies_are_read_from_files_alone(tmp_path):
     """A pipe is not waited for; a vocabulary larger than any is not read."""
-    for read, name in ((load_tensors, "m"), (tensor_types, "m"), (Vocabulary.load, "vocabulary.txt")):
+    for read, name in (
+        (load_tensors, "m"),
+        (tensor_types, "m"),
+        (Vocabulary.load, "vocabulary.txt"),
+    ):
         (tmp_path / name).unlink(missing_ok=True)
         os.mkfifo(tmp_path / name)
-        with pytest.raises(ArtifactError, match="no such file$|must be a file; it is a folder, a pipe or a device$"):
+        with pytest.raises(
+            ArtifactError, match="no such file$|must be a file; it is a folder, a pipe or a device$"
+        ):
             read(tmp_path / name)
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 1 << 40)  # a sparse file
@@ -137,7 +152,9 @@ def test_records_nested_too_deep_are_unreadable_and_no_traceback(tmp_path):
     (tmp_path / "checkpoint/.pulse.json").write_text(deep)
     assert read_progress(tmp_path) is None
     (tmp_path / "t.jsonl").write_text(f'{{"a": {deep}')
-    with pytest.raises(DataError, match=r"t.jsonl:1: must be one JSON object a line; nested deeper than 100$"):
+    with pytest.raises(
+        DataError, match=r"t.jsonl:1: must be one JSON object a line; nested deeper than 100$"
+    ):
         read_table(str(tmp_path / "t.jsonl"))
     (tmp_path / "dataset_info.json").write_text("{}")
     for text in (deep, '{"_data_files": ["x"]}', "1"):
@@ -169,10 +186,14 @@ def test_read_text_and_json_name_file_and_fix(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(b"\xef\xbb\xbf{}")
     assert (read_text(path), read_json(path)) == ("{}", {})
-    with pytest.raises(ConfigError, match=r"a.json: must be at most 4 bytes; is this another file\?$"):
+    with pytest.raises(
+        ConfigError, match=r"a.json: must be at most 4 bytes; is this another file\?$"
+    ):
         read_text(path, max_bytes=4, error=ConfigError)
     path.write_bytes(b"{\xff}")
-    with pytest.raises(ArtifactError, match=r"^a: must be text in UTF-8; byte 1 is not; is this another file\?$"):
+    with pytest.raises(
+        ArtifactError, match=r"^a: must be text in UTF-8; byte 1 is not; is this another file\?$"
+    ):
         read_json(path, name="a")
     path.write_text("{")
     with pytest.raises(ArtifactError, match=r"^a: truncated or not JSON \(.*\); train again$"):
@@ -182,12 +203,18 @@ def test_read_text_and_json_name_file_and_fix(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\n".join(f"k{number}: 1" for number in range(60_000)), "s.yaml: must have at most 5,000 lines and values"),
+        (
+            "\n".join(f"k{number}: 1" for number in range(60_000)),
+            "s.yaml: must have at most 5,000 lines and values",
+        ),
         ("a: " + "[" * 3000, "s.yaml: must not be nested deeper than 100"),
         ("a: " + "[" * 150 + "]" * 150, "s.yaml: must not be nested deeper than 100"),
         ("a: " + "9" * 5000, "s.yaml: not valid YAML: Exceeds the limit"),
         ("b: 1\na: " + "9" * 1000, "s.yaml:2: a: must have at most 300 digits"),
-        ("a: {b: 2001-01-01}", "s.yaml:1: a.b: must be text, a number, true, false or null; given datetime"),
+        (
+            "a: {b: 2001-01-01}",
+            "s.yaml:1: a.b: must be text, a number, true, false or null; given datetime",
+        ),
         ('a: "\\ud800"', "s.yaml:1: a: must not have half of a surrogate pair"),
         ("a: !!binary x", "s.yaml"),
     ],
@@ -201,5 +228,7 @@ def test_parse_yaml_gives_one_line_for_each_limit(text, message):
 def test_counts_are_whole_numbers_in_ordinary_digits(tmp_path):
     """A superscript is none, and the line is named."""
     (tmp_path / "counts.txt").write_text("a b 3\nx ²\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"counts\.txt:2: must be a word and a whole number; given 'x ²'"):
+    with pytest.raises(
+        DataError, match=r"counts\.txt:2: must be a word and a whole number; given 'x ²'"
+    ):
         read_counts(tmp_path / "counts.txt")

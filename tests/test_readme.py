@@ -20,7 +20,9 @@ UNNAMED = {"__init__.py", "__init__.pyi", "py.typed"}
 def tree_block() -> list[str]:
     """Return the lines of the fenced block whose first line begins with `raysent/`."""
     blocks = re.findall(
-        r"^```[a-z]*\n(.*?)^```", CONTRIBUTING.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        r"^```[a-z]*\n(.*?)^```",
+        CONTRIBUTING.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
     )
     return next((block.splitlines() for block in blocks if block.startswith("raysent/")), [])
 
@@ -31,7 +33,9 @@ def paths_in(lines: list[str]) -> set[str]:
     parents: list[tuple[int, str]] = []
     for line in lines:
         bare = re.sub(
-            r"^(\s*)([A-Z]{4,})\b", lambda found: found[1] + " " * len(found[2]), re.sub(r"[│├└─]", " ", line)
+            r"^(\s*)([A-Z]{4,})\b",
+            lambda found: found[1] + " " * len(found[2]),
+            re.sub(r"[│├└─]", " ", line),
         )
         # Several entries may share a line when each is a file or a folder: `bag.py gru.py  the encoders`.
         entries = re.match(r"\s*((?:[\w.-]+(?:/|\.\w+) ?)+)", bare)
@@ -49,7 +53,9 @@ def paths_in(lines: list[str]) -> set[str]:
 
 def tracked() -> set[str]:
     """Return the files that git tracks."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if listed.returncode != 0:
         pytest.skip("not a git checkout")
     return set(listed.stdout.split("\n")) - {""}

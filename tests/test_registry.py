@@ -75,7 +75,11 @@ def test_registry_finds_entry_points_of_other_distributions(folder: Path) -> Non
     registry = shapes(folder)
     assert list(registry) == ["round", "square"]
     component = registry.components()[1]
-    assert (component.name, component.package, component.module) == ("square", "squares 1.2", "squares")
+    assert (component.name, component.package, component.module) == (
+        "square",
+        "squares 1.2",
+        "squares",
+    )
     assert registry.find("square") is registry["square"]
     assert not registry.broken
 
@@ -98,11 +102,21 @@ def test_registry_keeps_what_it_has_where_an_entry_point_has_the_same_name(folde
         ),
         ("raise RuntimeError('no\\nGPU')", "square = squares", "RuntimeError: no GPU"),
         ("raise SystemExit('no license')", "square = squares", "SystemExit: no license"),
-        ("", "square = squares:Missing", "AttributeError: module 'squares' has no attribute 'Missing'"),
-        ("", "square = squares", "ConfigError: squares: must define class Config with type: Literal["),
+        (
+            "",
+            "square = squares:Missing",
+            "AttributeError: module 'squares' has no attribute 'Missing'",
+        ),
+        (
+            "",
+            "square = squares",
+            "ConfigError: squares: must define class Config with type: Literal[",
+        ),
     ],
 )
-def test_registry_tells_why_an_entry_point_is_broken(folder: Path, source: str, entry: str, reason: str) -> None:
+def test_registry_tells_why_an_entry_point_is_broken(
+    folder: Path, source: str, entry: str, reason: str
+) -> None:
     """Others still work; who asks for the broken one gets one line."""
     install(folder, source, entry)
     registry = shapes(folder)
@@ -118,11 +132,17 @@ def test_an_unknown_name_may_be_that_of_an_entry_point_that_fails(folder: Path) 
     """Entry points have names of their own, so what fails is named where a name is looked up or selects a `Config`."""
     install(folder, "import nowhere_to_be_found", "mine = squares")
     registry = shapes(folder)
-    failure = "entry point mine cannot be loaded from squares 1.2: ModuleNotFoundError: No module named"
-    with pytest.raises(ConfigError, match=rf"^shape square: unknown shape; known: round; {failure}"):
+    failure = (
+        "entry point mine cannot be loaded from squares 1.2: ModuleNotFoundError: No module named"
+    )
+    with pytest.raises(
+        ConfigError, match=rf"^shape square: unknown shape; known: round; {failure}"
+    ):
         registry.find("square")
     adapter = pydantic.TypeAdapter(Annotated[Any, AnyOf(registry)])
-    with pytest.raises(pydantic.ValidationError, match=rf"type square is unknown; known: round; {failure}"):
+    with pytest.raises(
+        pydantic.ValidationError, match=rf"type square is unknown; known: round; {failure}"
+    ):
         adapter.validate_python({"type": "square"})
 
 
@@ -169,6 +189,9 @@ def test_any_of_tells_why_a_type_cannot_be_loaded(folder: Path) -> None:
     """A configuration that names an encoder of a broken package says so, not that the type is unknown."""
     install(folder, "import nowhere_to_be_found", "square = squares")
     with pytest.raises(
-        pydantic.ValidationError, match=r"type square cannot be loaded from squares 1\.2: ModuleNotFound"
+        pydantic.ValidationError,
+        match=r"type square cannot be loaded from squares 1\.2: ModuleNotFound",
     ):
-        pydantic.TypeAdapter(Annotated[Any, AnyOf(shapes(folder))]).validate_python({"type": "square"})
+        pydantic.TypeAdapter(Annotated[Any, AnyOf(shapes(folder))]).validate_python(
+            {"type": "square"}
+        )

@@ -28,7 +28,13 @@ SPACE = parse_space(parse_yaml(TEXT % 1), name="toy")
 
 
 def _world(**changes) -> Scenario:
-    plain = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
+    plain = {
+        "usd_per_hour": 1.0,
+        "num_machines": 3,
+        "market": "auto",
+        "num_reports": 9,
+        "trial_s": 3600.0,
+    }
     return Scenario(**{**plain, "cost": CostConfig(), "kill_share": 0.0, **changes})
 
 
@@ -66,7 +72,9 @@ def test_replay_derives_every_decision_of_a_simulated_sweep(seed, limit_usd, on_
 
 def _space_of(*, sampler: str, scheduler: str, seeds: int = 1):
     """Return a small space that is searched in this way."""
-    text = TEXT.replace("limits: {trials: 9, ", f"limits: {{trials: 6, sampler: {sampler}, ") % seeds
+    text = (
+        TEXT.replace("limits: {trials: 9, ", f"limits: {{trials: 6, sampler: {sampler}, ") % seeds
+    )
     text = text.replace("seeds:", f"scheduler: {{type: {scheduler}}}, seeds:")
     return parse_space(parse_yaml(text + "cost: {usd_per_hour: 1.0}\n"), name="toy")
 
@@ -101,7 +109,10 @@ def test_a_kill_at_every_event_changes_no_decision():
     """After each and every event of a sweep, one after the other."""
     space = _space_of(sampler="random", scheduler="asha")
     whole = _swept(space, kill_at=None)
-    assert {event["decision"] for event in whole if event["event"] == "decision"} == {"continue", "stop"}
+    assert {event["decision"] for event in whole if event["event"] == "decision"} == {
+        "continue",
+        "stop",
+    }
     for kill_at in range(1, len(whole) + 1):
         killed = _swept(space, kill_at=kill_at)
         assert sum(event["event"] == "session" for event in killed) == 2, kill_at
@@ -113,7 +124,9 @@ def test_replay_takes_the_budget_of_each_sitting():
     first = Simulator(SPACE, _world(), Budget(limit_usd=1.0), seed=3).run().events
     ended = [event for event in first if event["event"] != "ended"]
     raised = {"event": "session", "budget": asdict(Budget(limit_usd=100.0))}
-    found = replay(SPACE, seed=3, events=[*ended, raised], sampler=lambda: RandomSampler(SPACE, seed=3))
+    found = replay(
+        SPACE, seed=3, events=[*ended, raised], sampler=lambda: RandomSampler(SPACE, seed=3)
+    )
     assert any(event["event"] in ("refused", "halted") for event in first)
     assert (found.difference, found.num_sessions) == ("", 2)
 

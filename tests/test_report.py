@@ -15,7 +15,15 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_evaluation, write_labels, write_sweep
+from run_folders import (
+    CHANCE,
+    POOL,
+    SPACE,
+    RecordedDriver,
+    write_evaluation,
+    write_labels,
+    write_sweep,
+)
 from tiny_run import tiny_run
 
 from raysent.ensembles import combine, read_answers, read_curves, save_best, write_curves
@@ -87,8 +95,12 @@ def edit(path: Path, change: Any) -> None:
 
 def cells_of(page: str, text: str) -> list[str]:
     """Return the texts of the cells of the first row that has a cell with this text."""
-    row = next(row for row in re.findall(r"<tr>.*?</tr>", page, flags=re.DOTALL) if f">{text}</td>" in row)
-    return [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row, flags=re.DOTALL)]
+    row = next(
+        row for row in re.findall(r"<tr>.*?</tr>", page, flags=re.DOTALL) if f">{text}</td>" in row
+    )
+    return [
+        re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row, flags=re.DOTALL)
+    ]
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
@@ -97,7 +109,9 @@ def cells_of(page: str, text: str) -> list[str]:
 def test_write_makes_one_small_file_with_plotly_packed(rich: Path, rich_page: str) -> None:
     """The page has the whole of plotly.js, compressed, and stays below 2.5 MB."""
     assert (rich / "report.html").stat().st_size < 2_500_000
-    packed = re.search(r'<script id="plotly" type="application/gzip">(.*?)</script>', rich_page, re.DOTALL)
+    packed = re.search(
+        r'<script id="plotly" type="application/gzip">(.*?)</script>', rich_page, re.DOTALL
+    )
     assert packed is not None
     assert b"plotly.js v" in gzip.decompress(base64.b64decode(packed[1]))[:200]
 
@@ -119,7 +133,10 @@ def test_write_describes_every_figure_in_words(rich_page: str) -> None:
     """A browser without JavaScript shows the sentence in place of the figure."""
     labels = re.findall(r'<div class="plot" role="img" aria-label="([^"]+)"', rich_page)
     assert len(labels) == len(figures(rich_page)) > 10
-    assert "<noscript><style>.plot::before { content: attr(aria-label); }</style></noscript>" in rich_page
+    assert (
+        "<noscript><style>.plot::before { content: attr(aria-label); }</style></noscript>"
+        in rich_page
+    )
 
 
 def test_write_repeated_gives_the_same_page(rich: Path, rich_page: str) -> None:
@@ -132,10 +149,17 @@ def test_write_escapes_every_text(tmp_path: Path) -> None:
     nasty = "</script><img src=x onerror=alert(1)>"
     folder = write_sweep(tmp_path / "run", num_trials=5)
     write_evaluation(folder, ["0000", "0001"])
-    edit(folder / SWEEP_FILE, lambda values: values.update(name=nasty, command=["raysent", nasty], source=nasty))
+    edit(
+        folder / SWEEP_FILE,
+        lambda values: values.update(name=nasty, command=["raysent", nasty], source=nasty),
+    )
     edit(folder / SWEEP_FILE, lambda values: values["corpus"].update(path=nasty))
     edit(folder / SWEEP_FILE, lambda values: values["versions"].update(raysent=nasty))
-    for path in (folder / JOURNAL_FILE, folder / ENSEMBLE_FILE, *folder.glob("evaluation/*/*.json")):
+    for path in (
+        folder / JOURNAL_FILE,
+        folder / ENSEMBLE_FILE,
+        *folder.glob("evaluation/*/*.json"),
+    ):
         if path.suffix == ".json":
             edit(path, dict)
         text = path.read_text().replace("MemoryError:", nasty)
@@ -160,14 +184,19 @@ def test_names_from_right_to_left_do_not_reorder_what_stands_beside_them(tmp_pat
     edit(folder / SWEEP_FILE, lambda values: values.update(name="ביקורות"))
     for path in (folder / ENSEMBLE_FILE, *folder.glob("evaluation/*/*.json")):
         edit(path, dict)
-        path.write_text(path.read_text().replace('"MR"', '"ביקורות של סרטים"').replace('"0001"', '"مراجعات"'))
+        path.write_text(
+            path.read_text().replace('"MR"', '"ביקורות של סרטים"').replace('"0001"', '"مراجعات"')
+        )
     page = write(folder).read_text()
     assert '<h1 dir="auto">ביקורות</h1>' in page
     assert '<button type="button" dir="auto">ביקורות של סרטים</button>' in page
     assert re.search(r'<td class="text[^"]*" dir="auto"[^>]*>مراجعات', page)
     assert re.search(r'<td class="number[^"]*"[^>]*dir=', page) is None
     drawn = json.dumps(figures(page), ensure_ascii=False)
-    assert ("\u2068ביקורות של סרטים\u2069" in prose(page), "\u2068مراجعات\u2069" in drawn) == (True, True)
+    assert ("\u2068ביקורות של סרטים\u2069" in prose(page), "\u2068مراجعات\u2069" in drawn) == (
+        True,
+        True,
+    )
     assert isolated("סרט 88.0, שיר 77") == "\u2068סרט\u2069 88.0, \u2068שיר\u2069 77"
 
 
@@ -178,12 +207,11 @@ def test_summary_gives_the_result_in_words(rich_page: str) -> None:
     """Best trial, its ratio to chance, the numbers of trials, and what the ensemble gains."""
     text = prose(rich_page)
     assert re.search(
-        r"The best of 20 trials is \d{4} bi, with context_accuracy 0\.\d+, \d+\.\d × chance \(0\.00200\)", text
+        r"The best of 20 trials is \d{4} bi, with context_accuracy 0\.\d+, \d+\.\d × chance \(0\.00200\)",
+        text,
     )
     assert re.search(r"Trials: \d+ finished, \d+ stopped early, 1 failed, 1 diverged\.", text)
-    gain = (
-        r"The ensemble of 4 is better than its best single member \(0000 \w+\) in the mean over tasks: \+0\.83 points"
-    )
+    gain = r"The ensemble of 4 is better than its best single member \(0000 \w+\) in the mean over tasks: \+0\.83 points"
     assert re.search(gain + r" \(95 % interval \+0\.31 to \+1\.36\)", text)
 
 
@@ -195,17 +223,24 @@ def test_summary_gives_the_result_in_words(rich_page: str) -> None:
         ([0.0, 1.0], "not significantly"),
     ],
 )
-def test_summary_says_whether_the_gain_is_significant(tmp_path: Path, interval: list[float], verdict: str) -> None:
+def test_summary_says_whether_the_gain_is_significant(
+    tmp_path: Path, interval: list[float], verdict: str
+) -> None:
     """An interval that contains zero is not a difference."""
     write_evaluation(tmp_path, ["0000", "0001"])
-    edit(tmp_path / ENSEMBLE_FILE, lambda values: values["mean"]["difference"].update(interval=interval))
+    edit(
+        tmp_path / ENSEMBLE_FILE,
+        lambda values: values["mean"]["difference"].update(interval=interval),
+    )
     assert f"is {verdict}" in prose(write(tmp_path).read_text())
 
 
 def test_leaderboard_shows_nan_as_a_dash(rich_page: str) -> None:
     """A trial that diverged has dashes in place of its values."""
     assert cells_of(rich_page, "0011")[:5] == ["0011", "nan", "–", "–", "–"]
-    assert not re.search(r"\b(?:NaN|None|inf)\b", prose(rich_page).replace("was NaN or infinite", ""))
+    assert not re.search(
+        r"\b(?:NaN|None|inf)\b", prose(rich_page).replace("was NaN or infinite", "")
+    )
 
 
 def test_learning_curves_draw_each_trial_and_chance(rich_page: str) -> None:
@@ -219,7 +254,10 @@ def test_learning_curves_draw_each_trial_and_chance(rich_page: str) -> None:
 
 def test_failures_give_the_reason(rich_page: str) -> None:
     """The error of a trial that failed, and what a diverged trial means."""
-    assert cells_of(rich_page, "MemoryError: the worker ran out of memory at step 412")[:2] == ["0003", "failed"]
+    assert cells_of(rich_page, "MemoryError: the worker ran out of memory at step 412")[:2] == [
+        "0003",
+        "failed",
+    ]
     assert "0011 nan 16 s the loss was NaN or infinite" in prose(rich_page)
 
 
@@ -242,9 +280,13 @@ def test_task_scores_highlight_the_best_of_each_task(rich: Path, rich_page: str)
 def test_task_scores_keep_correlations_out_of_the_mean(tmp_path: Path) -> None:
     """A correlation among percentages has a column right of the mean."""
     score = {"model": "a", "protocol": "fast", "validation": 1.0}
-    write_json(tmp_path / "evaluation/a/MR.json", {**score, "task": "MR", "test": 70.0, "measures": {"f1": 65.0}})
     write_json(
-        tmp_path / "evaluation/a/SICK-R.json", {**score, "task": "SICK-R", "test": 80.0, "measures": {"pearson": 80.0}}
+        tmp_path / "evaluation/a/MR.json",
+        {**score, "task": "MR", "test": 70.0, "measures": {"f1": 65.0}},
+    )
+    write_json(
+        tmp_path / "evaluation/a/SICK-R.json",
+        {**score, "task": "SICK-R", "test": 80.0, "measures": {"pearson": 80.0}},
     )
     page = write(tmp_path).read_text()
     assert re.findall(r"<button[^>]*>([^<]*)</button>", page[: page.index("</table>")]) == [
@@ -293,7 +335,11 @@ def test_scores_against_pairs_have_no_level_of_chance(tmp_path: Path) -> None:
 
 def test_ensemble_plots_have_intervals(rich_page: str) -> None:
     """Ensemble, other methods and members have whiskers, for the mean and each task."""
-    plots = [figure for figure in figures(rich_page) if "equal weights" in (figure["data"][0].get("y") or ())]
+    plots = [
+        figure
+        for figure in figures(rich_page)
+        if "equal weights" in (figure["data"][0].get("y") or ())
+    ]
     assert len(plots) == 6
     assert all(min(plot["data"][0]["error_x"]["array"]) > 0 for plot in plots)
     assert all(plot["data"][0]["y"][-1] == "ensemble" for plot in plots)
@@ -316,7 +362,10 @@ def test_command_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:
     driver = RecordedDriver(tmp_path, SPACE % 3)
     edit = {"--set": "search.encoder={choice: [a, b]}"}
     for command, shown in (
-        (["raysent", "sweep", "s.yaml", *edit, *edit.values()], "raysent sweep s.yaml --set 'search.encoder={choice"),
+        (
+            ["raysent", "sweep", "s.yaml", *edit, *edit.values()],
+            "raysent sweep s.yaml --set 'search.encoder={choice",
+        ),
         ([], "The same search space, limits, versions"),
     ):
         write_json(tmp_path / SWEEP_FILE, {**read_json(tmp_path / SWEEP_FILE), "command": command})
@@ -352,7 +401,9 @@ def test_write_of_a_sweep_of_version_2(tmp_path: Path, name: str) -> None:
     shutil.copytree(VERSION_2 / name, folder)
     text = prose(write(folder).read_text())
     assert f"The best of {6 if name == 'finished' else 2} trials is" in text
-    assert "The run reaches context_accuracy" in prose(write(folder / "trials" / "0000").read_text())
+    assert "The run reaches context_accuracy" in prose(
+        write(folder / "trials" / "0000").read_text()
+    )
 
 
 def test_write_of_a_training(tmp_path: Path) -> None:
@@ -384,7 +435,11 @@ def test_write_of_a_training(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         (SWEEP_FILE, '{"name": "x"', r"sweep\.json: truncated or not JSON"),
-        (JOURNAL_FILE, '{"event": "report", "trial": "9"}\n{}\n', r"journal\.jsonl: not the journal of a sweep"),
+        (
+            JOURNAL_FILE,
+            '{"event": "report", "trial": "9"}\n{}\n',
+            r"journal\.jsonl: not the journal of a sweep",
+        ),
         (ENSEMBLE_FILE, '{"members": []}', r"ensemble\.json: not an ensemble of this version"),
         ("evaluation/a/MR.json", '{"model": "a"}', r"MR\.json: not a record of an evaluation"),
     ],
@@ -401,11 +456,17 @@ def test_write_refuses_a_damaged_file(tmp_path: Path, name: str, text: str, mess
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("reports.jsonl", '{"loss": 1}\n', r"reports\.jsonl: not the reports of a run \(.*\); restore it"),
+        (
+            "reports.jsonl",
+            '{"loss": 1}\n',
+            r"reports\.jsonl: not the reports of a run \(.*\); restore it",
+        ),
         ("run.json", "{}", r"run\.json: not the record of a run"),
     ],
 )
-def test_write_refuses_a_damaged_training(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_write_refuses_a_damaged_training(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
     """The same for the files of a training."""
     save_run(tiny_run(tmp_path), tmp_path)
     (tmp_path / name).write_text(text)
@@ -417,7 +478,9 @@ def test_write_refuses_a_damaged_training(tmp_path: Path, name: str, text: str, 
 def combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a sweep with an ensemble of two models that were evaluated on a task of 60 rows."""
     write_sweep(tmp_path, num_trials=1)
-    monkeypatch.setattr(senteval, "NUM_ROWS", senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30})
+    monkeypatch.setattr(
+        senteval, "NUM_ROWS", senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30}
+    )
     for name, word in (("pos", "good"), ("neg", "bad")):
         path = tmp_path / "data" / "CR" / f"custrev.{name}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -439,7 +502,10 @@ def test_write_begins_with_what_to_take(combined: Path) -> None:
     evaluator = Evaluator(combined / "evaluation", combined / "data", divides=True)
     save_best(["hash:4", "hash:8"], evaluator, run=combined, tasks=["CR"])
     page = write(combined).read_text()
-    assert re.findall(r'<(section|details) id="(\w+)"', page)[:2] == [("section", "answer"), ("details", "summary")]
+    assert re.findall(r'<(section|details) id="(\w+)"', page)[:2] == [
+        ("section", "answer"),
+        ("details", "summary"),
+    ]
     ((folder, answer),) = read_answers(combined)
     assert f"Take {folder}: {answer.answer.title}. {answer.sentence}." in prose(page)
     assert f"raysent predict {folder} new.csv" in prose(page)
@@ -453,10 +519,16 @@ def test_write_begins_with_what_to_take(combined: Path) -> None:
 def test_short_names_are_unique() -> None:
     """A dotted name keeps its last part, and more if two would be equal."""
     names = ["encoder.dropout", "objective.dropout", "training.batch_size"]
-    assert list(short_names(names).values()) == ["encoder.dropout", "objective.dropout", "batch_size"]
+    assert list(short_names(names).values()) == [
+        "encoder.dropout",
+        "objective.dropout",
+        "batch_size",
+    ]
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, "–"), (math.nan, "–"), (0.0, "0.000"), (0.13094, "0.1309")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (math.nan, "–"), (0.0, "0.000"), (0.13094, "0.1309")]
+)
 def test_significant_prints_a_number_or_a_dash(value: float | None, text: str) -> None:
     """Four significant digits; NaN is never a number."""
     assert significant(value) == text
@@ -464,20 +536,35 @@ def test_significant_prints_a_number_or_a_dash(value: float | None, text: str) -
 
 def test_number_is_finite_or_none() -> None:
     """Only finite numbers are numbers."""
-    assert [number(value) for value in (1, "2.5", math.inf, math.nan, True, "x", None)] == [1.0, 2.5, *[None] * 5]
+    assert [number(value) for value in (1, "2.5", math.inf, math.nan, True, "x", None)] == [
+        1.0,
+        2.5,
+        *[None] * 5,
+    ]
 
 
 def test_duration_and_fixed_as_text() -> None:
     """Two units at most, and a true minus sign."""
-    assert [duration(s) for s in (3.21, 75, 7260, None)] == ["3.2 s", "1 min 15 s", "2 h 01 min", "–"]
+    assert [duration(s) for s in (3.21, 75, 7260, None)] == [
+        "3.2 s",
+        "1 min 15 s",
+        "2 h 01 min",
+        "–",
+    ]
     assert fixed(-1.234, sign=True) == "−1.23"
 
 
 def test_what_was_scored_stands_once_in_the_table():
     """So do combinations that took the same members; one of a single member is that member, marked if it is the answer."""
-    both = {"interval": (60.0, 70.0), "behind": BootstrapEstimate(value=0.0, interval=(0.0, 0.0)), "num_bytes": 9}
+    both = {
+        "interval": (60.0, 70.0),
+        "behind": BootstrapEstimate(value=0.0, interval=(0.0, 0.0)),
+        "num_bytes": 9,
+    }
     candidates = [
-        Candidate(members=members, method=method, validation=validation, test=65.0, encode_ms=2.0, **both)
+        Candidate(
+            members=members, method=method, validation=validation, test=65.0, encode_ms=2.0, **both
+        )
         for members, method, validation in (
             (("tfidf", "0001"), "greedy", 71.0),
             (("0001",), "validation", 70.0),
@@ -493,5 +580,7 @@ def test_what_was_scored_stands_once_in_the_table():
     )  # fmt: skip
     titles = [row[0].text for row in answer_section._table(scored).rows]
     assert len(titles) == len(set(titles)) == 3
-    assert [row[0].text for row in answer_section._table(scored).rows if row[0].mark == "best"] == ["0001"]
+    assert [row[0].text for row in answer_section._table(scored).rows if row[0].mark == "best"] == [
+        "0001"
+    ]
     assert [one.title for one in scored.simpler] == ["tfidf"]

@@ -54,7 +54,9 @@ def paid_sweep(folder: Path, *, lines: list[Entry], scheduler: str = "{}") -> Pa
         driver.now = STARTED + 100.0 * (number + 1)
         metrics = {"context_accuracy": 0.01 * (number + 1) if number < NUM_TRIALS - 1 else 0.005}
         cost = {"seconds": 40.0, "usd": 10.0 * (number + 1)}
-        driver.controller.report(trial.name, index=1, num_reports=NUM_REPORTS, metrics=metrics, **cost)
+        driver.controller.report(
+            trial.name, index=1, num_reports=NUM_REPORTS, metrics=metrics, **cost
+        )
         driver.controller.end(trial.name, status="finished")
     (folder / LEDGER_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -84,7 +86,10 @@ def test_bill_counts_refunds_lost_work_and_the_same_on_demand():
 
 def test_bill_of_unknown_losses_says_how_many():
     """A loss that is unknown is not zero."""
-    lines = [{**line, "steps_lost": None} if line["entry"] == "trial" else line for line in ledger_lines()]
+    lines = [
+        {**line, "steps_lost": None} if line["entry"] == "trial" else line
+        for line in ledger_lines()
+    ]
     assert (bill_of(lines).lost_usd, bill_of(lines).num_unknown) == (0.0, NUM_TRIALS)
 
 

@@ -20,7 +20,14 @@ from raysent.evaluation.tasks import senteval, similarity
 from raysent.models import SentenceModel, load
 from raysent.reproduction import estimate, known_papers, read_paper, reproduce, scores
 from raysent.reproduction.files import ClaimEntry, PaperFile
-from raysent.reproduction.making import Graph, all_lines, caption_pairs, complete_pairs, letters, represent
+from raysent.reproduction.making import (
+    Graph,
+    all_lines,
+    caption_pairs,
+    complete_pairs,
+    letters,
+    represent,
+)
 from raysent.reproduction.reported import reported_tables
 from raysent.reproduction.run import planned_run
 from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
@@ -134,7 +141,10 @@ def test_claims_compare_both_arms_on_every_seed(folder: Path):
     """Runs of the same seeds, paired; a claim that cannot run says what it needs; the page lists all of them."""
     found = {claim.name: claim for claim in toy(folder, tables=[], claims=["all"]).claims}
     assert len(found["first"].better) == len(found["first"].worse) == 2
-    weights = [SentenceModel.load(folder / "out/models/gru" / seed).tensors()["f.words.weight"] for seed in "01"]
+    weights = [
+        SentenceModel.load(folder / "out/models/gru" / seed).tensors()["f.words.weight"]
+        for seed in "01"
+    ]
     assert not np.array_equal(*weights)
     assert (found["later"].verdict, found["later"].reason) == ("not run", "image features")
     assert found["gone"].verdict == "not run"
@@ -142,7 +152,9 @@ def test_claims_compare_both_arms_on_every_seed(folder: Path):
     assert "| a GRU is better | table 1 |" in page
     assert "| images | *ours* |" in page
     assert "- Toy: a GRU is better – seed 9: undecidable" in page
-    assert page.startswith("3 comparisons: 1 stated in a paper (1 undecidable); 2 ours (2 not run).")
+    assert page.startswith(
+        "3 comparisons: 1 stated in a paper (1 undecidable); 2 ours (2 not run)."
+    )
     assert page.count("*not run*") == 2
     assert claims_page([(str(folder / "toy.yaml"), folder / "nothing")]).count("*not run*") == 3
 
@@ -153,14 +165,19 @@ def _toy_claim(folder: Path, **claim) -> ClaimResult:
     values["claims"] = {"own": {"claim": "it holds", **claim}}
     path = folder / "own.yaml"
     path.write_text(yaml.safe_dump(values))
-    (found,) = reproduce(str(path), data=folder, output=folder / "out", tables=[], claims=["own"], seeds=(0, 1)).claims
+    (found,) = reproduce(
+        str(path), data=folder, output=folder / "out", tables=[], claims=["own"], seeds=(0, 1)
+    ).claims
     return found
 
 
 def test_a_claim_may_compare_a_metric_of_the_runs(folder: Path):
     """Of their last reports, in percent; an unknown one is named."""
     found = _toy_claim(folder, better="gru", worse="bag", metric="context_accuracy")
-    reports = [load_reports(folder / "out/models/gru" / seed)[-1].metrics["context_accuracy"] for seed in "01"]
+    reports = [
+        load_reports(folder / "out/models/gru" / seed)[-1].metrics["context_accuracy"]
+        for seed in "01"
+    ]
     assert found.better == pytest.approx([100 * value for value in reports])
     unknown = _toy_claim(folder, better="gru", worse="bag", metric="context_accurcy")
     assert unknown.verdict == "not run"
@@ -172,13 +189,27 @@ def test_a_claim_that_cannot_be_measured_leaves_the_others(folder: Path):
     """Of a model that is not trained there is no metric; the claims after it are run."""
     values = yaml.safe_load((folder / "toy.yaml").read_text())
     values["claims"] = {
-        "never": {"claim": "words learn", "better": "words", "worse": "both", "metric": "context_accuracy"},
+        "never": {
+            "claim": "words learn",
+            "better": "words",
+            "worse": "both",
+            "metric": "context_accuracy",
+        },
         "then": {"claim": "a GRU is better", "better": "gru", "worse": "bag", "tasks": ["cr"]},
     }
     (folder / "several.yaml").write_text(yaml.safe_dump(values))
-    options = {"data": folder, "output": folder / "out", "tables": [], "claims": ["never", "then"], "seeds": (0, 1)}
+    options = {
+        "data": folder,
+        "output": folder / "out",
+        "tables": [],
+        "claims": ["never", "then"],
+        "seeds": (0, 1),
+    }
     never, then = reproduce(str(folder / "several.yaml"), **options).claims
-    assert never.reason == "words: metric context_accuracy: must be one of words's: none, as it is not trained"
+    assert (
+        never.reason
+        == "words: metric context_accuracy: must be one of words's: none, as it is not trained"
+    )
     assert (never.verdict, len(then.better)) == ("not run", 2)
 
 
@@ -198,8 +229,16 @@ def test_what_was_made_of_other_data_is_made_again(folder: Path):
         graph = Graph(validate(PaperFile, Document(values)), "small", data, folder / "out")
         return [graph.key(name, 0) for name in ("average", "side", "gru")]
 
-    glove, word2vec, moved = keys("glove.txt"), keys("word2vec.txt"), keys("glove.txt", folder / "more")
-    assert [one == other for one, other in zip(glove, word2vec, strict=True)] == [False, False, True]
+    glove, word2vec, moved = (
+        keys("glove.txt"),
+        keys("word2vec.txt"),
+        keys("glove.txt", folder / "more"),
+    )
+    assert [one == other for one, other in zip(glove, word2vec, strict=True)] == [
+        False,
+        False,
+        True,
+    ]
     assert glove[0] != moved[0]
     assert glove == keys("glove.txt")
 
@@ -213,7 +252,11 @@ def test_results_of_another_scale_are_not_kept(folder: Path):
     reproduce(str(folder / "scales.yaml"), tables=["1"], **options)
     reproduce(str(folder / "scales.yaml"), tables=[], scale="paper", **options)
     results = read_json(folder / "out/results.json")
-    assert (results["scale"], results["tables"], list(results["claims"])) == ("paper", {}, ["later"])
+    assert (results["scale"], results["tables"], list(results["claims"])) == (
+        "paper",
+        {},
+        ["later"],
+    )
 
 
 def test_a_claim_may_compare_the_speed_of_a_search(folder: Path):
@@ -227,7 +270,10 @@ def test_a_claim_may_compare_the_speed_of_a_search(folder: Path):
 def test_a_claim_may_rank_images(folder: Path):
     """Features that are a map of the captions' own words are found by a model of words; without them it is not run."""
     asked = {"better": "bag", "worse": "gru", "images": "coco"}
-    assert _toy_claim(folder, **asked).reason == f"needs features of images ({folder / 'coco/images.npy'})"
+    assert (
+        _toy_claim(folder, **asked).reason
+        == f"needs features of images ({folder / 'coco/images.npy'})"
+    )
     (folder / "coco").mkdir()
     generator = np.random.default_rng(0)
     words = [f"w{number}" for number in range(30)]
@@ -242,7 +288,9 @@ def test_a_claim_may_rank_images(folder: Path):
     found = _toy_claim(folder, **asked)
     assert found.verdict != "not run"
     assert all(0 < recall <= 100 for recall in found.better + found.worse)
-    assert "| recalls of images and captions |" in claims_page([(str(folder / "own.yaml"), folder / "out")])
+    assert "| recalls of images and captions |" in claims_page(
+        [(str(folder / "own.yaml"), folder / "out")]
+    )
 
 
 def test_a_search_of_codes_is_that_of_packed_bits(monkeypatch: pytest.MonkeyPatch):
@@ -255,7 +303,9 @@ def test_a_search_of_codes_is_that_of_packed_bits(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(scores, "nearest_codes", searched)
     monkeypatch.setattr(scores, "nearest_vectors", searched)
     for measure in ("hamming", "cosine"):
-        encoder = SimpleNamespace(get_sentence_embedding_dimension=lambda: 12, similarity_measure=measure)
+        encoder = SimpleNamespace(
+            get_sentence_embedding_dimension=lambda: 12, similarity_measure=measure
+        )
         assert scores.search_speed(encoder, 500, seed=0) > 0
     assert seen[0] == ((500, 2), np.uint8, (100, 2), 10)
     assert seen[-1] == ((500, 12), np.float32, (100, 12), 10)
@@ -284,7 +334,9 @@ def test_a_claim_may_ask_for_no_more_time(folder: Path, seconds: float, verdict:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = _toy_claim(folder, better="gru", worse="bag", tasks=["CR"], is_in_time=True)
     assert (found.verdict == "not run") == (verdict == "not run")
-    assert found.reason.startswith("seed 0: gru trained 1000000000 s, bag ") == (verdict == "not run")
+    assert found.reason.startswith("seed 0: gru trained 1000000000 s, bag ") == (
+        verdict == "not run"
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +353,9 @@ def test_verdict_is_the_sign_of_the_paired_interval(better, margin, verdict):
     """Student's interval of the paired differences, beside the margin; p is that of Student's test of the margin."""
     worse = [60.0, 70.0, 50.0]
     entry = ClaimEntry(claim="one is better", better="a", worse="b", margin=margin)
-    found = claim_result("one", entry, better=np.add(better, worse).tolist(), worse=worse, seeds=(7, 8, 9))
+    found = claim_result(
+        "one", entry, better=np.add(better, worse).tolist(), worse=worse, seeds=(7, 8, 9)
+    )
     assert (found.verdict, found.margin, found.seeds) == (verdict, margin, (7, 8, 9))
     low, high = stats.t.interval(0.95, 2, loc=np.mean(better), scale=stats.sem(better))
     assert found.interval == pytest.approx((low, high))
@@ -313,7 +367,10 @@ def test_verdict_is_the_sign_of_the_paired_interval(better, margin, verdict):
 def test_differences_without_spread_are_certain():
     """Equal differences of all seeds: p is 0 beside another margin, and 1 at it."""
     entry = ClaimEntry(claim="one is better", better="a", worse="b", margin=1.0)
-    found = [claim_result("one", entry, better=[gap, gap], worse=[0.0, 0.0], seeds=(0, 1)) for gap in (2.0, 1.0)]
+    found = [
+        claim_result("one", entry, better=[gap, gap], worse=[0.0, 0.0], seeds=(0, 1))
+        for gap in (2.0, 1.0)
+    ]
     assert [(one.verdict, one.p) for one in found] == [("reproduced", 0.0), ("undecidable", 1.0)]
 
 
@@ -333,7 +390,13 @@ def test_holm_is_the_step_down_of_its_paper():
 
 def test_a_page_has_verdicts_before_and_after_all_claims(tmp_path: Path, folder: Path):
     """One of three claims, p of 0.02: alone it is below 0.05, times three it is not; the margin stands beside."""
-    result = {"verdict": "reproduced", "better": [2.0, 3.0], "worse": [1.0, 1.0], "seeds": [20, 21], "p": 0.02}
+    result = {
+        "verdict": "reproduced",
+        "better": [2.0, 3.0],
+        "worse": [1.0, 1.0],
+        "seeds": [20, 21],
+        "p": 0.02,
+    }
     result |= {"difference": 1.5, "interval": [0.1, 2.9]}
     (tmp_path / "results.json").write_text(json.dumps({"claims": {"first": result}}))
     page = claims_page([(str(folder / "toy.yaml"), tmp_path)])
@@ -352,14 +415,21 @@ def test_claims_agree_with_the_paper_where_its_tables_have_both_arms(name: str):
     for claim, entry in paper.claims.items():
         named = re.findall(r"tables? (\d+(?: of the appendix)?)(?: and (\d+))?", entry.place)
         # The recalls of images are no scores of tasks.
-        assert {number for pair in named for number in pair if number} <= numbers or claim == "image-ranking", claim
+        assert {
+            number for pair in named for number in pair if number
+        } <= numbers or claim == "image-ranking", claim
         reported = reported_difference(paper, entry)
         if entry.place != "ours" and reported is not None:
             assert reported > entry.margin, f"{claim}: the paper has {reported:+.2f}"
             checked += 1
     assert checked >= {"binary_codes": 7, "cse": 5, "multi_view": 2}.get(name, 1)
     ours = sum(entry.place == "ours" for entry in paper.claims.values())
-    assert ours == {"binary_codes": 12, "cse": 8, "multi_view": 2, "quick_thoughts": 2, "skip_thoughts": 2}[name]
+    assert (
+        ours
+        == {"binary_codes": 12, "cse": 8, "multi_view": 2, "quick_thoughts": 2, "skip_thoughts": 2}[
+            name
+        ]
+    )
 
 
 def test_represent_changes_the_test_representation_alone(folder: Path):
@@ -369,7 +439,9 @@ def test_represent_changes_the_test_representation_alone(folder: Path):
     before = SentenceModel.load(source)
     after = represent(source, {"encoder": {"encode_pooling": ["mean", "max", "min", "last"]}})
     assert after.get_sentence_embedding_dimension() == 4 * before.get_sentence_embedding_dimension()
-    np.testing.assert_array_equal(after.tensors()["f.words.weight"], before.tensors()["f.words.weight"])
+    np.testing.assert_array_equal(
+        after.tensors()["f.words.weight"], before.tensors()["f.words.weight"]
+    )
     last = after.encode(["w1 w2"]).reshape(2, 4, 8)[:, 3]
     last /= np.linalg.norm(last, axis=1, keepdims=True)
     np.testing.assert_allclose(last, before.encode(["w1 w2"]).reshape(2, 8), atol=1e-6)
@@ -383,10 +455,18 @@ def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
     """Every run's values are checked, every figure of a row is found, and every claim has arms or says what it needs."""
     paper = read_paper(name)
     trained = [model for model, entry in paper.models.items() if entry.train is not None]
-    plan = {one.name: one for one in estimate(paper, list(paper.models), scale=scale, data=Path("/nowhere"), counts=())}
+    plan = {
+        one.name: one
+        for one in estimate(
+            paper, list(paper.models), scale=scale, data=Path("/nowhere"), counts=()
+        )
+    }
     assert set(plan) == set(paper.models)
     assert all(plan[model].missing for model in trained)
-    assert all((claim.better and claim.worse and claim.measured) or claim.needs for claim in paper.claims.values())
+    assert all(
+        (claim.better and claim.worse and claim.measured) or claim.needs
+        for claim in paper.claims.values()
+    )
     for number, table in paper.tables.items():
         known = reported_rows(paper, number, table)
         for row, entry in table.models().items():
@@ -405,12 +485,16 @@ def test_estimate_of_shipped_papers_counts_every_objective(name: str):
     trained = [model for model, entry in paper.models.items() if entry.train is not None]
     runs = {model: paper.values(model, scale="small", data=data) for model in trained}
     counted = {run["objective"]["type"]: model for model, run in runs.items()}.values()
-    plan = {one.name: one for one in estimate(paper, trained, scale="small", data=data, counts=counted)}
+    plan = {
+        one.name: one for one in estimate(paper, trained, scale="small", data=data, counts=counted)
+    }
     assert counted
     assert all(plan[model].parameters > 0 for model in counted)
 
 
-@pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.806), ("efficiency-st", 57.709)])
+@pytest.mark.parametrize(
+    ("model", "millions"), [("efficiency-qt", 19.806), ("efficiency-st", 57.709)]
+)
 def test_parameters_are_those_of_the_paper(model: str, millions: float):
     """Appendix C of Quick-Thoughts counts 19.8 and 57.7 million."""
     paper = read_paper("quick_thoughts")
@@ -427,7 +511,11 @@ def test_estimate_adds_operations_bytes_and_launches(folder: Path):
     assert found.steps == 4
     assert found.parameters == gru + 2 * 50_000 * 6
     tables, tokens = 2 * 50_000 * 6, 24 * 12
-    of_step = 6 * gru * tokens / 1e9 + 32 * (gru + tables * tokens / 50_000) / 8e9 + (300 + 2 * 12 * 12) * 1e-5
+    of_step = (
+        6 * gru * tokens / 1e9
+        + 32 * (gru + tables * tokens / 50_000) / 8e9
+        + (300 + 2 * 12 * 12) * 1e-5
+    )
     assert found.hours == pytest.approx(4 * of_step / 3600)
     assert found.usd == pytest.approx(found.hours)
 
@@ -443,10 +531,14 @@ def test_estimate_of_a_code_has_its_fixed_encoder(folder: Path):
     }
     values["models"]["code"] = {"train": "contexts", "initial": "gru", "run": changes}
     values["scales"]["small"]["data"]["text"]["sentences"] = 96  # 4 steps of 24 sentences
-    found = estimate(validate(PaperFile, Document(values)), ["code"], scale="small", data=folder)[-1]
+    found = estimate(validate(PaperFile, Document(values)), ["code"], scale="small", data=folder)[
+        -1
+    ]
     # Both towers, without their words.
     code, gru, steps = 2 * 8 * 16 + 8 + 16, 2 * 2 * 3 * (4 * 6 + 4 * 4 + 4 + 4), 12
-    of_step = (6 * code + 2 * gru / 3) * 24 * 12 / 1e9 + 32 * code / 8e9 + (300 + 2 * 12 * 12) * 1e-5
+    of_step = (
+        (6 * code + 2 * gru / 3) * 24 * 12 / 1e9 + 32 * code / 8e9 + (300 + 2 * 12 * 12) * 1e-5
+    )
     assert (found.parameters, found.steps) == (code, steps)
     assert found.hours == pytest.approx(steps * of_step / 3600, rel=1e-3)
 
@@ -460,7 +552,11 @@ def test_estimate_of_a_code_has_its_fixed_encoder(folder: Path):
         ({"models": {"x": {"train": "context"}}}, "scale small has no base 'context'"),
         ({"models": {"x": {"average": "vectors"}}}, "scale small has no dataset 'vectors'"),
         (
-            {"tables": {"2": {"title": "x", "tasks": ["CR"], "rows": {"a": "gru"}, "protocol": "kiro"}}},
+            {
+                "tables": {
+                    "2": {"title": "x", "tasks": ["CR"], "rows": {"a": "gru"}, "protocol": "kiro"}
+                }
+            },
             "'kiro' is unknown; did you",
         ),
     ],
@@ -476,13 +572,17 @@ def test_paper_files_are_checked(folder: Path, change, message: str):
 
 def test_reproduce_refuses_unknown_names(folder: Path):
     """A paper, a table, a claim, with the nearest name."""
-    with pytest.raises(ConfigError, match=r"^PAPER: no paper 'quick_thought'; did you mean 'quick_thoughts'"):
+    with pytest.raises(
+        ConfigError, match=r"^PAPER: no paper 'quick_thought'; did you mean 'quick_thoughts'"
+    ):
         read_paper("quick_thought")
     with pytest.raises(ConfigError, match=r"^tables 2: no such table; known: 1$"):
         toy(folder, tables=["2"])
     with pytest.raises(ConfigError, match=r"^claims frist: no such claim; did you mean 'first'"):
         toy(folder, claims=["frist"])
-    with pytest.raises(ConfigError, match=r"^seeds: must be at least two different ones; given 3, 3"):
+    with pytest.raises(
+        ConfigError, match=r"^seeds: must be at least two different ones; given 3, 3"
+    ):
         toy(folder, seeds=(3, 3))
 
 
@@ -490,7 +590,10 @@ def test_caption_pairs_are_two_of_each_training_image(tmp_path: Path):
     """Flickr30k's lines; a file of another kind is an error."""
     import gzip
 
-    images = [{"split": "train", "captions": list("abcde")}, {"split": "val", "captions": list("fghij")}]
+    images = [
+        {"split": "train", "captions": list("abcde")},
+        {"split": "val", "captions": list("fghij")},
+    ]
     with gzip.open(tmp_path / "captions.gz", "wt") as stream:
         stream.writelines(json.dumps(image) + "\n" for image in images)
     assert caption_pairs(tmp_path / "captions.gz") == ["a\tb\n", "c\td\n"]
@@ -509,7 +612,9 @@ def test_complete_pairs_are_the_lines_of_two_columns(tmp_path: Path):
         complete_pairs(tmp_path / "bad.gz")
 
 
-def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pairs_for_training_lose_the_sentences_of_tests(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """However they are tokenized, on either side; also if the task's file came after a file had been derived."""
     import gzip
 
@@ -530,7 +635,9 @@ def test_pairs_for_training_lose_the_sentences_of_tests(folder: Path, tmp_path: 
         assert len(found.read_text().splitlines()) == num_lines
         derived = graph.paper.scales["small"].data["pairs"]
         assert found.name == derived.derived("pairs", tmp_path)
-        assert found.name != derived.model_copy(update={"path": "other.gz"}).derived("pairs", tmp_path)
+        assert found.name != derived.model_copy(update={"path": "other.gz"}).derived(
+            "pairs", tmp_path
+        )
         seen.add(found)
         (tmp_path / "senteval/SICK/SICK_test_annotated.txt").write_text(rows)
     assert letters("A man's dog!") == letters("a man 's dog")
@@ -552,7 +659,10 @@ def test_estimate_of_penalized_words_reads_the_whole_table():
     """CSE, 100,000 words of 300 numbers: 64 bytes each at every step; a bag of trained words reads those of its batch."""
     paper = read_paper("cse")
     (found,) = estimate(paper, ["phrase"], scale="paper", data=Path("/nowhere"))
-    assert found.hours * 3600 / found.steps > 64 * 100_000 * 300 / paper.scales["paper"].machine.bandwidth
+    assert (
+        found.hours * 3600 / found.steps
+        > 64 * 100_000 * 300 / paper.scales["paper"].machine.bandwidth
+    )
     assert 0.2 < found.hours < 2
     bag = estimate(read_paper("quick_thoughts"), ["bow"], scale="paper", data=Path("/nowhere"))[0]
     assert 0.01 < bag.hours < 2
@@ -561,7 +671,9 @@ def test_estimate_of_penalized_words_reads_the_whole_table():
 def test_estimate_of_a_code_leaves_out_its_frozen_source():
     """A code of 128 bits of 300 numbers and its decoder; the source's words are read, not trained."""
     paper = read_paper("binary_codes")
-    found = {one.name: one for one in estimate(paper, ["words-ae"], scale="small", data=Path("/nowhere"))}["words-ae"]
+    found = {
+        one.name: one for one in estimate(paper, ["words-ae"], scale="small", data=Path("/nowhere"))
+    }["words-ae"]
     assert found.parameters == 2 * 300 * 128 + 128 + 300
     assert found.hours > 0
 
@@ -586,5 +698,9 @@ def test_reported_tables_are_complete():
         for row in table.rows.values():
             assert any(figure is not None for figure in row)
             measured = zip(table.columns, row, strict=True)
-            bounded = [figure for column, figure in measured if column.endswith(("pearson", "spearman", "f1"))]
+            bounded = [
+                figure
+                for column, figure in measured
+                if column.endswith(("pearson", "spearman", "f1"))
+            ]
             assert all(figure is None or 10 < figure < 100 for figure in bounded)

@@ -23,7 +23,14 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.fusion import Ranking
 from raysent.evaluation.members import expand
 from raysent.evaluation.records import read_scores
-from raysent.evaluation.retrieval import MEASURES, differences, measure, rank, some_passages, validation_score
+from raysent.evaluation.retrieval import (
+    MEASURES,
+    differences,
+    measure,
+    rank,
+    some_passages,
+    validation_score,
+)
 from raysent.evaluation.task import RetrievalData
 from raysent.evaluation.tasks import find_task
 from raysent.models import ModelConfig, SentenceModel, load
@@ -42,13 +49,25 @@ def write_task(folder: Path, *, num_passages: int = 120, num_queries: int = 40) 
     generator = np.random.default_rng(0)
     passages = [generator.choice(WORDS, size=7).tolist() for _ in range(num_passages)]
     (folder / "qrels").mkdir(parents=True)
-    lines = [{"_id": f"d{place}", "title": text[0], "text": " ".join(text[1:])} for place, text in enumerate(passages)]
+    lines = [
+        {"_id": f"d{place}", "title": text[0], "text": " ".join(text[1:])}
+        for place, text in enumerate(passages)
+    ]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    asked = [{"_id": f"q{place}", "text": " ".join(passages[place][2:6])} for place in range(num_queries)]
+    asked = [
+        {"_id": f"q{place}", "text": " ".join(passages[place][2:6])} for place in range(num_queries)
+    ]
     (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in asked))
-    for name, places in (("dev", range(num_queries // 2)), ("test", range(num_queries // 2, num_queries))):
-        rows = [f"q{place}\td{place}\t2" for place in places] + [f"q{place}\td{place + 50}\t1" for place in places[::3]]
-        (folder / "qrels" / f"{name}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
+    for name, places in (
+        ("dev", range(num_queries // 2)),
+        ("test", range(num_queries // 2, num_queries)),
+    ):
+        rows = [f"q{place}\td{place}\t2" for place in places] + [
+            f"q{place}\td{place + 50}\t1" for place in places[::3]
+        ]
+        (folder / "qrels" / f"{name}.tsv").write_text(
+            "\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n"
+        )
     return folder
 
 
@@ -72,26 +91,43 @@ def made(relevant: list[dict[int, float]], num_passages: int) -> RetrievalData:
     queries = [f"query {place}" for place in range(len(relevant))]
     places = np.arange(len(relevant))
     return RetrievalData(
-        "made", [""] * num_passages, ids, queries, tuple(queries), tuple(relevant), places, places, places
+        "made",
+        [""] * num_passages,
+        ids,
+        queries,
+        tuple(queries),
+        tuple(relevant),
+        places,
+        places,
+        places,
     )
 
 
 def by_trec_eval(ranking: Ranking, data: RetrievalData) -> np.ndarray:
     """Return the measures of each query by pytrec_eval."""
     judged = {
-        data.query_ids[query]: {data.passage_ids[row]: int(grade) for row, grade in data.relevant[query].items()}
+        data.query_ids[query]: {
+            data.passage_ids[row]: int(grade) for row, grade in data.relevant[query].items()
+        }
         for query in ranking.queries.tolist()
     }
     run = {
         data.query_ids[query]: {
-            data.passage_ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row >= 0
+            data.passage_ids[row]: float(score)
+            for row, score in zip(rows, scores, strict=True)
+            if row >= 0
         }
         for query, rows, scores in zip(
             ranking.queries.tolist(), ranking.rows.tolist(), ranking.scores.tolist(), strict=True
         )
     }
-    found = pytrec_eval.RelevanceEvaluator(judged, {"ndcg_cut.10", "recall.100", "recip_rank"}).evaluate(run)
-    values = [(one["ndcg_cut_10"], one["recall_100"], one["recip_rank"]) for one in (found[name] for name in run)]
+    found = pytrec_eval.RelevanceEvaluator(
+        judged, {"ndcg_cut.10", "recall.100", "recip_rank"}
+    ).evaluate(run)
+    values = [
+        (one["ndcg_cut_10"], one["recall_100"], one["recip_rank"])
+        for one in (found[name] for name in run)
+    ]
     array = np.array(values)
     array[:, 2] = np.where(array[:, 2] >= 0.1, array[:, 2], 0)  # of the first ten
     return array
@@ -103,12 +139,19 @@ def test_measures_equal_those_of_pytrec_eval(seed) -> None:
     generator = np.random.default_rng(seed)
     num_passages, num_queries, depth = 300, 40, 150
     relevant = [
-        {int(row): float(generator.integers(-1, 4)) for row in generator.choice(num_passages, size, replace=False)}
+        {
+            int(row): float(generator.integers(-1, 4))
+            for row in generator.choice(num_passages, size, replace=False)
+        }
         for size in generator.integers(0, 30, size=num_queries)
     ]
     relevant[0] = {3: 0.0}
-    rows = np.stack([generator.permutation(num_passages)[:depth] for _ in range(num_queries)]).astype(np.int32)
-    scores = -np.sort(-generator.integers(0, 25, size=(num_queries, depth)).astype(np.float32) / 7, axis=1)
+    rows = np.stack(
+        [generator.permutation(num_passages)[:depth] for _ in range(num_queries)]
+    ).astype(np.int32)
+    scores = -np.sort(
+        -generator.integers(0, 25, size=(num_queries, depth)).astype(np.float32) / 7, axis=1
+    )
     rows[1], rows[2, 4:] = -1, -1
     # pytrec_eval refuses a query without any judgement.
     relevant = [one or {0: 0.0} for one in relevant]
@@ -124,9 +167,14 @@ def test_rankings_of_a_folder_equal_pytrec_eval_and_a_plain_search(folder, model
     assert np.allclose(measure(ranking, data), by_trec_eval(ranking, data), atol=5e-5)
     if model == "bm25":
         return
-    cosines = normalize_rows(encoder.encode(data.queries)) @ normalize_rows(encoder.encode(data.passages)).T
+    cosines = (
+        normalize_rows(encoder.encode(data.queries))
+        @ normalize_rows(encoder.encode(data.passages)).T
+    )
     best = np.argsort(-cosines, axis=1, kind="stable")[ranking.queries][:, :5]
-    assert np.allclose(np.take_along_axis(cosines[ranking.queries], best, 1), ranking.scores[:, :5], atol=1e-5)
+    assert np.allclose(
+        np.take_along_axis(cosines[ranking.queries], best, 1), ranking.scores[:, :5], atol=1e-5
+    )
 
 
 def test_words_rank_as_the_formula_says() -> None:
@@ -140,7 +188,11 @@ def test_words_rank_as_the_formula_says() -> None:
             count = words(text).count(word)
             holders = sum(word in words(other) for other in passages)
             norm = 1.5 * (1 - 0.75 + 0.75 * lengths[row] / np.mean(lengths))
-            gain = np.log(1 + (len(passages) - holders + 0.5) / (holders + 0.5)) * count / (count + norm)
+            gain = (
+                np.log(1 + (len(passages) - holders + 0.5) / (holders + 0.5))
+                * count
+                / (count + norm)
+            )
             expected[row] = expected.get(row, 0) + gain
     expected = {row: score for row, score in expected.items() if score}
     assert rows.tolist() == sorted(expected, key=lambda row: (-round(expected[row], 5), row))
@@ -197,8 +249,18 @@ def test_table_of_queries_has_the_passages_of_rows_without_a_query(tmp_path) -> 
 @pytest.mark.parametrize(
     ("file", "old", "new", "error"),
     [
-        ("qrels/dev.tsv", "d0\t2", "d0\tgood", "row 1: relevance must be a finite number; given 'good'"),
-        ("qrels/test.tsv", "q20\td20", "q20\td999", "corpus-id 'd999' must be an _id of corpus.jsonl"),
+        (
+            "qrels/dev.tsv",
+            "d0\t2",
+            "d0\tgood",
+            "row 1: relevance must be a finite number; given 'good'",
+        ),
+        (
+            "qrels/test.tsv",
+            "q20\td20",
+            "q20\td999",
+            "corpus-id 'd999' must be an _id of corpus.jsonl",
+        ),
         ("corpus.jsonl", '"_id": "d3"', '"_id": "d2"', "_id 'd2' must be there once"),
     ],
 )
@@ -213,7 +275,9 @@ def test_folder_that_is_wrong_is_refused_in_a_line(folder, file, old, new, error
 def test_query_in_two_parts_is_refused(tmp_path) -> None:
     """It would choose and judge."""
     (tmp_path / "t.csv").write_text("query,passage,split\na b,c,dev\na b,d,test\ne,f,test\n")
-    with pytest.raises(DataError, match="row 2: the query must be in one part; given validation and test"):
+    with pytest.raises(
+        DataError, match="row 2: the query must be in one part; given validation and test"
+    ):
         loaded(tmp_path / "t.csv")
 
 
@@ -223,12 +287,16 @@ def test_evaluation_keeps_scores_and_rankings(folder, tmp_path) -> None:
     (score, other) = evaluator.evaluate(["bm25", "hash:20"], [str(folder)])
     data = loaded(folder)
     values = measure(rank(load("bm25"), data, data.test), data)
-    assert [score.measures[name] for name in MEASURES] == pytest.approx((100 * values.mean(axis=0)).tolist())
+    assert [score.measures[name] for name in MEASURES] == pytest.approx(
+        (100 * values.mean(axis=0)).tolist()
+    )
     assert score.test == pytest.approx(100 * np.mean(score.by_query), abs=1e-3)
     assert score.validation == pytest.approx(validation_score(load("bm25"), data))
     assert score.interval[0] < score.test < score.interval[1]
     assert [one for one in read_scores(tmp_path / "out") if one.model == "bm25"] == [score]
-    (record,) = Evaluator(tmp_path / "out").results(expand(["bm25"]), [find_task(str(folder))])[expand(["bm25"])[0]]
+    (record,) = Evaluator(tmp_path / "out").results(expand(["bm25"]), [find_task(str(folder))])[
+        expand(["bm25"])[0]
+    ]
     assert record.score == score
     assert len(record.ranking.queries) == 40
     behind = differences([score, other])
@@ -240,16 +308,26 @@ def test_evaluation_keeps_scores_and_rankings(folder, tmp_path) -> None:
 def test_words_rank_passages_alone_and_answer_nothing_else(folder, tmp_path) -> None:
     """Models of words are left out where they cannot answer; where none is left it is an error."""
     scores = raysent.evaluate(
-        ["hash:20", "bm25", "tfidf"], tasks=[str(folder)], output=tmp_path / "out", baselines=False, progress=False
+        ["hash:20", "bm25", "tfidf"],
+        tasks=[str(folder)],
+        output=tmp_path / "out",
+        baselines=False,
+        progress=False,
     )
     assert scores["model"].tolist() == ["hash:20", "bm25"]
-    with pytest.raises(ConfigError, match="must be a task for bm25, which ranks passages, which needs queries"):
-        raysent.evaluate("bm25", tasks=["docs-library"], output=tmp_path / "out", baselines=False, progress=False)
+    with pytest.raises(
+        ConfigError, match="must be a task for bm25, which ranks passages, which needs queries"
+    ):
+        raysent.evaluate(
+            "bm25", tasks=["docs-library"], output=tmp_path / "out", baselines=False, progress=False
+        )
     with pytest.raises(ConfigError, match="bm25: cannot encode"):
         load("bm25").encode(["text"])
 
 
-def test_command_prints_scores_and_what_the_best_is_ahead_by(folder, tmp_path, monkeypatch, capsys) -> None:
+def test_command_prints_scores_and_what_the_best_is_ahead_by(
+    folder, tmp_path, monkeypatch, capsys
+) -> None:
     """A table of measures; as JSON with the value of every query."""
     command = CommandLine(monkeypatch, capsys)
     out = f"output={tmp_path / 'out'}"
@@ -264,7 +342,9 @@ def test_command_prints_scores_and_what_the_best_is_ahead_by(folder, tmp_path, m
 def test_command_of_a_fusion_says_what_can_be_typed(folder, tmp_path, monkeypatch, capsys) -> None:
     """A folder with a blank is quoted."""
     monkeypatch.chdir(tmp_path)
-    ran = CommandLine(monkeypatch, capsys)("ensemble", "hash:20", "--tasks", folder, "-o", "my fusion")
+    ran = CommandLine(monkeypatch, capsys)(
+        "ensemble", "hash:20", "--tasks", folder, "-o", "my fusion"
+    )
     assert "my fusion: 'raysent index 'my fusion' TEXT -o INDEX' makes an index" in ran.out
 
 
@@ -284,7 +364,9 @@ def test_queries_of_dev_are_a_metric_of_trials(folder) -> None:
 
 def test_encoders_and_words_are_fused_and_saved_as_a_model(folder, tmp_path) -> None:
     """What is best on dev is taken; the saved model ranks as it did, alone and in an index."""
-    fused = raysent.ensemble(["hash:20", "hash:300"], tasks=[str(folder)], output=tmp_path / "fused", progress=False)
+    fused = raysent.ensemble(
+        ["hash:20", "hash:300"], tasks=[str(folder)], output=tmp_path / "fused", progress=False
+    )
     answer = fused.result.answer
     first = answer.answer
     assert first.validation == max(one.validation for one in answer.candidates)
@@ -300,11 +382,15 @@ def test_encoders_and_words_are_fused_and_saved_as_a_model(folder, tmp_path) -> 
     assert f"on 20 test queries; {behind.value:+.1f} [" in answer.sentence
     assert "above bm25 alone" in answer.sentence
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("".join(f"{text}\n" for text in loaded(folder).passages))
+    (tmp_path / "texts" / "a.txt").write_text(
+        "".join(f"{text}\n" for text in loaded(folder).passages)
+    )
     raysent.index(tmp_path / "fused", tmp_path / "texts", tmp_path / "index", progress=False)
     data = loaded(folder)
     expected = rank(again, data, data.test[:1]).rows[0, :5].tolist()
-    assert [hit.row for hit in raysent.search(tmp_path / "index", data.queries[data.test[0]], k=5)[0]] == expected
+    assert [
+        hit.row for hit in raysent.search(tmp_path / "index", data.queries[data.test[0]], k=5)[0]
+    ] == expected
 
 
 def test_fusion_whose_member_or_file_is_another_is_refused(folder, tmp_path) -> None:
@@ -318,20 +404,41 @@ def test_fusion_whose_member_or_file_is_another_is_refused(folder, tmp_path) -> 
     write_json(path, {**values, "kind": "other"}, sealed=True)
     with pytest.raises(ArtifactError, match="no fusion.json of this version; make it again"):
         load(tmp_path / "fused")
-    with pytest.raises(ConfigError, match="must be at least one encoder to rank passages with words"):
+    with pytest.raises(
+        ConfigError, match="must be at least one encoder to rank passages with words"
+    ):
         raysent.ensemble(["bm25"], tasks=[str(folder)], output=tmp_path / "other", progress=False)
     for setting in ({"method": "pool"}, {"protocol": "senteval"}, {"baselines": False}):
-        with pytest.raises(ConfigError, match="must be alone, without other settings, as it ranks passages"):
-            raysent.ensemble(["hash:20"], tasks=[str(folder)], output=tmp_path / "other", progress=False, **setting)
+        with pytest.raises(
+            ConfigError, match="must be alone, without other settings, as it ranks passages"
+        ):
+            raysent.ensemble(
+                ["hash:20"],
+                tasks=[str(folder)],
+                output=tmp_path / "other",
+                progress=False,
+                **setting,
+            )
 
 
 def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:
     """As a sweep saves it."""
-    config = {"encoder": {"type": "bag", "embedding": {"dim": 5}}, "objective": {"type": "context_prediction"}}
+    config = {
+        "encoder": {"type": "bag", "embedding": {"dim": 5}},
+        "objective": {"type": "context_prediction"},
+    }
     vocabulary = Vocabulary(["<pad>", "<unk>", *WORDS])
-    SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20).save(tmp_path / "model")
+    SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20).save(
+        tmp_path / "model"
+    )
     evaluator = Evaluator(tmp_path / "out")
-    save_fusion([tmp_path / "model"], find_task(str(folder)), evaluator, folder=tmp_path / "best", copies=True)
+    save_fusion(
+        [tmp_path / "model"],
+        find_task(str(folder)),
+        evaluator,
+        folder=tmp_path / "best",
+        copies=True,
+    )
     ((place, answer),) = read_answers(tmp_path)
     assert place == tmp_path / "best"
     lines = answer_lines([(place, answer)])
@@ -341,7 +448,9 @@ def test_fusion_of_copies_can_be_moved_alone(folder, tmp_path) -> None:
     section = what_to_take(SimpleNamespace(answers=((place, answer),)))
     for one in (answer.answer, *answer.simpler):
         assert f"| {one.title} | {one.validation:.1f} |" in card
-    assert {row[0].text for row in section.blocks[-1].rows} == {one.title for one in answer.candidates}
+    assert {row[0].text for row in section.blocks[-1].rows} == {
+        one.title for one in answer.candidates
+    }
     shutil.rmtree(tmp_path / "model")
     (tmp_path / "best").rename(tmp_path / "moved")
     assert load(tmp_path / "moved").encode(["cat dog"]).shape == (1, 10)  # of two towers
@@ -357,7 +466,9 @@ def test_text_of_a_sweep_without_a_corpus_is_the_passages(folder) -> None:
 
 
 @pytest.mark.parametrize("model", ["hash:40", "bm25"])
-def test_hard_negatives_are_neither_relevant_nor_copies_nor_too_near(folder, tmp_path, model) -> None:
+def test_hard_negatives_are_neither_relevant_nor_copies_nor_too_near(
+    folder, tmp_path, model
+) -> None:
     """The best other passages in order; those above the bound and copies of a relevant one are left out."""
     (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
     corpus = folder / "corpus.jsonl"
@@ -385,12 +496,18 @@ def test_hard_negatives_are_neither_relevant_nor_copies_nor_too_near(folder, tmp
             for place, score in scores.items()
             if place >= 0 and data.passages[place] not in relevant and score <= bound
         ]
-        fit = [text for text in fit if texts[text] != len(texts) - 1 or data.passages[0] not in relevant]
+        fit = [
+            text
+            for text in fit
+            if texts[text] != len(texts) - 1 or data.passages[0] not in relevant
+        ]
         assert [row["negative_1"], row["negative_2"]] == [*fit[:2], "", ""][:2]
 
 
 @pytest.mark.parametrize("word_weight", [None, 0.5])
-def test_margin_of_hard_negatives_is_of_cosines_where_words_are_fused(folder, tmp_path, word_weight) -> None:
+def test_margin_of_hard_negatives_is_of_cosines_where_words_are_fused(
+    folder, tmp_path, word_weight
+) -> None:
     """Not of reciprocal ranks or scaled scores, by which such a model ranks."""
     (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
     encoder = load("hash:40")
@@ -418,8 +535,12 @@ def test_mined_pairs_have_no_empty_passage(folder, tmp_path) -> None:
 
 def test_mining_without_queries_to_train_on_is_refused(folder, tmp_path) -> None:
     """In one line; and a bound where there are no vectors."""
-    with pytest.raises(ConfigError, match="task questions: must have queries to train on; given none"):
+    with pytest.raises(
+        ConfigError, match="task questions: must have queries to train on; given none"
+    ):
         raysent.mine_negatives("hash:20", str(folder), tmp_path / "mined.jsonl")
     (folder / "qrels" / "dev.tsv").rename(folder / "qrels" / "train.tsv")
-    with pytest.raises(ConfigError, match="margin: must be None for bm25, which has no vectors; given 0.05"):
+    with pytest.raises(
+        ConfigError, match="margin: must be None for bm25, which has no vectors; given 0.05"
+    ):
         raysent.mine_negatives("bm25", str(folder), tmp_path / "mined.jsonl")

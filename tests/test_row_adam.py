@@ -37,7 +37,10 @@ def gradients(scale, num_steps=400):
     random = np.random.default_rng(0)
     for _ in range(num_steps):
         rows = np.unique(np.minimum(random.zipf(1.5, size=25) - 1, ROWS - 1))
-        yield torch.from_numpy(rows), torch.from_numpy(random.normal(0.2, 1.0, (len(rows), DIM)) * scale).float()
+        yield (
+            torch.from_numpy(rows),
+            torch.from_numpy(random.normal(0.2, 1.0, (len(rows), DIM)) * scale).float(),
+        )
 
 
 def sparse(rows, values):
@@ -118,7 +121,11 @@ def test_row_adam_keeps_a_nan_in_its_row(is_compiled):
     """A NaN gradient affects its own row only."""
     weight = nn.Parameter(table())
     optimizer = RowAdam(weight, learning_rate=0.1, is_compiled=is_compiled)
-    run_row_adam([(torch.tensor([3, 5]), torch.tensor([[torch.nan], [1.0]]).expand(2, DIM))], weight, optimizer)
+    run_row_adam(
+        [(torch.tensor([3, 5]), torch.tensor([[torch.nan], [1.0]]).expand(2, DIM))],
+        weight,
+        optimizer,
+    )
     run_row_adam([(torch.tensor([3, 6]), torch.ones(2, DIM))], weight, optimizer)
     optimizer.flush()
     assert weight.isnan().all(dim=1).nonzero().flatten().tolist() == [3]
@@ -140,6 +147,7 @@ def test_load_state_dict_refuses_another_table():
     """The state of a table of another shape raises one clear error."""
     state = RowAdam(nn.Parameter(torch.zeros(2, 3)), learning_rate=1.0).state_dict()
     with pytest.raises(
-        ArtifactError, match=r"^optimizer state: must be of a table of shape \(120, 6\); given \(2, 3\)"
+        ArtifactError,
+        match=r"^optimizer state: must be of a table of shape \(120, 6\); given \(2, 3\)",
     ):
         RowAdam(nn.Parameter(table()), learning_rate=1.0).load_state_dict(state)

@@ -16,9 +16,16 @@ from raysent.training.run import RunConfig, describe, load_run, save_run
 
 def test_run_config_reads_a_base_of_yaml() -> None:
     """Encoder and objective are enough."""
-    document = parse_yaml("encoder: {type: gru, hidden_size: 16}\nobjective: {type: context_prediction}\nseed: 3\n")
+    document = parse_yaml(
+        "encoder: {type: gru, hidden_size: 16}\nobjective: {type: context_prediction}\nseed: 3\n"
+    )
     config = validate(RunConfig, document)
-    assert (config.encoder.dim, config.training.batch_size, config.validation.num_candidates, config.seed) == (
+    assert (
+        config.encoder.dim,
+        config.training.batch_size,
+        config.validation.num_candidates,
+        config.seed,
+    ) == (
         16,
         400,
         1000,
@@ -31,7 +38,9 @@ def test_contrast_does_not_train_on_other_text_than_what_is_given(part: dict[str
     """Of pairs or labels alone it would read the documentation; beside a corpus, a space's other objectives read them."""
     values = {"encoder": {"type": "bag"}, "objective": {"type": "contrast"}, **part}
     (name,) = part
-    with pytest.raises(ValueError, match=rf"{name} must be left out .* or set objective\.positives: {name}"):
+    with pytest.raises(
+        ValueError, match=rf"{name} must be left out .* or set objective\.positives: {name}"
+    ):
         RunConfig.model_validate(values)
     assert RunConfig.model_validate({**values, "corpus": {"path": "docs"}}).source == CorpusConfig()
     values["objective"] = {"type": "contrast", "positives": name}
@@ -71,7 +80,15 @@ def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
     changes = {"objective": now, "pairs": pairs, "validation__similarity": pairs}
     config = tiny_run(tmp_path, **changes)
     added = {
-        "training": {"optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once", "accumulate", "ema"},
+        "training": {
+            "optimizer",
+            "weight_decay",
+            "epoch_decay",
+            "drop_decay",
+            "encode_once",
+            "accumulate",
+            "ema",
+        },
         "corpus": {"cache_dir", "document_field", "language"},
         "vocabulary": {"type"},
         "postprocessing": {"whitening"},

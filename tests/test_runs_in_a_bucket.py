@@ -51,23 +51,33 @@ def store(monkeypatch, tmp_path, bucket):
 
 def _space(folder: Path) -> Path:
     path = folder / "toy.yaml"
-    path.write_text(SPACE.format(corpus=write_corpus(folder), cache=folder / "corpora", trials=NUM_TRIALS))
+    path.write_text(
+        SPACE.format(corpus=write_corpus(folder), cache=folder / "corpora", trials=NUM_TRIALS)
+    )
     return path
 
 
 def _events(client) -> list[dict]:
     """Return the events of the journal in the bucket, without what protects its lines."""
     names = sorted(name for name in keys(client) if "/journal.jsonl/" in name)
-    lines = [json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names]
+    lines = [
+        json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names
+    ]
     events = [event for line in lines for event in line.get("entries", [line])]
-    return [{key: event[key] for key in event.keys() - {"line", "seen", "hash"}} for event in events]
+    return [
+        {key: event[key] for key in event.keys() - {"line", "seen", "hash"}} for event in events
+    ]
 
 
 def _is_half_done(client) -> bool:
-    time.sleep(0.5)  # the object store runs in this process: reading the journal all the time would slow the sweep down
+    time.sleep(
+        0.5
+    )  # the object store runs in this process: reading the journal all the time would slow the sweep down
     events = _events(client)
     ended = {event["trial"] for event in events if event["event"] == "ended"}
-    return bool(ended) and any(event["event"] == "report" and event["trial"] not in ended for event in events)
+    return bool(ended) and any(
+        event["event"] == "report" and event["trial"] not in ended for event in events
+    )
 
 
 @pytest.mark.journey
@@ -88,20 +98,30 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
         driver.communicate()
     done = {event["trial"] for event in _events(store) if event["event"] == "ended"}
     assert 0 < len(done) < NUM_TRIALS
-    spent_usd = sum(entry["usd"] for entry in read_ledger(open_folder(RUN)) if entry["entry"] == "node")
+    spent_usd = sum(
+        entry["usd"] for entry in read_ledger(open_folder(RUN)) if entry["entry"] == "node"
+    )
 
     resumed = typed("resume", RUN, "--json")
     assert resumed.returncode == 0, resumed.stderr
     result = json.loads(resumed.stdout)
-    assert (result["run"], result["status"], result["report"]) == (RUN, "completed", f"{RUN}/report.html")
+    assert (result["run"], result["status"], result["report"]) == (
+        RUN,
+        "completed",
+        f"{RUN}/report.html",
+    )
     assert result["spent_usd"] > spent_usd  # unobserved time is charged at its upper bound
     events = _events(store)
     assert Counter(event["trial"] for event in events if event["event"] == "ended") == {
         f"{number:04d}": 1 for number in range(NUM_TRIALS)
     }
-    reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
+    reports = Counter(
+        (event["trial"], event["index"]) for event in events if event["event"] == "report"
+    )
     assert set(reports.values()) == {1}
-    restarted = {event["trial"] for event in events[-len(events) // 2 :] if event["event"] == "started"} & done
+    restarted = {
+        event["trial"] for event in events[-len(events) // 2 :] if event["event"] == "started"
+    } & done
     assert restarted == set()
 
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))

@@ -50,7 +50,11 @@ def _ended(number: int, params: dict) -> list:
     """Return the calls of a trial's reports and end; narrow and small is best, and every third is stopped."""
     score = -params["encoder.hidden_size"] - params["training.batch_size"] / 10
     status = "stopped" if number % 3 == 2 else "finished"
-    return [("on_report", number, 1, score - 1), ("on_report", number, 2, score), ("complete", number, status, score)]
+    return [
+        ("on_report", number, 1, score - 1),
+        ("on_report", number, 2, score),
+        ("complete", number, status, score),
+    ]
 
 
 def _call(sampler, name: str, number: int, *values) -> None:
@@ -84,7 +88,9 @@ def test_sampler_proposes_new_parameters_of_the_space(choice):
 @pytest.mark.parametrize("choice", CHOICES)
 def test_sampler_is_a_function_of_its_seed(choice):
     """The same calls give the same proposals; another seed gives others."""
-    first, again, other = (_params(_searched(_space(choice), seed=seed, num=8)) for seed in (3, 3, 4))
+    first, again, other = (
+        _params(_searched(_space(choice), seed=seed, num=8)) for seed in (3, 3, 4)
+    )
     assert first == again
     assert first != other
 

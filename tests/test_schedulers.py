@@ -34,7 +34,10 @@ def _space(scheduler: str, *, metric: str = "context_accuracy") -> SearchSpace:
 def _report(scheduler, trial: Trial, score: float) -> bool:
     """Give a trial its next report; returns whether it continues."""
     trial.index, trial.num_reports, trial.status = trial.index + 1, NUM_REPORTS, "running"
-    trial.metrics, trial.seconds = {"context_accuracy": score, "context_nll": score}, 10.0 * trial.index
+    trial.metrics, trial.seconds = (
+        {"context_accuracy": score, "context_nll": score},
+        10.0 * trial.index,
+    )
     return scheduler.on_report(trial, score=score).should_continue
 
 
@@ -115,7 +118,9 @@ def test_make_scheduler_names_the_setting_that_is_wrong():
     space = _space("asha")
     limits = space.limits.model_copy(update={"scheduler": ComponentChoice(type="ashaa")})
     space = space.model_copy(update={"limits": limits})
-    with pytest.raises(ConfigError, match=r"^s.yaml:5: limits.scheduler: unknown scheduler; did you mean 'asha'\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^s.yaml:5: limits.scheduler: unknown scheduler; did you mean 'asha'\?$"
+    ):
         make_scheduler(space, seed=0)
 
 
@@ -130,7 +135,9 @@ def test_asha_keeps_the_best_third_at_rungs():
     """At a rung one in three continues; between rungs everybody does."""
     asha = make_scheduler(_space("asha"), seed=0)
     trials = [_trial(number) for number in range(4)]
-    assert [_report(asha, trial, score) for trial, score in zip(trials, [5, 4, 6, 1], strict=True)] == [
+    assert [
+        _report(asha, trial, score) for trial, score in zip(trials, [5, 4, 6, 1], strict=True)
+    ] == [
         True,
         False,
         True,
@@ -183,7 +190,9 @@ def test_asha_gives_a_reason_for_a_score_that_is_not_a_number():
 def test_asha_minimises_the_metric_of_a_loss():
     """The smallest score is the best."""
     asha = make_scheduler(_space("{type: asha, reduction_factor: 2}", metric="context_nll"), seed=0)
-    assert [_report(asha, _trial(number), score) for number, score in enumerate([2.0, 3.0, 1.0])] == [True, False, True]
+    assert [
+        _report(asha, _trial(number), score) for number, score in enumerate([2.0, 3.0, 1.0])
+    ] == [True, False, True]
 
 
 def test_rung_keeps_scores_in_order():

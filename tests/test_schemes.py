@@ -26,7 +26,9 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
         key=lambda rest: content_key(rest.partition("/")[0]),
         load=lambda rest: HashEncoder(int(rest.partition("/")[0])),
     )
-    monkeypatch.setattr(SCHEMES, "_found", {**SCHEMES._components(), "fixed": SimpleNamespace(value=scheme)})
+    monkeypatch.setattr(
+        SCHEMES, "_found", {**SCHEMES._components(), "fixed": SimpleNamespace(value=scheme)}
+    )
 
 
 @pytest.mark.parametrize("prefix", SCHEMES)
@@ -37,7 +39,9 @@ def test_scheme_has_the_form_of_one(prefix: str) -> None:
     assert all(callable(getattr(scheme, name)) for name in ("label", "key", "load"))
 
 
-@pytest.mark.parametrize("name", ["runs/one", "C:\\models\\one", "D:models", "my:run", "s3://bucket/run", "hash", ""])
+@pytest.mark.parametrize(
+    "name", ["runs/one", "C:\\models\\one", "D:models", "my:run", "s3://bucket/run", "hash", ""]
+)
 def test_path_is_no_scheme_whatever_colons_it_has(name: str) -> None:
     """Only a registered prefix makes a scheme."""
     assert not is_scheme_name(name)
@@ -71,7 +75,9 @@ def load_thing(folder: Path) -> HashEncoder:
     return HashEncoder(3)
 
 
-def test_folder_with_a_colon_is_loaded_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_a_colon_is_loaded_as_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its prefix is not registered."""
     monkeypatch.setattr("raysent.models.schemes.LOADERS", {"thing.json": f"{__name__}:load_thing"})
     (tmp_path / "my:run").mkdir()
@@ -84,7 +90,8 @@ def test_folder_with_a_colon_is_loaded_as_a_folder(tmp_path: Path, monkeypatch: 
 def test_unknown_prefix_names_the_nearest(find: object) -> None:
     """One line with what could have been meant."""
     with pytest.raises(
-        ArtifactError, match=r"^hsah:50: no such .*, and 'hsah:': unknown scheme; did you mean 'hash'\?; "
+        ArtifactError,
+        match=r"^hsah:50: no such .*, and 'hsah:': unknown scheme; did you mean 'hash'\?; ",
     ):
         find("hsah:50")  # type: ignore[operator]
 
@@ -93,16 +100,20 @@ def test_unknown_prefix_names_the_nearest(find: object) -> None:
 def test_missing_folder_names_what_can_be_given(name: str) -> None:
     """The forms of the schemes that are known among them."""
     with pytest.raises(
-        ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble, bm25, hash:DIM, hf:PATH, st:PATH"
+        ArtifactError,
+        match=rf"^{name}: no such folder; name a run, .*, an ensemble, bm25, hash:DIM, hf:PATH, st:PATH",
     ):
         load(name)
 
 
 def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that cannot be imported is not an unknown name."""
-    monkeypatch.setattr(SCHEMES, "_broken", {"other": "cannot be loaded from other 1.0: ImportError: no torch"})
+    monkeypatch.setattr(
+        SCHEMES, "_broken", {"other": "cannot be loaded from other 1.0: ImportError: no torch"}
+    )
     with pytest.raises(
-        ArtifactError, match=r"no such folder, and 'other:': cannot be loaded from other 1\.0: ImportError"
+        ArtifactError,
+        match=r"no such folder, and 'other:': cannot be loaded from other 1\.0: ImportError",
     ):
         load("other:mini")
 
@@ -112,7 +123,8 @@ def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hash_needs_a_size(find: object, rest: str) -> None:
     """One line, whatever its length, before any task is read."""
     with pytest.raises(
-        ConfigError, match=rf"^hash:{rest[:20]}.{{0,30}}: the size must be a whole number from 1 to 999999"
+        ConfigError,
+        match=rf"^hash:{rest[:20]}.{{0,30}}: the size must be a whole number from 1 to 999999",
     ):
         find(f"hash:{rest}")  # type: ignore[operator]
 
@@ -127,7 +139,9 @@ def test_hash_encoder_is_its_definition() -> None:
     """The mean of seeded vectors; an empty sentence is a full stop."""
     vectors = load("hash:50").encode(["The cat", "the CAT", "", ".", "cat"])
     assert vectors.dtype == np.float32
-    cat = np.random.RandomState(int("d077f244", 16)).uniform(-1, 1, 50).astype(np.float32)  # md5 of "cat"
+    cat = (
+        np.random.RandomState(int("d077f244", 16)).uniform(-1, 1, 50).astype(np.float32)
+    )  # md5 of "cat"
     np.testing.assert_array_equal(vectors[4], cat)
     np.testing.assert_array_equal(vectors[0], vectors[1])
     np.testing.assert_array_equal(vectors[2], vectors[3])

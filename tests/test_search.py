@@ -61,9 +61,14 @@ def test_search_by_vectors_equals_a_plain_one(passages) -> None:
 
 def test_search_by_words_finds_only_what_shares_one(passages) -> None:
     """All passages with the only word, the shortest first."""
-    hits = indexed().search("zebra", by="words", k=5), raysent.search("index", "dog xyz", by="words", k=200)
+    hits = (
+        indexed().search("zebra", by="words", k=5),
+        raysent.search("index", "dog xyz", by="words", k=200),
+    )
     assert hits[0] == [[]]
-    assert sorted(hit.text for hit in hits[1][0]) == sorted(text for text in passages if "dog" in text.split())
+    assert sorted(hit.text for hit in hits[1][0]) == sorted(
+        text for text in passages if "dog" in text.split()
+    )
     assert hits[1][0][0].score > hits[1][0][-1].score > 0
 
 
@@ -92,7 +97,10 @@ def test_int8_orders_what_is_near_by_signs(passages, tmp_path, monkeypatch) -> N
         assert [hit.score for hit in hits] == pytest.approx(-np.sort(-row)[:5], abs=1e-6)
     monkeypatch.setattr("raysent.exports.search._LEAST_RESCORED", 7)
     monkeypatch.setattr("raysent.exports.search._RESCORED", 1)
-    apart = np.unpackbits(np.packbits(exact > 0, axis=1) ^ np.packbits(encoder.encode(queries[:1]) > 0, axis=1), axis=1)
+    apart = np.unpackbits(
+        np.packbits(exact > 0, axis=1) ^ np.packbits(encoder.encode(queries[:1]) > 0, axis=1),
+        axis=1,
+    )
     near = set(np.lexsort((np.arange(150), apart.sum(axis=1)))[:7].tolist())
     (hits,) = index.search(queries[0], k=7)
     assert {hit.row + (100 if hit.file == "b.txt" else 0) for hit in hits} == near
@@ -105,14 +113,19 @@ def test_int8_orders_what_is_near_by_signs(passages, tmp_path, monkeypatch) -> N
 @pytest.mark.parametrize(("precision", "width"), [("int8", 256), ("ubinary", 32)])
 def test_files_of_bytes_take_a_byte_each(passages, precision, width) -> None:
     """Parquet itself has no type of a byte."""
-    raysent.encode_corpus("hash:256", "texts", "many", keeps_text=False, precision=precision, progress=False)
+    raysent.encode_corpus(
+        "hash:256", "texts", "many", keeps_text=False, precision=precision, progress=False
+    )
     size = Path("many/a.txt.parquet").stat().st_size
     assert width * 100 < size < width * 100 + 5000, size
 
 
 def test_reading_vectors_holds_a_batch_of_them(tmp_path, monkeypatch) -> None:
     """No part of a file is read before its rows are asked for, so memory does not hold it twice."""
-    folder, format = VectorFolder(tmp_path), VectorFormat("hash:64", "key", "cosine", "float32", 64, has_text=False)
+    folder, format = (
+        VectorFolder(tmp_path),
+        VectorFormat("hash:64", "key", "cosine", "float32", 64, has_text=False),
+    )
     folder.use(format)
     with folder.writing("a.txt", format, version="1") as writer:
         for seed in range(20):
@@ -146,28 +159,45 @@ def test_bits_of_a_model_with_a_code_are_compared_by_hamming_distance(passages, 
         "code": {"type": "threshold"},
     }
     vocabulary = Vocabulary(["<pad>", "<unk>", *WORDS])
-    model = SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20)
+    model = SentenceModel.build(
+        ModelConfig.model_validate(config), vocabulary, seed=1, max_length=20
+    )
     model.eval().save(tmp_path / "bits")
     encoder = load(tmp_path / "bits")
     distances = np.abs(encoder.encode(["cat dog"]) - encoder.encode(passages)).sum(axis=1)
     for precision in ("float32", "ubinary"):
-        raysent.index(tmp_path / "bits", "texts", tmp_path / precision, progress=False, precision=precision)
+        raysent.index(
+            tmp_path / "bits", "texts", tmp_path / precision, progress=False, precision=precision
+        )
         (hits,) = raysent.search(tmp_path / precision, "cat dog", k=6)
         assert [-hit.score for hit in hits] == np.sort(distances)[:6].tolist()
 
 
 @pytest.mark.parametrize(
     ("query", "passage"),
-    [("茶杯", "桌子上有一只红色的茶杯。"), ("猫", "院子里睡着三只猫和狗。"), ("หิมะตก", "เมื่อคืนหิมะตกที่ภูเขา")],
+    [
+        ("茶杯", "桌子上有一只红色的茶杯。"),
+        ("猫", "院子里睡着三只猫和狗。"),
+        ("หิมะตก", "เมื่อคืนหิมะตกที่ภูเขา"),
+    ],
 )
 def test_words_of_text_without_blanks_are_found(passages, query, passage) -> None:
     """In the middle of a clause, of one or more characters; an index of words of before is made again."""
-    others = ["今天天气很好，我们去公园。", "他昨天买了一本新书。", "วันนี้อากาศดีมาก", "เขาซื้อหนังสือเล่มใหม่"]
+    others = [
+        "今天天气很好，我们去公园。",
+        "他昨天买了一本新书。",
+        "วันนี้อากาศดีมาก",
+        "เขาซื้อหนังสือเล่มใหม่",
+    ]
     Path("texts/a.txt").write_text("\n".join([*others, passage]) + "\n")
     (hits,) = indexed().search(query, by="words", k=3)
     assert hits[0].text == passage
     about = Path("index/.search/about.json")
-    about.write_text(json.dumps({key: value for key, value in json.loads(about.read_text()).items() if key != "words"}))
+    about.write_text(
+        json.dumps(
+            {key: value for key, value in json.loads(about.read_text()).items() if key != "words"}
+        )
+    )
     for file in Path("index/.search").glob("*.npy"):
         file.unlink()
     assert SearchIndex("index").search(query, by="words", k=3) == [hits]
@@ -176,14 +206,22 @@ def test_words_of_text_without_blanks_are_found(passages, query, passage) -> Non
 def test_index_adds_new_files_and_is_the_same_as_one_made_at_once(passages, tmp_path) -> None:
     """Byte by byte; words of a folder that grew by `encode_corpus` alone are made again at the search."""
     (tmp_path / "texts" / "b.txt").rename(tmp_path / "b.txt")
-    assert len(indexed().search("cat", by="words", k=150)[0]) == sum("cat" in text.split() for text in passages[:100])
+    assert len(indexed().search("cat", by="words", k=150)[0]) == sum(
+        "cat" in text.split() for text in passages[:100]
+    )
     (tmp_path / "b.txt").rename(tmp_path / "texts" / "b.txt")
     raysent.encode_corpus("hash:32", "texts", "index", progress=False)
-    assert len(raysent.search("index", "cat", by="words", k=150)[0]) == sum("cat" in text.split() for text in passages)
+    assert len(raysent.search("index", "cat", by="words", k=150)[0]) == sum(
+        "cat" in text.split() for text in passages
+    )
     assert indexed().num_passages == 150
     raysent.index("hash:32", "texts", "other", progress=False)
     files = [
-        sorted(path.relative_to(place) for path in Path(place).rglob("*") if path.is_file() and path.name != ".lock")
+        sorted(
+            path.relative_to(place)
+            for path in Path(place).rglob("*")
+            if path.is_file() and path.name != ".lock"
+        )
         for place in ("index", "other")
     ]
     assert files[0] == files[1]
@@ -199,7 +237,11 @@ def test_index_of_several_encoders_has_the_prompts_of_documents(passages) -> Non
 
     joined = JoinedEncoders([Prompted(12), JoinedEncoders([HashEncoder(4), Prompted(8)])])
     plain, names = JoinedEncoders([HashEncoder(24)]), ["document", "passage", "corpus"]
-    for name, encoder, expected in (("a", joined, names), ("b", Prompted(24), "passage"), ("c", plain, None)):
+    for name, encoder, expected in (
+        ("a", joined, names),
+        ("b", Prompted(24), "passage"),
+        ("c", plain, None),
+    ):
         encoder.source = "hash:24"
         raysent.index(encoder, "texts", name, progress=False)
         stored = np.concatenate([batch.vectors for batch in VectorFolder(name).batches()])
@@ -215,7 +257,9 @@ def test_open_index_refuses_a_file_that_was_encoded_again(passages, num_lines) -
     index.prepare()
     Path("texts/a.txt").write_text("a new line\n" * num_lines)
     indexed()
-    with pytest.raises(ArtifactError, match=r"^index/a\.txt\.parquet: must be as it was opened; .*; open it again$"):
+    with pytest.raises(
+        ArtifactError, match=r"^index/a\.txt\.parquet: must be as it was opened; .*; open it again$"
+    ):
         index.search(passages[50], k=1)
     assert index.search(passages[120], k=1)[0][0].text == passages[120]
 
@@ -241,7 +285,9 @@ def test_index_without_texts_is_searched_by_vectors(passages) -> None:
     (hits,) = index.search(passages[7], k=1)
     assert (hits[0].text, passages[hits[0].row]) == (None, passages[7])
     assert indexed(precision="int8", keeps_text=False).num_passages == len(passages)
-    with pytest.raises(ConfigError, match="index: holds no texts to search by words; index with keeps_text=true"):
+    with pytest.raises(
+        ConfigError, match="index: holds no texts to search by words; index with keeps_text=true"
+    ):
         index.search("cat", by="words")
 
 
@@ -250,9 +296,14 @@ def test_fused_ranking_is_of_both(passages) -> None:
     index = indexed()
     by_rank = index.search("cat rain", by="fused", k=5)[0]
     assert by_rank[0].score <= 2 / 61
-    alone = {by: [hit.row for hit in index.search("cat rain", by=by, k=5)[0]] for by in ("vectors", "words")}
+    alone = {
+        by: [hit.row for hit in index.search("cat rain", by=by, k=5)[0]]
+        for by in ("vectors", "words")
+    }
     for weight, by in ((0.0, "vectors"), (1.0, "words")):
-        assert [hit.row for hit in index.search("cat rain", by="fused", weight=weight, k=5)[0]] == alone[by]
+        assert [
+            hit.row for hit in index.search("cat rain", by="fused", weight=weight, k=5)[0]
+        ] == alone[by]
 
 
 def test_fuse_is_as_the_formulas_say() -> None:
@@ -276,14 +327,18 @@ def test_weight_is_fitted_on_dev_and_its_score_on_other_queries() -> None:
     ids = tuple(map(str, places.tolist()))
     data = RetrievalData("made", [""] * 40, ids, [""] * 40, ids, relevant, places, places, places)
     right, wrong = places[:, np.newaxis], (places[:, np.newaxis] + 1) % 40
-    rows = [np.where(places[:, np.newaxis] % 2 == one, right, wrong).astype(np.int32) for one in (0, 1)]
+    rows = [
+        np.where(places[:, np.newaxis] % 2 == one, right, wrong).astype(np.int32) for one in (0, 1)
+    ]
     scores = [np.full((40, 1), 0.5, np.float32), np.full((40, 1), 9.0, np.float32)]
     rankings = [
         Ranking(places, np.hstack([one, (one + 5) % 40]), np.hstack([score, score / 2]))
         for one, score in zip(rows, scores, strict=True)
     ]
     weight, held_out = fit_weight(*rankings, data)
-    assert weight == 0.55, "all but the ends and 0.5 are as good: the middle of them, not the smallest"
+    assert weight == 0.55, (
+        "all but the ends and 0.5 are as good: the middle of them, not the smallest"
+    )
     alone = max(measure(one, data)[:, 0].mean() for one in rankings)
     assert alone == 0.5 < held_out <= measure(fuse(*rankings, weight=weight), data)[:, 0].mean()
 
@@ -327,17 +382,26 @@ def test_folder_of_another_model_is_refused(passages) -> None:
     indexed()
     with pytest.raises(ArtifactError, match="index: is of hash:32, not of hash:16; name that"):
         raysent.search("index", "cat", model="hash:16")
-    with pytest.raises(ArtifactError, match=r"must be a folder of vectors; no vectors.json is there"):
+    with pytest.raises(
+        ArtifactError, match=r"must be a folder of vectors; no vectors.json is there"
+    ):
         raysent.search(os.curdir, "cat")
 
 
-def test_index_is_searched_from_any_folder_and_misses_a_model_in_a_line(passages, monkeypatch) -> None:
+def test_index_is_searched_from_any_folder_and_misses_a_model_in_a_line(
+    passages, monkeypatch
+) -> None:
     """The model's path is stored whole; a model that was moved can be named."""
     del passages
     for seed, place in ((1, "one"), (2, "two")):
-        config = {"encoder": {"type": "bag", "embedding": {"dim": 5}}, "objective": {"type": "context_prediction"}}
+        config = {
+            "encoder": {"type": "bag", "embedding": {"dim": 5}},
+            "objective": {"type": "context_prediction"},
+        }
         vocabulary = Vocabulary(["<pad>", "<unk>", *WORDS])
-        model = SentenceModel.build(ModelConfig.model_validate(config), vocabulary, seed=seed, max_length=20)
+        model = SentenceModel.build(
+            ModelConfig.model_validate(config), vocabulary, seed=seed, max_length=20
+        )
         model.eval().save(Path("models") / place)
     raysent.index("models/one", "texts", "index", progress=False)
     Path("away").mkdir()
@@ -352,7 +416,9 @@ def test_index_is_searched_from_any_folder_and_misses_a_model_in_a_line(passages
     changed = r"^\.\./index: is of /.*/models/one, before it changed; index into another folder$"
     with pytest.raises(ArtifactError, match=changed):
         raysent.search("../index", "cat dog")
-    with pytest.raises(ArtifactError, match=r"holds vectors of the model /.*/one, before it changed; name another"):
+    with pytest.raises(
+        ArtifactError, match=r"holds vectors of the model /.*/one, before it changed; name another"
+    ):
         raysent.index("../models/one", "../texts", "../index", progress=False)
 
 
@@ -377,14 +443,19 @@ def test_queries_may_be_numbers_and_no_lists(tmp_path) -> None:
     file.write_text('{"query": 0}\n{"query": 1.5}\n')
     assert read_queries(str(file)) == ["0", "1.5"]
     file.write_text('{"query": ["cat"]}\n')
-    with pytest.raises(DataError, match="row 1: query 'query' must be text or a number; given list"):
+    with pytest.raises(
+        DataError, match="row 1: query 'query' must be text or a number; given list"
+    ):
         read_queries(str(file))
 
 
 def test_command_indexes_and_searches(passages, monkeypatch, capsys, tmp_path) -> None:
     """Queries are arguments, lines of a file, or a column of a table."""
     command = CommandLine(monkeypatch, capsys)
-    assert "2 files, 150 passages, 32 dimensions" in command("index", "hash:32", "texts", "-o", "index").err
+    assert (
+        "2 files, 150 passages, 32 dimensions"
+        in command("index", "hash:32", "texts", "-o", "index").err
+    )
     assert "150 passages ranked by vectors" in command("search", "index", "dog").err
     fused = command("search", "index", "dog", "--by", "fused", "--set", "weight=0.4").err
     assert "150 passages ranked by fused (words weigh 0.4)" in fused
@@ -392,7 +463,9 @@ def test_command_indexes_and_searches(passages, monkeypatch, capsys, tmp_path) -
     assert passages[7] in text
     assert "1.0000" in text
     (tmp_path / "asked.csv").write_text(f"id,query\n1,{passages[3]}\n2,cat\n")
-    values = json.loads(command("search", "index", "dog", "--queries", "asked.csv", "--by", "words", "--json").out)
+    values = json.loads(
+        command("search", "index", "dog", "--queries", "asked.csv", "--by", "words", "--json").out
+    )
     assert values["by"] == "words"
     assert values["queries"] == ["dog", passages[3], "cat"]
     assert [len(one) for one in values["results"]] == [10, 10, 10]

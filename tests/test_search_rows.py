@@ -16,7 +16,13 @@ from tiny_run import tiny_run, write_corpus
 from typed import RAYSENT
 
 from raysent.errors import ArtifactError, DataError
-from raysent.evaluation.divided import divide_tasks, divided_tasks, is_ranked_by_other_rows, read_rows, save_rows
+from raysent.evaluation.divided import (
+    divide_tasks,
+    divided_tasks,
+    is_ranked_by_other_rows,
+    read_rows,
+    save_rows,
+)
 from raysent.evaluation.division import divided
 from raysent.evaluation.task import ProbeTask, TaskData
 from raysent.evaluation.tasks import load_task, resolve_tasks, senteval
@@ -63,7 +69,10 @@ def write_trec(folder: Path) -> Path:
     """Questions of two classes, in SentEval's layout."""
     (folder / "data/TREC").mkdir(parents=True)
     for name, num_rows in QUESTIONS.items():
-        lines = [f"{'HUM' if row % 2 else 'LOC'}:x w{row % 7} w{row % 2} {name[5]}{row}" for row in range(num_rows)]
+        lines = [
+            f"{'HUM' if row % 2 else 'LOC'}:x w{row % 7} w{row % 2} {name[5]}{row}"
+            for row in range(num_rows)
+        ]
         (folder / "data" / name).write_text("\n".join(lines) + "\n")
     return folder / "data"
 
@@ -75,7 +84,12 @@ def traced(folder: Path, *command: object) -> list[tuple[int, str, str]]:
     found = os.pathsep.join([str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": found, "TRACED": str(folder)}
     done = subprocess.run(
-        [*map(str, command)], env=environment, cwd=folder, capture_output=True, text=True, check=False
+        [*map(str, command)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ", 2) for line in (folder / "trace").read_text().splitlines()]
@@ -89,9 +103,21 @@ def check_trace(trace: list[tuple[int, str, str]], run: str) -> None:
         [place for place, (_, _, name) in enumerate(trace) if name == file]
         for file in ("rows.csv", "data/TREC/TREC_10.label")
     )
-    divisions = [place for place, (_, how, name) in enumerate(trace) if how == "w" and "divisions/.rows.test" in name]
-    trials = [place for place, (_, how, name) in enumerate(trace) if how == "w" and name.startswith(f"{run}/trials/")]
-    tests = [place for place, (_, how, name) in enumerate(trace) if how == "r" and name == f"{run}/divisions/rows.test"]
+    divisions = [
+        place
+        for place, (_, how, name) in enumerate(trace)
+        if how == "w" and "divisions/.rows.test" in name
+    ]
+    trials = [
+        place
+        for place, (_, how, name) in enumerate(trace)
+        if how == "w" and name.startswith(f"{run}/trials/")
+    ]
+    tests = [
+        place
+        for place, (_, how, name) in enumerate(trace)
+        if how == "r" and name == f"{run}/divisions/rows.test"
+    ]
     assert max(of_table) < min(divisions)
     assert max(divisions) < min(trials)
     assert max(trials) < min(tests)
@@ -103,12 +129,25 @@ def test_sweep_opens_no_test_row_before_its_last_evaluation(tmp_path):
     """Neither of a user's table nor of a published task, in any process, where trials learn labels and are ranked."""
     task, data = write_task(tmp_path), write_trec(tmp_path)
     (tmp_path / "space.yaml").write_text(SPACE.format(task=task, data=data))
-    options = ["--tasks", f"{task},TREC", "--data", data, "--run", tmp_path / "run", "--set", "labels=[32]"]
+    options = [
+        "--tasks",
+        f"{task},TREC",
+        "--data",
+        data,
+        "--run",
+        tmp_path / "run",
+        "--set",
+        "labels=[32]",
+    ]
     trace = traced(tmp_path, *RAYSENT, "sweep", tmp_path / "space.yaml", *options)
     check_trace(trace, "run")
     of_trials = {name for process, how, name in trace if process != trace[0][0] and how == "r"}
     assert {"run/divisions/rows.rows", "run/ranking.rows"} <= of_trials
-    tested = [line.split(",")[0] for line in (tmp_path / "rows.csv").read_text().splitlines() if line.endswith(",test")]
+    tested = [
+        line.split(",")[0]
+        for line in (tmp_path / "rows.csv").read_text().splitlines()
+        if line.endswith(",test")
+    ]
     for name in ("ranking.rows", "divisions/rows.rows"):
         written = (tmp_path / "run" / name).read_text()
         assert not any(f'"{text}"' in written for text in tested)
@@ -131,17 +170,39 @@ def test_adapt_opens_no_test_row_before_its_verdict(tmp_path):
 def made(task: str, num_rows: int, **values) -> TaskData:
     """Rows of two classes."""
     texts = [f"text {row} {'ä' * (row % 3)}" for row in range(num_rows)]
-    given = {"kind": "sentence", "split": "nested", "label_names": ("a", "b"), "sentences": (texts,)}
+    given = {
+        "kind": "sentence",
+        "split": "nested",
+        "label_names": ("a", "b"),
+        "sentences": (texts,),
+    }
     return TaskData(task, **{**given, "labels": np.arange(num_rows) % 2, **values})
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
     """Classes, pairs with ratings, folds and a scale; a damaged file is refused in one line."""
-    rows = {"split": "train-validation-test", "train": np.arange(3), "validation": np.array([3]), "test": np.array([3])}
-    scores = {"scores": np.array([0.1, 1 / 3, 0.7, 1.0]), "scale": (0.0, 1.0), "folds": np.array([0, 1, 0, 1])}
+    rows = {
+        "split": "train-validation-test",
+        "train": np.arange(3),
+        "validation": np.array([3]),
+        "test": np.array([3]),
+    }
+    scores = {
+        "scores": np.array([0.1, 1 / 3, 0.7, 1.0]),
+        "scale": (0.0, 1.0),
+        "folds": np.array([0, 1, 0, 1]),
+    }
     data = [
         made("one", 4, **rows),
-        made("two", 4, **rows, **scores, kind="pair", sentences=(list("wxyz"), list("abcd")), part_of="whole"),
+        made(
+            "two",
+            4,
+            **rows,
+            **scores,
+            kind="pair",
+            sentences=(list("wxyz"), list("abcd")),
+            part_of="whole",
+        ),
     ]
     path = tmp_path / "some.rows"
     save_rows(path, data)
@@ -159,9 +220,15 @@ def test_rows_are_read_as_they_were_written(tmp_path):
 def test_divided_rows_are_whole_again(tmp_path, how):
     """The last evaluation scores the rows of the table, in their order, so that records have the same key."""
     values = {"train": np.arange(4, 60), "test": np.array([3, 1, 2]), "validation": np.array([0])}
-    values = {"drawn": {}, "given": {**values, "split": "train-validation-test"}, "rated": values}[how]
+    values = {"drawn": {}, "given": {**values, "split": "train-validation-test"}, "rated": values}[
+        how
+    ]
     if how == "rated":
-        values |= {"scores": np.linspace(0, 1, 60), "split": "train-validation-test", "folds": np.arange(60) % 3}
+        values |= {
+            "scores": np.linspace(0, 1, 60),
+            "split": "train-validation-test",
+            "folds": np.arange(60) % 3,
+        }
     data = made("own", 60, **values)
     task = ProbeTask("own", files=("rows.csv",), reader=lambda *_: data, is_scored=how == "rated")
     (tmp_path / "rows.csv").touch()
@@ -171,9 +238,13 @@ def test_divided_rows_are_whole_again(tmp_path, how):
         assert one.load().row_hash == expected.row_hash
         assert one.load().is_drawn == (how == "drawn")
         assert one.scoring == task.scoring
-    ((kept,), (tests,)) = (read_rows(tmp_path / f"divisions/own.{part}") for part in ("rows", "test"))
+    ((kept,), (tests,)) = (
+        read_rows(tmp_path / f"divisions/own.{part}") for part in ("rows", "test")
+    )
     assert kept.part_of == tests.part_of == expected.row_hash
-    assert [kept.sentences[0][row] for row in kept.train] == [expected.sentences[0][row] for row in expected.train]
+    assert [kept.sentences[0][row] for row in kept.train] == [
+        expected.sentences[0][row] for row in expected.train
+    ]
     assert tests.sentences[0] == [expected.sentences[0][row] for row in expected.test]
     # Test rows of another division, however whole their file is.
     save_rows(tmp_path / "divisions/own.test", [replace(tests, labels=1 - tests.labels)])
@@ -197,7 +268,10 @@ def test_other_rows_are_refused_and_an_earlier_versions_run_is_divided(tmp_path)
     assert again.load().row_hash == found.load().row_hash
     assert json.loads((tmp_path / "divisions/own.json").read_text())["ranks"]
     rows = made("own", 59)
-    with pytest.raises(DataError, match=r"^own: must have the 60 rows that .* divided into train and test; given 59"):
+    with pytest.raises(
+        DataError,
+        match=r"^own: must have the 60 rows that .* divided into train and test; given 59",
+    ):
         divide_tasks(tmp_path, [(task, tmp_path)])
 
 
@@ -213,7 +287,10 @@ def test_run_that_has_lost_its_rows_reads_the_tasks_files(tmp_path):
     divide_tasks(tmp_path, [(one, None) for one in resolve_tasks([task])])
     (tmp_path / "rows.csv").unlink()
     read = LabelledRows(LabelsConfig(task=task, rows=str(tmp_path / "divisions/rows.rows")))
-    assert (read.row_hash, read.train) == (whole.row_hash, [whole.sentences[0][row] for row in whole.train])
+    assert (read.row_hash, read.train) == (
+        whole.row_hash,
+        [whole.sentences[0][row] for row in whole.train],
+    )
 
 
 def test_published_test_file_stays_closed(tmp_path, monkeypatch):

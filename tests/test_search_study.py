@@ -59,7 +59,9 @@ def simulated(number: int, strength: float) -> TableTrial:
 @pytest.fixture(scope="module")
 def table() -> list[TableTrial]:
     """Return eighteen trials, each stronger than the one before."""
-    return [simulated(number, strength) for number, strength in enumerate(np.linspace(0.0, 2.0, 18))]
+    return [
+        simulated(number, strength) for number, strength in enumerate(np.linspace(0.0, 2.0, 18))
+    ]
 
 
 def test_distance_counts_family_first_then_parts_of_ranges() -> None:
@@ -86,7 +88,12 @@ def test_pools_score_members_together(table: list[TableTrial]) -> None:
     """A member twice is the member alone, and more of the strongest are better than the weakest alone."""
     pools = Pools(table, LABELS)
     best = len(table) - 1
-    alone = np.mean([100 * (table[best].test[task].argmax(axis=1) == labels).mean() for task, labels in LABELS.items()])
+    alone = np.mean(
+        [
+            100 * (table[best].test[task].argmax(axis=1) == labels).mean()
+            for task, labels in LABELS.items()
+        ]
+    )
     assert pools.test([best]) == pytest.approx(alone)
     assert pools.test([best, best]) == pytest.approx(alone)
     assert pools.test([best, best - 1, best - 2]) > pools.test([0])
@@ -102,7 +109,9 @@ def test_replay_without_stopping_trains_everything_once(table: list[TableTrial])
     assert replay(table, policy, order=3) == found
 
 
-def test_replay_with_halving_spends_less_and_finishes_better_trials(table: list[TableTrial]) -> None:
+def test_replay_with_halving_spends_less_and_finishes_better_trials(
+    table: list[TableTrial],
+) -> None:
     """Halving stops the weak ones."""
     ours = compare.POLICIES[-3]
     found = replay(table, ours, order=1)
@@ -131,7 +140,9 @@ def test_families_come_in_the_shuffled_order(table: list[TableTrial]) -> None:
 
 
 @pytest.mark.parametrize("policy", compare.POLICIES, ids=lambda policy: policy.name)
-def test_every_compared_policy_sees_the_whole_table(table: list[TableTrial], policy: Policy) -> None:
+def test_every_compared_policy_sees_the_whole_table(
+    table: list[TableTrial], policy: Policy
+) -> None:
     """Each proposes until no trial is left, and finishes some."""
     found = replay(table, policy, order=0)
     assert found.num_trials == len(table)
@@ -142,7 +153,9 @@ def test_a_taught_search_begins_with_what_was_good_and_cheap(table: list[TableTr
     """In half of its trials; then as one that is not taught."""
     slower = [replace(one, seconds=one.seconds * (1 + one.number % 5)) for one in table]
     taught = taught_by([slower], METRIC)
-    (policy,) = (one for one in compare.POLICIES if one.is_taught and one.limits["scheduler"] == "none")
+    (policy,) = (
+        one for one in compare.POLICIES if one.is_taught and one.limits["scheduler"] == "none"
+    )
     found = replay(table, policy, order=2, taught=taught)
     begun = [table[place].params for _, place in found.finished]
     assert begun[:9] == taught[:9]
@@ -153,7 +166,11 @@ def test_a_taught_search_begins_with_what_was_good_and_cheap(table: list[TableTr
 
 def test_an_answer_is_what_validation_rows_choose(table: list[TableTrial], tmp_path) -> None:
     """The pool whose mean probability of the right class is highest, found by trying every one; test rows only judge."""
-    rows = {f"{part}_{task}": LABELS.get(task, LABELS["MR"]) for part in ("test", "valid") for task in TASKS}
+    rows = {
+        f"{part}_{task}": LABELS.get(task, LABELS["MR"])
+        for part in ("test", "valid")
+        for task in TASKS
+    }
     save_arrays(tmp_path / "labels.npz", rows)
     few = [
         replace(
@@ -175,7 +192,11 @@ def test_an_answer_is_what_validation_rows_choose(table: list[TableTrial], tmp_p
                 -np.mean(
                     np.log(
                         np.mean(
-                            [np.exp(few[one].valid[task][range(60), rows[f"valid_{task}"]]) for one in pool], axis=0
+                            [
+                                np.exp(few[one].valid[task][range(60), rows[f"valid_{task}"]])
+                                for one in pool
+                            ],
+                            axis=0,
                         )
                     )
                 )
@@ -189,14 +210,19 @@ def test_an_answer_is_what_validation_rows_choose(table: list[TableTrial], tmp_p
     assert answers.test([0, 1, 2]) == pytest.approx(np.mean(expected))
     assert answers.test([0]) < answers.test([0, 1, 2])
     with_baseline = Answers(few[:2], tmp_path, baseline=few[2])
-    assert [with_baseline.test(members) for members in ([], [0, 1])] == [answers.test([2]), answers.test([0, 1, 2])]
+    assert [with_baseline.test(members) for members in ([], [0, 1])] == [
+        answers.test([2]),
+        answers.test([0, 1, 2]),
+    ]
 
 
 def test_drawn_table_has_one_trial_of_each_configuration(table: list[TableTrial]) -> None:
     """Orders differ in the seeds that they draw."""
     twice = [*table, *table[:6]]
     drawn = [drawn_table(twice, order=order) for order in range(8)]
-    assert all(sorted(twice[place].number for place in places) == list(range(18)) for places in drawn)
+    assert all(
+        sorted(twice[place].number for place in places) == list(range(18)) for places in drawn
+    )
     assert len({tuple(places) for places in drawn}) > 1
     assert drawn_table(twice, order=3) == drawn[3]
 

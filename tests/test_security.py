@@ -19,10 +19,29 @@ from raysent.training.ray_session import _protect_token
 
 ROOT = Path(__file__).resolve().parent.parent
 # Modules and calls that run code from a file, or write where an archive says.
-FORBIDDEN_IMPORTS = {"pickle", "cloudpickle", "dill", "joblib", "loky", "shelve", "marshal", "tarfile", "yaml"}
+FORBIDDEN_IMPORTS = {
+    "pickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "loky",
+    "shelve",
+    "marshal",
+    "tarfile",
+    "yaml",
+}
 # What these modules have that runs nothing.
 _HARMLESS = {("pickle", "UnpicklingError")}
-FORBIDDEN_CALLS = {"eval", "exec", "compile", "torch.load", "extractall", "unpack_archive", "os.system", "os.popen"}
+FORBIDDEN_CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "torch.load",
+    "extractall",
+    "unpack_archive",
+    "os.system",
+    "os.popen",
+}
 
 
 def _forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -33,13 +52,19 @@ def _forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
             if isinstance(node, ast.ImportFrom):
                 module = node.module or ""
                 names = [] if {(module, name) for name in names} <= _HARMLESS else [module]
-            yield from ((node.lineno, name) for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS)
+            yield from (
+                (node.lineno, name) for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS
+            )
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            if called in FORBIDDEN_CALLS or called.rsplit(".", maxsplit=1)[-1] in ("extractall", "unpack_archive"):
+            if called in FORBIDDEN_CALLS or called.rsplit(".", maxsplit=1)[-1] in (
+                "extractall",
+                "unpack_archive",
+            ):
                 yield node.lineno, called
             if any(
-                word.arg in ("allow_pickle", "shell") and ast.unparse(word.value) != "False" for word in node.keywords
+                word.arg in ("allow_pickle", "shell") and ast.unparse(word.value) != "False"
+                for word in node.keywords
             ):
                 yield node.lineno, ast.unparse(node)[:60]
 
@@ -83,7 +108,9 @@ def test_yaml_is_read_up_to_a_size(tmp_path: Path) -> None:
     bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
     )
-    with pytest.raises(ConfigError, match="must hold at most 100,000 values; its anchors expand to more"):
+    with pytest.raises(
+        ConfigError, match="must hold at most 100,000 values; its anchors expand to more"
+    ):
         parse_yaml(bomb, source="bomb.yaml")
 
 

@@ -67,7 +67,9 @@ def test_loss_equals_its_restatement(decoder, shared_output, implementation):
     for number, side in enumerate((batch.before, batch.after)):
         layer = objective.outputs[number if len(objective.outputs) > 1 else 0]
         output = [value.detach().double().numpy() for value in (layer.weight, layer.bias)]
-        values = [value.detach().double().numpy() for value in objective.decoders[number].parameters()]
+        values = [
+            value.detach().double().numpy() for value in objective.decoders[number].parameters()
+        ]
         names = [name for name, _ in objective.decoders[number].named_parameters()]
         assert names[:3] == ["weight_ih", "weight_hh", "bias"]
         expected += sum(
@@ -86,7 +88,8 @@ def test_gradients_equal_the_plain_formulas(decoder, shared_output, output_bias,
     need_kernel("gru", implementation=implementation)
     config = {"decoder": decoder, "shared_output": shared_output, "output_bias": output_bias}
     found, expected = (
-        gradients(toy_batch(TripletBatches, 23), implementation=name, **config) for name in (implementation, "torch")
+        gradients(toy_batch(TripletBatches, 23), implementation=name, **config)
+        for name in (implementation, "torch")
     )
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -110,7 +113,9 @@ def test_gradients_under_autocast_are_near_float32(decoder, implementation):
 def test_scores_equal_the_loss(decoder, implementation):
     """Without a graph the value is the same."""
     need_kernel("gru", implementation=implementation)
-    objective = build_objective(Config(decoder=decoder, implementation=implementation), build_context())
+    objective = build_objective(
+        Config(decoder=decoder, implementation=implementation), build_context()
+    )
     read, batch = ToyRead(1), toy_batch(TripletBatches, 9)
     with torch.no_grad():
         found = objective.held_out_totals(read, batch)["nll"][0]
@@ -120,7 +125,9 @@ def test_scores_equal_the_loss(decoder, implementation):
 def test_compiled_decoders_raise_without_a_compiler(monkeypatch):
     """With `implementation: compiled` they do not fall back."""
     monkeypatch.setattr(
-        build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
+        build,
+        "_outcome",
+        lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler"),
     )
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_objective(Config(implementation="compiled"), build_context())
@@ -128,16 +135,25 @@ def test_compiled_decoders_raise_without_a_compiler(monkeypatch):
 
 def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():
     """(words + sentences) * ln of the vocabulary, summed over both decoders."""
-    objective, read, batch = build_objective(Config(), build_context()), ToyRead(1), toy_batch(TripletBatches)
+    objective, read, batch = (
+        build_objective(Config(), build_context()),
+        ToyRead(1),
+        toy_batch(TripletBatches),
+    )
     torch.nn.init.zeros_(objective.outputs[0].weight)
-    num_steps = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
+    num_steps = sum(
+        int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after)
+    )
     assert objective(read, batch).item() == pytest.approx(num_steps * np.log(NUM_WORDS), rel=1e-5)
     assert objective.held_out_totals(read, batch)["nll"][1] == num_steps
 
 
 def test_cond_decoder_has_no_first_state_and_init_no_matrix_for_the_vector():
     """A decoder reads the vector either at every step or as its first state."""
-    cond, init = (build_objective(Config(decoder=word), build_context()).decoders[0] for word in ("cond", "init"))
+    cond, init = (
+        build_objective(Config(decoder=word), build_context()).decoders[0]
+        for word in ("cond", "init")
+    )
     assert cond.weight_vh.shape == (24, 8)
     assert init.weight_vh is None
     assert Config(variant="authors").resolved_decoder == "init"
@@ -154,15 +170,24 @@ def test_initial_values_are_orthogonal_and_uniform():
 
 def test_init_decoder_of_another_size_raises_one_clear_error():
     """Its first state is the vector."""
-    with pytest.raises(ConfigError, match=r"^objective\.hidden_size: must be 8, .* with decoder: init; given 5"):
+    with pytest.raises(
+        ConfigError, match=r"^objective\.hidden_size: must be 8, .* with decoder: init; given 5"
+    ):
         build_objective(Config(decoder="init", hidden_size=5), build_context())
 
 
 def test_number_of_parameters_is_that_of_the_papers():
     """19.806 M for Quick-Thoughts, 57.709 M for the same encoder trained to decode."""
-    encoder = {"type": "gru", "hidden_size": 1000, "initialization": "orthogonal", "embedding": {"dim": 300}}
+    encoder = {
+        "type": "gru",
+        "hidden_size": 1000,
+        "initialization": "orthogonal",
+        "embedding": {"dim": 300},
+    }
     quick = num_trained(encoder, {"type": "context_prediction"})
-    skip = num_trained(encoder, {**SKIP, "decoder": "init", "shared_output": False, "output_bias": False})
+    skip = num_trained(
+        encoder, {**SKIP, "decoder": "init", "shared_output": False, "output_bias": False}
+    )
     h, w, v = 1000, 300, 20_000
     assert quick == 6 * h * (h + w + 1) + 2 * v * w == 19_806_000
     assert skip == 9 * h * (h + w + 1) + v * w + 2 * h * v == 57_709_000
@@ -172,20 +197,31 @@ def test_presets_are_defaults_of_the_run(tmp_path):
     """Clip, batch and learning rate of the paper or of the released code; a given key is kept."""
     values = tiny_run(tmp_path).model_dump()
     for variant, clip in (("paper", 10.0), ("authors", 5.0)):
-        given = {**values, "objective": {**SKIP, "variant": variant}, "training": {"learning_rate": 0.5}}
+        given = {
+            **values,
+            "objective": {**SKIP, "variant": variant},
+            "training": {"learning_rate": 0.5},
+        }
         training = RunConfig.model_validate(given).training
         assert (training.clip, training.clip_per, training.learning_rate) == (clip, "global", 0.5)
     assert tiny_run(tmp_path).training.clip == TrainingConfig().clip
 
 
 MEMBERS = {
-    "uni": {"type": "gru", "hidden_size": 6, "initialization": "orthogonal", "embedding": {"dim": 5}},
+    "uni": {
+        "type": "gru",
+        "hidden_size": 6,
+        "initialization": "orthogonal",
+        "embedding": {"dim": 5},
+    },
     "bi": {"type": "gru", "bidirectional": True, "hidden_size": 6, "embedding": {"dim": 4}},
 }
 
 
 @pytest.mark.parametrize(
-    "encoder", [*MEMBERS.values(), {"type": "concat", "members": MEMBERS}], ids=["uni", "bi", "combine"]
+    "encoder",
+    [*MEMBERS.values(), {"type": "concat", "members": MEMBERS}],
+    ids=["uni", "bi", "combine"],
 )
 def test_skip_thoughts_learns_and_saves_no_decoders(tmp_path, encoder):
     """The likelihood of held-out neighbours rises, and one tower is encoded."""
@@ -207,7 +243,10 @@ def test_skip_thoughts_killed_and_resumed_gives_the_same_weights(tmp_path):
 def test_row_exact_adam_follows_dense_adam_with_decoders(tmp_path):
     """The word table is read by the encoder and by both decoders."""
     for exact in (True, False):
-        fit(tiny_run(tmp_path, objective=SKIP, training__row_exact_adam=exact), tmp_path / str(exact))
+        fit(
+            tiny_run(tmp_path, objective=SKIP, training__row_exact_adam=exact),
+            tmp_path / str(exact),
+        )
     check_weights(tmp_path / "True", tmp_path / "False", atol=1e-4)
 
 

@@ -26,7 +26,9 @@ def build(**sections) -> SentenceModel:
     return SentenceModel.build(config, VOCABULARY, seed=1, max_length=20).eval()
 
 
-@pytest.mark.parametrize("kind", [tuple, np.array, pd.Series, lambda rows: np.array(rows, dtype=object)])
+@pytest.mark.parametrize(
+    "kind", [tuple, np.array, pd.Series, lambda rows: np.array(rows, dtype=object)]
+)
 def test_encode_takes_any_sequence(kind) -> None:
     """The vectors are those of a list."""
     np.testing.assert_array_equal(ENCODER.encode(kind(TEXT)), ENCODER.encode(TEXT))
@@ -61,7 +63,10 @@ def test_encode_refuses_vectors_that_are_not_finite(precision, value) -> None:
             vectors[2, 1] = value
             return vectors
 
-    with pytest.raises(DataError, match=r"^Broken: 'a bad film': the vector must be finite; given NaN or infinity; "):
+    with pytest.raises(
+        DataError,
+        match=r"^Broken: 'a bad film': the vector must be finite; given NaN or infinity; ",
+    ):
         Broken(12).encode(TEXT, precision=precision)
 
 
@@ -87,7 +92,9 @@ def test_encode_quantizes_as_sentence_transformers_does() -> None:
 def test_encode_of_a_code_packs_its_bits() -> None:
     """`ubinary` is `encode_packed`."""
     model = build(code={"type": "threshold"})
-    np.testing.assert_array_equal(model.encode(TEXT, precision="ubinary"), model.encode_packed(TEXT))
+    np.testing.assert_array_equal(
+        model.encode(TEXT, precision="ubinary"), model.encode_packed(TEXT)
+    )
 
 
 def test_encode_puts_a_prompt_before_each_sentence() -> None:
@@ -98,7 +105,11 @@ def test_encode_puts_a_prompt_before_each_sentence() -> None:
 
     model = Prompted(12)
     expected = ENCODER.encode([f"query: {text}" for text in TEXT])
-    for found in (model.encode_query(TEXT), model.encode(TEXT, "query"), model.encode(TEXT, prompt="query: ")):
+    for found in (
+        model.encode_query(TEXT),
+        model.encode(TEXT, "query"),
+        model.encode(TEXT, prompt="query: "),
+    ):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(model.encode_document(TEXT), ENCODER.encode(TEXT))
 
@@ -113,14 +124,18 @@ def test_prompt_of_joined_encoders_replaces_their_own(prompt, first) -> None:
 
     joined = JoinedEncoders([JoinedEncoders([Prompted(12)]), Prompted(12)])
     expected = ENCODER.encode([first + text for text in TEXT], normalize_embeddings=True)
-    np.testing.assert_allclose(joined.encode(TEXT, prompt=prompt), np.hstack([expected, expected]), atol=1e-6)
+    np.testing.assert_allclose(
+        joined.encode(TEXT, prompt=prompt), np.hstack([expected, expected]), atol=1e-6
+    )
 
 
 def test_missing_gpu_is_refused(monkeypatch) -> None:
     """In one line, of a loaded model too."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for device in ("cuda", "cuda:1"):
-        with pytest.raises(ConfigError, match=rf"^device {device}: must be .* PyTorch finds 0 GPUs; choose cpu$"):
+        with pytest.raises(
+            ConfigError, match=rf"^device {device}: must be .* PyTorch finds 0 GPUs; choose cpu$"
+        ):
             build().encode(TEXT, device=device)
 
 
@@ -128,9 +143,15 @@ def test_missing_gpu_is_refused(monkeypatch) -> None:
     ("options", "message"),
     [
         ({"precision": "int8"}, r"^precision: must be float32, ubinary or binary; given 'int8'$"),
-        ({"output_value": "token_embeddings"}, r"^output_value: must be 'sentence_embedding'; given 'token_em"),
+        (
+            {"output_value": "token_embeddings"},
+            r"^output_value: must be 'sentence_embedding'; given 'token_em",
+        ),
         ({"truncate_dim": 0}, r"^truncate_dim: must be a whole number of at least 1; given 0$"),
-        ({"prompt_name": "query"}, r"^prompt_name: must be one of the model's prompts \(none\); given 'query'$"),
+        (
+            {"prompt_name": "query"},
+            r"^prompt_name: must be one of the model's prompts \(none\); given 'query'$",
+        ),
         ({"device": "cuda"}, r"^device: must be cpu for HashEncoder; given cuda$"),
     ],
 )
@@ -142,16 +163,21 @@ def test_encode_refuses_what_it_does_not_support(options, message) -> None:
 
 def test_encode_shows_progress_and_returns_the_same(capsys) -> None:
     """Also of no sentence."""
-    np.testing.assert_array_equal(ENCODER.encode(TEXT, show_progress_bar=True), ENCODER.encode(TEXT))
+    np.testing.assert_array_equal(
+        ENCODER.encode(TEXT, show_progress_bar=True), ENCODER.encode(TEXT)
+    )
     assert "Encoding" in capsys.readouterr().err
     assert ENCODER.encode([], show_progress_bar=True).shape == (0, 12)
 
 
 def test_encode_has_the_positional_order_of_sentence_transformers() -> None:
     """From the second argument, whose name is `sentences` here, to `truncate_dim`."""
-    theirs = pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    theirs = pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     expected, given = (
-        list(inspect.signature(kind.encode).parameters)[2:13] for kind in (theirs.SentenceTransformer, SentenceModel)
+        list(inspect.signature(kind.encode).parameters)[2:13]
+        for kind in (theirs.SentenceTransformer, SentenceModel)
     )
     assert given == expected
 
@@ -159,22 +185,30 @@ def test_encode_has_the_positional_order_of_sentence_transformers() -> None:
 @pytest.mark.parametrize("sections", [{}, {"code": {"type": "threshold"}}], ids=["vectors", "code"])
 def test_similarity_is_that_of_sentence_transformers(sections) -> None:
     """By the measure that `similarity_fn_name` names, tensors in and tensors out."""
-    util = pytest.importorskip("sentence_transformers.util", reason="pip install raysent[sentence-transformers]")
+    util = pytest.importorskip(
+        "sentence_transformers.util", reason="pip install raysent[sentence-transformers]"
+    )
     model = build(**sections)
     vectors = model.encode(TEXT, convert_to_tensor=True)
     to_pairs = util.SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
     to_rows = util.SimilarityFunction.to_similarity_pairwise_fn(model.similarity_fn_name)
     assert isinstance(model.similarity(vectors, vectors), torch.Tensor)
-    np.testing.assert_allclose(model.similarity(vectors, vectors[:2]), to_pairs(vectors, vectors[:2]), atol=1e-6)
     np.testing.assert_allclose(
-        model.similarity_pairwise(vectors, vectors.flip(0)), to_rows(vectors, vectors.flip(0)), atol=1e-6
+        model.similarity(vectors, vectors[:2]), to_pairs(vectors, vectors[:2]), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        model.similarity_pairwise(vectors, vectors.flip(0)),
+        to_rows(vectors, vectors.flip(0)),
+        atol=1e-6,
     )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_evaluators_and_searches_of_sentence_transformers_run_on_a_model() -> None:
     """The scores are those of the vectors."""
-    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    pytest.importorskip(
+        "sentence_transformers", reason="pip install raysent[sentence-transformers]"
+    )
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
     from sentence_transformers.util import paraphrase_mining, semantic_search
 
@@ -189,5 +223,8 @@ def test_evaluators_and_searches_of_sentence_transformers_run_on_a_model() -> No
 
     mined = paraphrase_mining(model, ["a good film", "what", "a good film"])
     assert mined[0][1:] == [0, 2]
-    corpus, query = model.encode(TEXT, convert_to_tensor=True), model.encode_query("a bad film", convert_to_tensor=True)
+    corpus, query = (
+        model.encode(TEXT, convert_to_tensor=True),
+        model.encode_query("a bad film", convert_to_tensor=True),
+    )
     assert semantic_search(query, corpus, top_k=1)[0][0]["corpus_id"] == 2

@@ -113,13 +113,18 @@ def client(address, token="none") -> Any:
     """Return an openai client that does not try again."""
     import openai  # late, as above
 
-    CLIENTS.append(openai.OpenAI(base_url=f"http://{address[0]}:{address[1]}/v1", api_key=token, max_retries=0))
+    CLIENTS.append(
+        openai.OpenAI(base_url=f"http://{address[0]}:{address[1]}/v1", api_key=token, max_retries=0)
+    )
     return CLIENTS[-1]
 
 
 def ask(address, method, path, body=None, **headers) -> tuple[int, str, dict[str, str]]:
     """Return status, body and headers of the answer to a request."""
-    given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    given = {
+        "Content-Type": "application/json",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
     with contextlib.closing(http.client.HTTPConnection(*address, timeout=600)) as connection:
         connection.request(method, path, body=body, headers=given)
         response = connection.getresponse()
@@ -156,7 +161,10 @@ def test_every_client_gets_its_own_vectors() -> None:
         status, metrics = get(address, "/metrics")
         assert status == 200
         assert 'raysent_requests_total{path="/v1/embeddings",status="200"} 200.0' in metrics
-        assert get(address, "/health") == (200, '{"status":"ok","model":"hash:8","waiting":0,"needs_token":false}')
+        assert get(address, "/health") == (
+            200,
+            '{"status":"ok","model":"hash:8","waiting":0,"needs_token":false}',
+        )
         assert "<title>raysent serve</title>" in get(address, "/")[1]
 
 
@@ -165,17 +173,28 @@ def test_wrong_requests_get_a_status_and_one_line(openai) -> None:
     with running(max_texts=3, max_body_bytes=10_000) as address:
         api = client(address)
         for options, message in (
-            ({"input": [1, 2]}, "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False"),
-            ({"input": [[1, 2]]}, "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False"),
+            (
+                {"input": [1, 2]},
+                "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False",
+            ),
+            (
+                {"input": [[1, 2]]},
+                "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False",
+            ),
             ({"input": ["a", 2]}, r"input\[1\]: must be text; ids of tokens"),
             ({"input": [["a", "b"]]}, "input: must be a string or a list of strings"),
             ({"input": []}, "input: must be a string or a list of 1 to 3 strings; given 0"),
             ({"input": ["a"] * 4}, "input: must be a string or a list of 1 to 3 strings; given 4"),
-            ({"input": "a", "dimensions": 4}, "dimensions: must be 8: this model's vectors must not be cut"),
+            (
+                {"input": "a", "dimensions": 4},
+                "dimensions: must be 8: this model's vectors must not be cut",
+            ),
         ):
             with pytest.raises(openai.BadRequestError, match=message):
                 api.embeddings.create(model="m", **options)
-        with pytest.raises(openai.APIStatusError, match="the body must have at most 10,000 bytes") as refused:
+        with pytest.raises(
+            openai.APIStatusError, match="the body must have at most 10,000 bytes"
+        ) as refused:
             api.embeddings.create(model="m", input="x" * 10_000_000)
         assert refused.value.status_code == 413
         assert api.embeddings.create(model="m", input="a", dimensions=8).data
@@ -184,7 +203,9 @@ def test_wrong_requests_get_a_status_and_one_line(openai) -> None:
         assert get(address, "/nowhere")[0] == 404
         for body in ("{", "[" * 9_000, '{"input": "a", "dimensions": ' + "9" * 5_000 + "}"):
             assert send(address, "POST", "/v1/embeddings", body)[0] == 400
-        assert send(address, "POST", "/v1/embeddings", '{"input": "\\ud83d", "model": "m"}')[0] == 200
+        assert (
+            send(address, "POST", "/v1/embeddings", '{"input": "\\ud83d", "model": "m"}')[0] == 200
+        )
         assert len(api.embeddings.create(model="m", input="a").data) == 1
 
 
@@ -204,7 +225,9 @@ def test_half_a_character_of_a_request_is_escaped_in_the_error() -> None:
     with running(encoder) as address:
         status, body = send(address, "POST", "/v1/predict", '{"input": "a", "task": "\\ud800"}')
     assert status == 404
-    assert json.loads(body)["error"]["message"].startswith(r"\ud800: HashEncoder was not made on this task")
+    assert json.loads(body)["error"]["message"].startswith(
+        r"\ud800: HashEncoder was not made on this task"
+    )
 
 
 def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
@@ -215,27 +238,48 @@ def test_index_is_searched_beside_its_models_vectors(tmp_path) -> None:
     weighed = raysent.search(tmp_path / "index", "a cat", k=3, by="fused", weight=0.4)
     with running(str(tmp_path / "index")) as address:
         body = json.dumps({"input": "a cat", "k": 3, "by": "fused", "weight": 0.4})
-        assert json.loads(send(address, "POST", "/v1/search", body)[1])["results"][0] == [*map(asdict, weighed[0])]
+        assert json.loads(send(address, "POST", "/v1/search", body)[1])["results"][0] == [
+            *map(asdict, weighed[0])
+        ]
         body = json.dumps({"input": ["a cat", "dog"], "k": 2, "by": "words"})
         assert json.loads(send(address, "POST", "/v1/search", body)[1])["results"] == [
             [asdict(hit) for hit in hits] for hits in expected
         ]
-        assert len(json.loads(send(address, "POST", "/v1/search", '{"input": "rain"}')[1])["results"][0]) == 3
+        assert (
+            len(
+                json.loads(send(address, "POST", "/v1/search", '{"input": "rain"}')[1])["results"][
+                    0
+                ]
+            )
+            == 3
+        )
         assert len(client(address).embeddings.create(model="x", input="cat").data[0].embedding) == 8
         for body, error in (
             ('{"input": ["cat", " "]}', "none of which is empty"),
             ('{"input": "cat", "k": 0}', "k: must be a whole number from 1 to 1,000; given 0"),
             ('{"input": "cat", "by": "x"}', "by: must be vectors, words, fused"),
-            ('{"input": "cat", "by": "fused", "weight": true}', "weight: must be from 0 to 1; given True"),
-            ('{"input": "cat", "by": "fused", "weight": 2}', "weight: must be from 0 to 1; given 2"),
-            ('{"input": "cat", "weight": 0.4}', "weight: must be given with by=fused; given by=vectors"),
+            (
+                '{"input": "cat", "by": "fused", "weight": true}',
+                "weight: must be from 0 to 1; given True",
+            ),
+            (
+                '{"input": "cat", "by": "fused", "weight": 2}',
+                "weight: must be from 0 to 1; given 2",
+            ),
+            (
+                '{"input": "cat", "weight": 0.4}',
+                "weight: must be given with by=fused; given by=vectors",
+            ),
         ):
             status, text = send(address, "POST", "/v1/search", body)
             assert (status, error in text) == (400, True)
     with pytest.raises(ArtifactError, match="is of hash:8, not of hash:4; name that"):
         make_application(str(tmp_path / "index"), ServerConfig(model="hash:4"))
     with running() as address:
-        assert "serve a folder that 'raysent index' wrote" in send(address, "POST", "/v1/search", '{"input": "a"}')[1]
+        assert (
+            "serve a folder that 'raysent index' wrote"
+            in send(address, "POST", "/v1/search", '{"input": "a"}')[1]
+        )
 
 
 def test_token_is_required_where_there_is_one(openai) -> None:
@@ -246,14 +290,23 @@ def test_token_is_required_where_there_is_one(openai) -> None:
         for path in ("/metrics", "/v1/models", "/nowhere"):
             status, _, headers = ask(address, "GET", path)
             assert (status, headers["www-authenticate"]) == (401, "Bearer")
-        for given in ("secret", "Basic secret", "Bearer", "Bearer other", "Bearer secret x", "Bearer \u00e9"):
+        for given in (
+            "secret",
+            "Basic secret",
+            "Bearer",
+            "Bearer other",
+            "Bearer secret x",
+            "Bearer \u00e9",
+        ):
             assert get(address, "/metrics", Authorization=given)[0] == 401
         for given in ("Bearer secret", "bearer secret", "BEARER  secret"):
             assert get(address, "/metrics", Authorization=given)[0] == 200
         for path in ("/", "/docs", "/health", "/openapi.json"):
             assert get(address, path)[0] == 200
         assert len(client(address, "secret").embeddings.create(model="m", input="a").data) == 1
-    with pytest.raises(ConfigError, match=r"^host 0\.0\.0\.0: needs a token where others can reach it"):
+    with pytest.raises(
+        ConfigError, match=r"^host 0\.0\.0\.0: needs a token where others can reach it"
+    ):
         serve("hash:8", host="0.0.0.0")
 
 
@@ -272,15 +325,24 @@ def test_metrics_hold_no_text_of_clients_and_a_fixed_number_of_series(token) -> 
         for number in range(2):
             for path in (
                 *paths,
-                *(f"/{text}{number}" for text in ("nowhere/", "v1/predict/", "v1/models/") for _ in "ab"),
+                *(
+                    f"/{text}{number}"
+                    for text in ("nowhere/", "v1/predict/", "v1/models/")
+                    for _ in "ab"
+                ),
             ):
                 get(address, path.replace(" ", "%20"))
             pages.append(get(address, "/metrics", **given)[1])
     assert "fake" not in pages[1]
-    series = [{line.rpartition(" ")[0] for line in page.splitlines() if 'path="' in line} for page in pages]
+    series = [
+        {line.rpartition(" ")[0] for line in page.splitlines() if 'path="' in line}
+        for page in pages
+    ]
     labels = {line.split('"')[1] for line in series[1]}
     assert labels == {"/metrics"} | (
-        {"other", "/v1/predict", "/v1/predict/{task:path}", "/v1/models/{id:path}"} if token is None else set()
+        {"other", "/v1/predict", "/v1/predict/{task:path}", "/v1/models/{id:path}"}
+        if token is None
+        else set()
     )
     assert series[0] == {line for line in series[1] if "/metrics" not in line}
 
@@ -292,7 +354,8 @@ def test_text_is_bounded_before_the_model_reads_it(openai) -> None:
         api = client(address)
         assert api.embeddings.create(model="m", input=["a", "b " * 4096]).data[1].embedding
         with pytest.raises(
-            openai.BadRequestError, match=r"input\[1\]: must have at most 8,192 characters; given 8,194"
+            openai.BadRequestError,
+            match=r"input\[1\]: must have at most 8,192 characters; given 8,194",
         ):
             api.embeddings.create(model="m", input=["a", "b " * 4097])
         assert encoder.most == 8192
@@ -300,8 +363,12 @@ def test_text_is_bounded_before_the_model_reads_it(openai) -> None:
         body = json.dumps({"input": "a" * 11})
         assert "must have at most 10 characters" in send(address, "POST", "/v1/embeddings", body)[1]
     with running() as address:  # reads all of a text
-        assert send(address, "POST", "/v1/embeddings", json.dumps({"input": "a" * 32_768}))[0] == 200
-        assert send(address, "POST", "/v1/embeddings", json.dumps({"input": "a" * 32_769}))[0] == 400
+        assert (
+            send(address, "POST", "/v1/embeddings", json.dumps({"input": "a" * 32_768}))[0] == 200
+        )
+        assert (
+            send(address, "POST", "/v1/embeddings", json.dumps({"input": "a" * 32_769}))[0] == 400
+        )
 
 
 def test_vectors_have_unit_length_and_are_cut_only_where_that_has_a_meaning() -> None:
@@ -310,11 +377,17 @@ def test_vectors_have_unit_length_and_are_cut_only_where_that_has_a_meaning() ->
         with running(Whitened(8), **limits) as address:
             for size in (None, 5, 8):
                 options = {} if size is None else {"dimensions": size}
-                found = client(address).embeddings.create(model="m", input=["a cat", "dogs"], **options)
+                found = client(address).embeddings.create(
+                    model="m", input=["a cat", "dogs"], **options
+                )
                 vectors = np.array([row.embedding for row in found.data], dtype=np.float32)
-                expected = HashEncoder(8).encode(["a cat", "dogs"], truncate_dim=size, normalize_embeddings=not limits)
+                expected = HashEncoder(8).encode(
+                    ["a cat", "dogs"], truncate_dim=size, normalize_embeddings=not limits
+                )
                 np.testing.assert_allclose(vectors, expected, atol=1e-6)
-            status, body = send(address, "POST", "/v1/embeddings", '{"input": "a", "dimensions": 9}')
+            status, body = send(
+                address, "POST", "/v1/embeddings", '{"input": "a", "dimensions": 9}'
+            )
             assert status == 400
             assert "dimensions: must be a whole number from 1 to 8; given 9" in body
 
@@ -326,7 +399,9 @@ def test_model_is_listed_and_found_by_its_name(openai) -> None:
         found = api.models.retrieve("hash:8")
         assert found == api.models.list().data[0]
         assert found.created > 1.7e9
-        with pytest.raises(openai.NotFoundError, match="gpt: no such model; this server has hash:8"):
+        with pytest.raises(
+            openai.NotFoundError, match="gpt: no such model; this server has hash:8"
+        ):
             api.models.retrieve("gpt")
 
 
@@ -341,10 +416,20 @@ def test_interface_is_described_without_scripts_of_others() -> None:
             for one in ways
         }
         for path, method in paths:
-            assert send(address, method.upper(), path, "{}" if method == "post" else None)[0] in (200, 400, 404)
-            assert "no such address" not in send(address, method.upper(), path, "{}" if method == "post" else None)[1]
+            assert send(address, method.upper(), path, "{}" if method == "post" else None)[0] in (
+                200,
+                400,
+                404,
+            )
+            assert (
+                "no such address"
+                not in send(address, method.upper(), path, "{}" if method == "post" else None)[1]
+            )
     routes = {route.path for route in make_application("hash:8", ServerConfig()).routes}
-    assert {path.replace("{task}", "{task:path}").replace("{id}", "{id:path}") for path in about["paths"]} == routes - {
+    assert {
+        path.replace("{task}", "{task:path}").replace("{id}", "{id:path}")
+        for path in about["paths"]
+    } == routes - {
         "/",
         "/docs",
         "/openapi.json",
@@ -366,14 +451,30 @@ def test_no_web_page_of_others_can_use_a_server_without_a_token() -> None:
         assert status(Content_Type="application/json; charset=utf-8") == 200
         assert status(Host=f"localhost:{address[1]}") == 200
         assert status(Host="[::1]:8000") == 200
-        for host in ("evil.example", f"evil.example:{address[1]}", "127.0.0.1.evil.example", "[", ""):
+        for host in (
+            "evil.example",
+            f"evil.example:{address[1]}",
+            "127.0.0.1.evil.example",
+            "[",
+            "",
+        ):
             assert status(Host=host) == 403
         assert status(Origin=f"http://{own}") == 200
         for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
             assert status(Origin=origin) == 403
         assert send(address, "OPTIONS", "/v1/embeddings", Origin="http://evil.example")[0] == 403
     with running(token="secret") as address:  # it does not know the token
-        assert send(address, "POST", "/v1/embeddings", body, Host="a.example", Authorization="Bearer secret")[0] == 200
+        assert (
+            send(
+                address,
+                "POST",
+                "/v1/embeddings",
+                body,
+                Host="a.example",
+                Authorization="Bearer secret",
+            )[0]
+            == 200
+        )
 
 
 @pytest.mark.parametrize(
@@ -413,7 +514,10 @@ def test_connections_are_bounded_and_kept_for_the_next_request() -> None:
     with running(max_connections=3) as address:
         held = [socket.create_connection(address, timeout=600) for _ in range(3)]
         while True:
-            with socket.create_connection(address, timeout=1) as more, contextlib.suppress(TimeoutError):
+            with (
+                socket.create_connection(address, timeout=1) as more,
+                contextlib.suppress(TimeoutError),
+            ):
                 if more.recv(1) == b"":
                     break
         for one in held:
@@ -431,7 +535,11 @@ def test_parts_of_an_answer_are_sent_at_once(monkeypatch) -> None:
     found, received = [], Connection.data_received
 
     def noted(self: Connection, data: bytes) -> None:
-        found.append(self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        found.append(
+            self.transport.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY
+            )
+        )
         received(self, data)
 
     monkeypatch.setattr(Connection, "data_received", noted)
@@ -445,13 +553,17 @@ def test_port_in_use_is_refused_in_one_line() -> None:
     """And a library that is missing."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"^port {port}: cannot be listened on: Address already in use"):
+        with pytest.raises(
+            ConfigError, match=rf"^port {port}: cannot be listened on: Address already in use"
+        ):
             serve("hash:8", port=port)
 
 
 def test_missing_library_is_named(monkeypatch) -> None:
     """With the extra that installs it."""
-    monkeypatch.setattr("raysent.exports.server.find_spec", lambda name: None if name == "starlette" else name)
+    monkeypatch.setattr(
+        "raysent.exports.server.find_spec", lambda name: None if name == "starlette" else name
+    )
     with pytest.raises(ConfigError, match=r"^serve: needs starlette; install raysent\[serve\]$"):
         serve("hash:8")
 
@@ -504,7 +616,9 @@ def test_batcher_joins_requests_and_survives_an_error() -> None:
 
     async def use() -> None:
         batcher = Batcher(compute, max_batch=8, max_waiting=8, wait_s=0.02)
-        found = await asyncio.gather(batcher.run("k", rows("a", "bb")), batcher.run("k", rows("ccc")))
+        found = await asyncio.gather(
+            batcher.run("k", rows("a", "bb")), batcher.run("k", rows("ccc"))
+        )
         assert [one.tolist() for one in found] == [[[1], [2]], [[3]]]
         bad, good = await asyncio.gather(
             batcher.run("k", rows("bad")), batcher.run("k", rows("good")), return_exceptions=True
@@ -512,9 +626,16 @@ def test_batcher_joins_requests_and_survives_an_error() -> None:
         assert (str(bad), good.tolist()) == ("bad", [[4]])
         other = await asyncio.gather(batcher.run("k", rows("x")), batcher.run("l", rows("y")))
         assert [one.tolist() for one in other] == [[[1]], [[1]]]
-        full = asyncio.gather(batcher.run("k", rows(*"xxxxxx")), batcher.run("k", rows(*"yyy")), return_exceptions=True)
+        full = asyncio.gather(
+            batcher.run("k", rows(*"xxxxxx")),
+            batcher.run("k", rows(*"yyy")),
+            return_exceptions=True,
+        )
         assert isinstance((await full)[1], QueueFullError)
-        given_up = [asyncio.ensure_future(batcher.run("k", rows(text))) for text in ("nobody waits", "nor here")]
+        given_up = [
+            asyncio.ensure_future(batcher.run("k", rows(text)))
+            for text in ("nobody waits", "nor here")
+        ]
         await asyncio.sleep(0)
         for one in given_up:
             one.cancel()
@@ -543,7 +664,9 @@ def test_batch_answers_others_when_its_first_request_is_gone() -> None:
 
     async def use() -> None:
         batcher = Batcher(compute, max_batch=8, max_waiting=8, wait_s=0)
-        leaving, other = (asyncio.ensure_future(batcher.run(None, [(text,)])) for text in ("a", "bb"))
+        leaving, other = (
+            asyncio.ensure_future(batcher.run(None, [(text,)])) for text in ("a", "bb")
+        )
         while not batches:
             await asyncio.sleep(0.001)
         leaving.cancel()
@@ -557,7 +680,9 @@ def test_batch_answers_others_when_its_first_request_is_gone() -> None:
     assert batches == [2, 1]
 
 
-def test_batcher_waits_for_others_only_after_a_shared_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batcher_waits_for_others_only_after_a_shared_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A client that is alone waits for no time."""
     waits: list[float] = []
     sleep = asyncio.sleep
@@ -567,7 +692,9 @@ def test_batcher_waits_for_others_only_after_a_shared_batch(monkeypatch: pytest.
         await sleep(0)
 
     async def use() -> None:
-        batcher = Batcher(lambda _, rows: np.zeros((len(rows), 1)), max_batch=8, max_waiting=8, wait_s=0.5)
+        batcher = Batcher(
+            lambda _, rows: np.zeros((len(rows), 1)), max_batch=8, max_waiting=8, wait_s=0.5
+        )
         await batcher.run(None, [("a",)])
         await asyncio.gather(batcher.run(None, [("b",)]), batcher.run(None, [("c",)]))
         await batcher.run(None, [("d",)])
@@ -644,7 +771,9 @@ def test_ctrl_c_ends_a_server_without_a_traceback(hangups: None) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [*RAYSENT, "serve", "hash:8", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     while True:
         assert process.poll() is None
         with contextlib.suppress(OSError):

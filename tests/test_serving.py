@@ -19,7 +19,12 @@ from raysent.models import ModelConfig, SentenceModel, load
 WORDS = [f"w{number}" for number in range(3000)]
 DRAW = random.Random(0)
 TEXT = [" ".join(DRAW.choices(WORDS, k=DRAW.randint(0, 20))) for _ in range(1200)]
-GRU = {"type": "gru", "hidden_size": 16, "bidirectional": True, "embedding": {"dim": 8, "dropout": 0.5}}
+GRU = {
+    "type": "gru",
+    "hidden_size": 16,
+    "bidirectional": True,
+    "embedding": {"dim": 8, "dropout": 0.5},
+}
 ENCODERS = {
     "gru": GRU,
     "bag": {"type": "bag", "embedding": {"dim": 8}},
@@ -30,7 +35,9 @@ ENCODERS = {
 
 def build(encoder=GRU) -> SentenceModel:
     """Return a model that has encoded nothing yet."""
-    config = validate(ModelConfig, Document({"encoder": encoder, "objective": {"type": "context_prediction"}}))
+    config = validate(
+        ModelConfig, Document({"encoder": encoder, "objective": {"type": "context_prediction"}})
+    )
     return SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *WORDS]), seed=0).eval()
 
 
@@ -61,7 +68,10 @@ def test_encode_in_threads_gives_the_bits_of_one_thread(kind):
     alone, shared = build(ENCODERS[kind]), build(ENCODERS[kind])
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda rows: shared.encode(TEXT[rows]), requests(10)))
-    assert all(np.array_equal(v, alone.encode(TEXT[rows])) for rows, v in zip(requests(10), found, strict=True))
+    assert all(
+        np.array_equal(v, alone.encode(TEXT[rows]))
+        for rows, v in zip(requests(10), found, strict=True)
+    )
     np.testing.assert_array_equal(shared.encode(TEXT), alone.encode(TEXT))
 
 
@@ -75,7 +85,9 @@ def test_vector_does_not_depend_on_its_company(expected):
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])
-@pytest.mark.parametrize("more", [{"implementation": "torch"}, {"variant": "authors"}, {"num_layers": 2}, None])
+@pytest.mark.parametrize(
+    "more", [{"implementation": "torch"}, {"variant": "authors"}, {"num_layers": 2}, None]
+)
 def test_company_changes_at_most_the_last_bits_of_other_encoders(more, bfloat16):
     """The same call gives the same bits; alone a vector is that of a batch up to the rounding of products."""
     model = build(ENCODERS["cnn"] if more is None else GRU | more)
@@ -91,12 +103,16 @@ def test_encode_in_asyncio_tasks(expected):
     model = build()
 
     async def main() -> list[np.ndarray]:
-        return await asyncio.gather(*(asyncio.to_thread(model.encode, TEXT[rows]) for rows in requests(50)))
+        return await asyncio.gather(
+            *(asyncio.to_thread(model.encode, TEXT[rows]) for rows in requests(50))
+        )
 
     np.testing.assert_array_equal(np.concatenate(asyncio.run(main())), expected)
 
 
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system"
+)
 def test_encode_in_forked_processes_while_threads_encode(expected):
     """A server's workers are forked from a process whose model is in use; they neither wait without end nor differ."""
     model = build()

@@ -34,7 +34,9 @@ def shared(request, tmp_path) -> str:
 def text(tmp_path: Path) -> Path:
     """A file of 40 documents."""
     path = tmp_path / "text.txt"
-    path.write_text("\n\n".join("\n".join(f"Word{i} has {j} lines ." for j in range(5)) for i in range(40)))
+    path.write_text(
+        "\n\n".join("\n".join(f"Word{i} has {j} lines ." for j in range(5)) for i in range(40))
+    )
     return path
 
 
@@ -56,15 +58,21 @@ def built(monkeypatch) -> list[str]:
     return stages
 
 
-def _prepare(text: Path, machine: Path, shared: str | None, *, is_head: bool = False, size: int = 100) -> None:
-    config = CorpusConfig(path=str(text), format="sentences", cache_dir=str(machine), num_processes=1)
+def _prepare(
+    text: Path, machine: Path, shared: str | None, *, is_head: bool = False, size: int = 100
+) -> None:
+    config = CorpusConfig(
+        path=str(text), format="sentences", cache_dir=str(machine), num_processes=1
+    )
     with shared_cache(shared, publishes_all=is_head):
         prepare(config, VocabularyConfig(size=size))
 
 
 def _files(machine: Path, stage: str = "corpora") -> dict[str, bytes]:
     return {
-        str(path.relative_to(machine)): path.read_bytes() for path in (machine / stage).rglob("*") if path.is_file()
+        str(path.relative_to(machine)): path.read_bytes()
+        for path in (machine / stage).rglob("*")
+        if path.is_file()
     }
 
 
@@ -122,7 +130,9 @@ def test_two_writers_leave_one_copy(text, tmp_path, shared):
     _prepare(text, tmp_path / "head", None)
     (folder,) = (tmp_path / "head" / "corpora").iterdir()
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: cache._publish(folder, f"{shared}/corpora/{folder.name}"), range(4)))
+        list(
+            pool.map(lambda _: cache._publish(folder, f"{shared}/corpora/{folder.name}"), range(4))
+        )
     assert len(_names(shared)) == 6
     (manifest,) = (name for name in _names(shared) if name.endswith("manifest.json"))
     place = json.loads(storage.read_shared(manifest))["place"]

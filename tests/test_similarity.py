@@ -26,10 +26,15 @@ PUBLISHED = {
 
 
 def write_sts(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, scores: tuple[str, ...] = ("5", "1.5", "", "0")
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    scores: tuple[str, ...] = ("5", "1.5", "", "0"),
 ) -> None:
     """Write the sets of STS16 with four pairs each, one of them without a score."""
-    monkeypatch.setitem(similarity.SET_SIZES, "STS16", dict.fromkeys(similarity.SET_SIZES["STS16"], 3))
+    monkeypatch.setitem(
+        similarity.SET_SIZES, "STS16", dict.fromkeys(similarity.SET_SIZES["STS16"], 3)
+    )
     pairs = ["a cat sat\tthe cat sat", "a dog\ta cat ran", "x\ty", "one two\tthree four five"]
     (folder / "STS/STS16-en-test").mkdir(parents=True)
     for name in TASKS["STS16"].files:
@@ -70,7 +75,9 @@ def test_score_sets_of_zeros_and_ones_classify_by_a_threshold():
     measures = score_sets(encoder, [first, second], model="m", task="t").measures
     u, v = encoder.encode(["a b"])[0], encoder.encode(["c d"])[0]
     mean = (1 + u @ v / np.linalg.norm(u) / np.linalg.norm(v)) / 2
-    assert measures == pytest.approx({"accuracy": 200 / 3, "f1": 200 / 3, "threshold": mean}, abs=1e-4)
+    assert measures == pytest.approx(
+        {"accuracy": 200 / 3, "f1": 200 / 3, "threshold": mean}, abs=1e-4
+    )
     graded = ScoredSet("test", ["x", "y"], ["x", "z"], np.array([5.0, 1.0]))
     assert score_sets(encoder, [graded], model="m", task="t").measures == {}
 
@@ -89,7 +96,10 @@ def test_evaluate_prints_and_keeps_similarities(tmp_path, monkeypatch, raysent):
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        (("5", "1", "2", "0"), "STS16 answer-answer must have 3 scored pairs as published; given 4"),
+        (
+            ("5", "1", "2", "0"),
+            "STS16 answer-answer must have 3 scored pairs as published; given 4",
+        ),
         (("5", "1"), "must hold a line for each of the 4 pairs; given 2"),
         (("5", "", "high", "0"), "scores must be numbers"),
     ],
@@ -104,9 +114,13 @@ def test_load_rejects_files_that_are_not_as_published(tmp_path, monkeypatch, sco
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_scores_equal_those_of_senteval(tmp_path, name):
     """For the hash-seeded bag of words, to six digits, even of ranks, which depend on ties in the last bit."""
-    folder = Path(os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval"))
+    folder = Path(
+        os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval")
+    )
     if not TASKS[name].is_present(folder):
-        pytest.skip(f"{name} is not in {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL")
+        pytest.skip(
+            f"{name} is not in {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL"
+        )
     (score,) = Evaluator(tmp_path, folder).evaluate(["hash:50"], [name])
     found = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
     np.testing.assert_allclose(found, PUBLISHED[name], atol=1e-6)
@@ -119,12 +133,20 @@ def test_cosines_are_summed_in_one_fixed_order():
     def dot(u, v):
         lanes = [np.float32(0)] * 32
         for place in range(64):
-            lanes[place % 32] = np.float32(np.float64(lanes[place % 32]) + np.float64(u[place]) * np.float64(v[place]))
-        eights = [[lanes[8 * group + n] + lanes[8 * group + 4 + n] for n in range(4)] for group in range(4)]
+            lanes[place % 32] = np.float32(
+                np.float64(lanes[place % 32]) + np.float64(u[place]) * np.float64(v[place])
+            )
+        eights = [
+            [lanes[8 * group + n] + lanes[8 * group + 4 + n] for n in range(4)]
+            for group in range(4)
+        ]
         fours = [(eights[0][n] + eights[1][n]) + (eights[2][n] + eights[3][n]) for n in range(4)]
         rest = sum((np.float64(u[place] * v[place]) for place in range(64, 70)), np.float64(0))
         return np.float32(rest + np.float64((fours[0] + fours[1]) + (fours[2] + fours[3])))
 
-    expected = [dot(u, v) / (np.sqrt(dot(u, u)) * np.sqrt(dot(v, v))) for u, v in zip(first, second, strict=True)]
+    expected = [
+        dot(u, v) / (np.sqrt(dot(u, u)) * np.sqrt(dot(v, v)))
+        for u, v in zip(first, second, strict=True)
+    ]
     assert cosines(first, second).tolist() == [float(value) for value in expected]
     assert cosines(first, np.zeros_like(first)).tolist() == [0.0] * 5

@@ -29,14 +29,23 @@ def _submit(folder, text: str) -> subprocess.Popen[bytes]:
         (folder / name).write_text(f"#!/bin/bash\n{script}\n")
         (folder / name).chmod(0o755)
     (folder / "job.sbatch").write_text(text)
-    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_ID": "7"}
+    env = {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_JOB_ID": "7",
+    }
     return subprocess.Popen(["bash", "job.sbatch"], cwd=folder, env=env)
 
 
-@pytest.mark.skipif(shutil.which("getent") is None, reason="needs getent, as every Slurm node has it")
+@pytest.mark.skipif(
+    shutil.which("getent") is None, reason="needs getent, as every Slurm node has it"
+)
 def test_file_saves_requeues_and_resumes(tmp_path):
     """SIGUSR1 in mid-trial reaches the sweep as SIGTERM; the next allocation resumes it, and is not requeued."""
-    text = sbatch_text("my space.yaml", run="my runs/one", num_nodes=2, gpus=4, time="24:00:00", budget="40gpuh")
+    text = sbatch_text(
+        "my space.yaml", run="my runs/one", num_nodes=2, gpus=4, time="24:00:00", budget="40gpuh"
+    )
     job = _submit(tmp_path, text)
     while not (tmp_path / "my runs/one/sweep.json").exists():
         assert job.poll() is None
@@ -60,7 +69,13 @@ def test_file_asks_slurm_for_the_signal_and_the_requeue():
     """Lines of #SBATCH stand before the first command."""
     text = sbatch_text("quickstart", run="runs/one", num_nodes=3, gpus=0, time="8:00:00")
     head = text.partition("\nset ")[0]
-    for line in ("--nodes=3", "--requeue", "--signal=B:USR1@300", "--time=8:00:00", "--gpus-per-node=0"):
+    for line in (
+        "--nodes=3",
+        "--requeue",
+        "--signal=B:USR1@300",
+        "--time=8:00:00",
+        "--gpus-per-node=0",
+    ):
         assert f"#SBATCH {line}\n" in head
 
 
@@ -73,12 +88,18 @@ def test_name_of_a_job_with_blanks_is_one_word():
 @pytest.mark.parametrize("budget", ["40usd", "0gpuh", "gpuh", "-1gpuh"])
 def test_budget_is_in_gpu_hours(budget):
     """Dollars are no unit of a Slurm cluster; without GPUs there is nothing to count."""
-    text = sbatch_text("quickstart", run="runs/one", num_nodes=1, gpus=2, time="1:00:00", budget="1.5 gpuh")
+    text = sbatch_text(
+        "quickstart", run="runs/one", num_nodes=1, gpus=2, time="1:00:00", budget="1.5 gpuh"
+    )
     assert "--budget 1.5usd --set cost.usd_per_hour=2" in text
     with pytest.raises(ConfigError, match="must look like 40gpuh and be above 0"):
-        sbatch_text("quickstart", run="runs/one", num_nodes=1, gpus=1, time="1:00:00", budget=budget)
+        sbatch_text(
+            "quickstart", run="runs/one", num_nodes=1, gpus=1, time="1:00:00", budget=budget
+        )
     with pytest.raises(ConfigError, match="must be given with GPUs"):
-        sbatch_text("quickstart", run="runs/one", num_nodes=1, gpus=0, time="1:00:00", budget="4gpuh")
+        sbatch_text(
+            "quickstart", run="runs/one", num_nodes=1, gpus=0, time="1:00:00", budget="4gpuh"
+        )
 
 
 def test_symmetric_run_has_the_options_of_the_file():

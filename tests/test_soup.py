@@ -45,15 +45,23 @@ def place(tmp_path_factory):
         fit(tiny_run(folder, **BAG, **CONTRAST, training__max_steps=1), folder / name)
     bert = str(write_bert(folder / "bert", max_position_embeddings=60))
     for number in range(2):
-        values = {"encoder": {"type": "pretrained", "path": bert, "dropout": 0.1 * number}, **CONTRAST}
-        fit(tiny_run(folder, **values, seed=number, training__max_steps=1), folder / f"bert-{number}")
+        values = {
+            "encoder": {"type": "pretrained", "path": bert, "dropout": 0.1 * number},
+            **CONTRAST,
+        }
+        fit(
+            tiny_run(folder, **values, seed=number, training__max_steps=1),
+            folder / f"bert-{number}",
+        )
     return folder
 
 
 def values_of(path):
     """All numbers of a model's encoder."""
     tensors = SentenceModel.load(Path(path)).kept_tensors()
-    return np.concatenate([tensors[name].numpy().ravel() for name in sorted(tensors) if "objectives." not in name])
+    return np.concatenate(
+        [tensors[name].numpy().ravel() for name in sorted(tensors) if "objectives." not in name]
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,10 @@ class Near(Evaluator):
     def records(self, members, tasks=None):
         """One for each member."""
         del tasks
-        return {one: [SimpleNamespace(validation=-np.linalg.norm(values_of(one.path) - self.point))] for one in members}
+        return {
+            one: [SimpleNamespace(validation=-np.linalg.norm(values_of(one.path) - self.point))]
+            for one in members
+        }
 
 
 def restated(folders, point):
@@ -90,7 +101,9 @@ def test_soup_is_that_of_the_restatement(place, tmp_path, wanted):
     folders = {f"{number}": place / f"{number}" for number in range(5)}
     point = np.mean([values_of(folders[f"{number}"]) for number in wanted], axis=0)
     evaluator = Near(tmp_path / "evaluation", point=point)
-    found = soup.save_soup(evaluator.records(expand(list(folders.values()))), evaluator, run=tmp_path)
+    found = soup.save_soup(
+        evaluator.records(expand(list(folders.values()))), evaluator, run=tmp_path
+    )
     taken, mean = restated(folders, point)
     if len(wanted) == 1:
         assert (found, taken) == (None, ["2"])
@@ -100,7 +113,9 @@ def test_soup_is_that_of_the_restatement(place, tmp_path, wanted):
     assert member.name == "-".join(["soup", *taken])
     assert {*taken} >= {f"{number}" for number in wanted}
     np.testing.assert_allclose(values_of(member.path), mean, rtol=1e-5, atol=1e-6)
-    assert records[0].validation > max(-np.linalg.norm(values_of(one) - point) for one in folders.values())
+    assert records[0].validation > max(
+        -np.linalg.norm(values_of(one) - point) for one in folders.values()
+    )
     assert [str(one.parent) for one in tmp_path.glob("soup/*/model.json")] == [member.path]
 
 
@@ -135,7 +150,11 @@ def test_soup_is_a_candidate_of_the_answer(place, tmp_path, monkeypatch):
     assert "soup-0-1" in (folder / "README.md").read_text()
     (path,) = (run / "soup").glob("1-*")
     np.testing.assert_array_equal(values_of(folder / "members" / "soup-0-1"), values_of(path))
-    np.testing.assert_allclose(values_of(path), (values_of(place / "0") + values_of(place / "1")) / 2, atol=1e-6)
-    scores = api.evaluate([path], tasks=[task], baselines=False, output=tmp_path / "scores", progress=False)
+    np.testing.assert_allclose(
+        values_of(path), (values_of(place / "0") + values_of(place / "1")) / 2, atol=1e-6
+    )
+    scores = api.evaluate(
+        [path], tasks=[task], baselines=False, output=tmp_path / "scores", progress=False
+    )
     assert answer.answer.test == pytest.approx(scores.test.iloc[0])
     assert not (run / "evaluation" / "soup-0-1").exists()

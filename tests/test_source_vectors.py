@@ -19,14 +19,20 @@ from raysent.training.run import RunConfig
 
 
 def _sentences(*rows: list[int]) -> Sentences:
-    return Sentences(np.concatenate([np.array(row, dtype=np.int32) for row in rows]), np.array([len(r) for r in rows]))
+    return Sentences(
+        np.concatenate([np.array(row, dtype=np.int32) for row in rows]),
+        np.array([len(r) for r in rows]),
+    )
 
 
 def test_keys_are_equal_for_equal_words_in_equal_order_alone():
     """All sentences of up to five words of four, alone and among others."""
     rows = [[0]]
     for length in range(1, 6):
-        rows += [[int(word) for word in np.base_repr(number, 4).zfill(length)] for number in range(4**length)]
+        rows += [
+            [int(word) for word in np.base_repr(number, 4).zfill(length)]
+            for number in range(4**length)
+        ]
     keys = sentence_keys(_sentences(*rows))
     assert len(np.unique(keys)) == len(rows) - 1
     assert keys[0] == keys[1]
@@ -124,12 +130,17 @@ def test_a_resumed_run_has_the_same_bits_with_and_without_a_cache(
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
-def test_other_weights_get_other_vectors(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_other_weights_get_other_vectors(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """The same text, encoded by two models, has two entries in the cache."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     fit(tiny_run(source, training__max_steps=7), tmp_path / "source" / "run")
     for place, folder in enumerate((source, tmp_path / "source")):
-        fit(_code_run(source, corpus__cache_dir=None, initial=str(folder / "run")), tmp_path / str(place))
+        fit(
+            _code_run(source, corpus__cache_dir=None, initial=str(folder / "run")),
+            tmp_path / str(place),
+        )
     assert len(list((tmp_path / "cache" / "source_vectors").iterdir())) == 2
 
 
@@ -142,9 +153,15 @@ def test_a_run_of_less_than_an_epoch_encodes_what_it_reads(
     assert not (tmp_path / "cache" / "source_vectors").exists()
 
 
-def test_a_disk_without_room_names_the_setting(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_disk_without_room_names_the_setting(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """One line says what is needed, what there is, and how to do without."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("raysent.training.source_vectors.shutil.disk_usage", lambda path: SimpleNamespace(free=5))
-    with pytest.raises(ArtifactError, match=r"0\.0 are free; .* or set training\.encode_once=false"):
+    monkeypatch.setattr(
+        "raysent.training.source_vectors.shutil.disk_usage", lambda path: SimpleNamespace(free=5)
+    )
+    with pytest.raises(
+        ArtifactError, match=r"0\.0 are free; .* or set training\.encode_once=false"
+    ):
         fit(_code_run(source, corpus__cache_dir=None), tmp_path / "run")

@@ -33,7 +33,9 @@ def first_model(config: RunConfig) -> SentenceModel:
 def same_weights(one: SentenceModel, other: SentenceModel) -> bool:
     """Return whether the encoders of two models are bit-equal."""
     mine, its = one.f.state_dict(), other.f.state_dict()
-    return mine.keys() == its.keys() and all(torch.equal(value, its[name]) for name, value in mine.items())
+    return mine.keys() == its.keys() and all(
+        torch.equal(value, its[name]) for name, value in mine.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,13 @@ def same_weights(one: SentenceModel, other: SentenceModel) -> bool:
         ({"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}, False),
         ({"type": "gru", "hidden_size": 8, "embedding": COUNTED}, True),
         ({"type": "concat", "members": BOTH}, True),
-        ({"type": "concat", "members": {**BOTH, "trained": {**BOTH["trained"], "embedding": {"dim": 5}}}}, False),
+        (
+            {
+                "type": "concat",
+                "members": {**BOTH, "trained": {**BOTH["trained"], "embedding": {"dim": 5}}},
+            },
+            False,
+        ),
     ],
     ids=["random", "counted", "fixed beside counted", "fixed beside random"],
 )
@@ -66,7 +74,9 @@ def test_start_of_every_objective_encodes(tmp_path, objective):
     fit(config, tmp_path / "run")
     start = load(f"start:{tmp_path / 'run'}")
     assert same_weights(start, first_model(config))
-    assert start.encode(["w1 w2", "w3"]).shape == load(tmp_path / "run").encode(["w1 w2", "w3"]).shape
+    assert (
+        start.encode(["w1 w2", "w3"]).shape == load(tmp_path / "run").encode(["w1 w2", "w3"]).shape
+    )
 
 
 def test_training_on_starts_with_the_weights_of_another_run(tmp_path):
@@ -81,9 +91,14 @@ def test_training_on_starts_with_the_weights_of_another_run(tmp_path):
 
 def test_counted_vectors_are_not_taken_from_a_fixed_file_of_their_size(tmp_path):
     """A tower of both begins with what was counted and with the file."""
-    (tmp_path / "vectors.txt").write_text("".join(f"w{word} " + "7 " * 6 + "\n" for word in range(60)))
+    (tmp_path / "vectors.txt").write_text(
+        "".join(f"w{word} " + "7 " * 6 + "\n" for word in range(60))
+    )
     file = {"dim": 6, "vectors": str(tmp_path / "vectors.txt"), "trained": False}
-    members = {"file": {**BOTH["fixed"], "embedding": file}, "counted": {**BOTH["trained"], "embedding": COUNTED}}
+    members = {
+        "file": {**BOTH["fixed"], "embedding": file},
+        "counted": {**BOTH["trained"], "embedding": COUNTED},
+    }
     config = tiny_run(tmp_path, encoder={"type": "concat", "members": members})
     fit(config, tmp_path / "run")
     assert same_weights(load(f"start:{tmp_path / 'run'}"), first_model(config))
@@ -94,7 +109,9 @@ def test_missing_vectors_are_one_line(tmp_path):
     run: Path = tmp_path / "run"
     fit(tiny_run(tmp_path, encoder__embedding=COUNTED), run)
     (run / START_FILE).unlink()
-    with pytest.raises(ConfigError, match=rf"^start:.*run: .* counted from its text and {START_FILE}, .*; train it"):
+    with pytest.raises(
+        ConfigError, match=rf"^start:.*run: .* counted from its text and {START_FILE}, .*; train it"
+    ):
         load(f"start:{run}")
     (run / RUN_FILE).unlink()
     with pytest.raises(Exception, match=rf"^start:.*: has no {RUN_FILE}"):

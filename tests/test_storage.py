@@ -43,7 +43,10 @@ def test_storage_errors_names_a_full_disk():
 
 def test_storage_errors_says_what_the_system_said_of_no_file():
     """A semaphore that may not be made is no cache that cannot be written; a file of ours is."""
-    with pytest.raises(ArtifactError, match=r"^/x: the system refused .*: \[Errno 13\]"), storage_errors("/x"):
+    with (
+        pytest.raises(ArtifactError, match=r"^/x: the system refused .*: \[Errno 13\]"),
+        storage_errors("/x"),
+    ):
         raise OSError(errno.EACCES, "Permission denied")
     with pytest.raises(ArtifactError, match="^/x: cannot be written"), storage_errors("/x"):
         raise OSError(errno.EACCES, "Permission denied", "/x/y")
@@ -52,7 +55,9 @@ def test_storage_errors_says_what_the_system_said_of_no_file():
 def test_file_that_cannot_be_removed_is_one_line(tmp_path):
     """As of an evaluation in a folder that is a file, or on a disk that is read-only."""
     (tmp_path / "file").touch()
-    with pytest.raises(ArtifactError, match=r"file/x.json: a file exists where a folder is needed, or the reverse$"):
+    with pytest.raises(
+        ArtifactError, match=r"file/x.json: a file exists where a folder is needed, or the reverse$"
+    ):
         remove(tmp_path / "file" / "x.json")
 
 
@@ -66,7 +71,9 @@ def test_sealed_json_is_read_as_it_was_written_or_refused(tmp_path):
     lines = whole.splitlines(keepends=True)
     damaged = [b"".join(lines[:number] + lines[number + 1 :]) for number in range(len(lines))]
     for at in range(len(whole)):
-        damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for bit in range(8)]
+        damaged += [
+            whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for bit in range(8)
+        ]
     num_refused = 0
     for data in damaged:
         path.write_bytes(data)
@@ -80,7 +87,9 @@ def test_sealed_json_is_read_as_it_was_written_or_refused(tmp_path):
     assert len(damaged) > num_refused > len(damaged) - 200
     write_json(path, values)
     assert read_json(path) == values
-    with pytest.raises(ArtifactError, match=r"a.json: changed since it was written; restore it or run again$"):
+    with pytest.raises(
+        ArtifactError, match=r"a.json: changed since it was written; restore it or run again$"
+    ):
         read_json(path, sealed=True)
 
 

@@ -15,7 +15,16 @@ import pytest
 from command import SPACE
 from moto import mock_aws
 from ray._private.runtime_env.packaging import create_package
-from submissions import CANARY, FakeJobs, FakeLauncher, new_submission, run_on, store_run, submit_once, toy_space
+from submissions import (
+    CANARY,
+    FakeJobs,
+    FakeLauncher,
+    new_submission,
+    run_on,
+    store_run,
+    submit_once,
+    toy_space,
+)
 
 from raysent.cluster import Jobs, SubmittedSweep, download, ship, submission
 from raysent.cluster.jobs import check_shipped_size
@@ -23,7 +32,13 @@ from raysent.cluster.submission import run_submission
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
 from raysent.storage import write_json
-from raysent.sweeps.space import absolute_paths, named_files, parse_space, read_space, with_absolute_paths
+from raysent.sweeps.space import (
+    absolute_paths,
+    named_files,
+    parse_space,
+    read_space,
+    with_absolute_paths,
+)
 
 
 def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
@@ -36,7 +51,9 @@ def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeyp
 
 @pytest.mark.parametrize(("is_new", "others"), [(True, ()), (True, ("theirs",)), (False, ())])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
-def test_run_submission_terminates_what_it_launched_after_any_error(tmp_path, monkeypatch, error, is_new, others):
+def test_run_submission_terminates_what_it_launched_after_any_error(
+    tmp_path, monkeypatch, error, is_new, others
+):
     """Before the sweep is submitted: Ctrl-C, a cluster that no longer answers, a bug. What others use stays."""
 
     def fail(*_, **__):
@@ -65,7 +82,10 @@ def test_run_submission_leaves_a_cluster_that_another_sweep_uses(tmp_path, monke
     monkeypatch.setattr(jobs, "other_runs", lambda run: ["s3://b/theirs"])
     monkeypatch.setattr(submission, "Jobs", jobs)
     assert run_on(launcher, tmp_path).code == 0
-    assert "the cluster stays for s3://b/theirs, and ends with the last sweep on it" in capsys.readouterr().err
+    assert (
+        "the cluster stays for s3://b/theirs, and ends with the last sweep on it"
+        in capsys.readouterr().err
+    )
     tunnels = [launcher.tunnel()]
     monkeypatch.setattr(launcher, "tunnel", lambda: tunnels.pop() if tunnels else unreachable())
     jobs.known.clear()
@@ -74,7 +94,9 @@ def test_run_submission_leaves_a_cluster_that_another_sweep_uses(tmp_path, monke
     assert "down" not in launcher.calls
 
 
-def test_run_submission_terminates_the_cluster_despite_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
+def test_run_submission_terminates_the_cluster_despite_one_more_ctrl_c(
+    tmp_path, monkeypatch, capsys, ctrl_c
+):
     """The first Ctrl-C during the cleanup prints a message; the second one aborts it."""
     monkeypatch.setattr(submission, "submit", lambda *_, **__: SubmittedSweep(0))
     launcher = FakeLauncher(tmp_path)
@@ -103,7 +125,10 @@ def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, caps
     launcher = FakeLauncher(tmp_path)
     assert run_on(launcher, tmp_path, keep=True).code == 0
     assert "down" not in launcher.calls
-    assert "the cluster stays, and costs money, until 'raysent cluster down'" in capsys.readouterr().err
+    assert (
+        "the cluster stays, and costs money, until 'raysent cluster down'"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch, capsys):
@@ -112,7 +137,10 @@ def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch
     launcher = FakeLauncher(tmp_path)
     with pytest.raises(ZeroDivisionError):
         run_submission(
-            launcher, new_submission(tmp_path), on_event=lambda _: 1 / 0, say=partial(print, file=sys.stderr)
+            launcher,
+            new_submission(tmp_path),
+            on_event=lambda _: 1 / 0,
+            say=partial(print, file=sys.stderr),
         )
     assert "down" not in launcher.calls
     assert "'raysent attach" in capsys.readouterr().err
@@ -131,7 +159,9 @@ def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
     jobs = FakeJobs()
     jobs.known = {"first": True, "second": False}
     monkeypatch.setattr(submission, "Jobs", jobs)
-    with pytest.raises(CloudError, match=r"remote: a job of this cluster works on it; 'raysent attach .*remote'$"):
+    with pytest.raises(
+        CloudError, match=r"remote: a job of this cluster works on it; 'raysent attach .*remote'$"
+    ):
         submit_once(new_submission(tmp_path), tmp_path)
     assert jobs.num_submitted == 0
     jobs.known = {"first": True}
@@ -143,7 +173,9 @@ def test_submit_waits_for_the_job_of_a_sweep_that_has_ended(tmp_path, monkeypatc
     jobs = FakeJobs()
     jobs.known = {"first": False}
     monkeypatch.setattr(submission, "Jobs", jobs)
-    monkeypatch.setattr("raysent.cluster.submission.time.sleep", lambda seconds: jobs.known.update(first=True))
+    monkeypatch.setattr(
+        "raysent.cluster.submission.time.sleep", lambda seconds: jobs.known.update(first=True)
+    )
     store_run(tmp_path, code=130)
     assert submit_once(new_submission(tmp_path), tmp_path).code == 0
     assert jobs.num_submitted == 1
@@ -170,7 +202,11 @@ def test_submit_returns_why_a_job_did_not_start(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("statuses", "code", "failure"),
-    [(["PENDING", "RUNNING"], None, None), (["PENDING", "FAILED"], None, "no package"), (["FAILED"], 2, None)],
+    [
+        (["PENDING", "RUNNING"], None, None),
+        (["PENDING", "FAILED"], None, "no package"),
+        (["FAILED"], 2, None),
+    ],
 )
 def test_jobs_wait_until_a_command_runs(monkeypatch, statuses, code, failure):
     """A job whose command ran has an exit code; one whose environment failed has a message."""
@@ -179,7 +215,9 @@ def test_jobs_wait_until_a_command_runs(monkeypatch, statuses, code, failure):
     class Client:
         def get_job_info(self, name):
             status = JobStatus(statuses.pop(0))
-            return SimpleNamespace(status=status, driver_exit_code=code, message="Traceback\nno package\n")
+            return SimpleNamespace(
+                status=status, driver_exit_code=code, message="Traceback\nno package\n"
+            )
 
     monkeypatch.setattr("raysent.cluster.jobs._POLL_S", 0.0)
     jobs = Jobs.__new__(Jobs)
@@ -190,7 +228,11 @@ def test_jobs_wait_until_a_command_runs(monkeypatch, statuses, code, failure):
 
 def test_submit_waits_for_a_new_head(tmp_path, monkeypatch):
     """A new head answers before it accepts jobs; other errors are raised at once."""
-    answers = ["500: No available agent to submit job, please try again later", None, "500: no such runtime"]
+    answers = [
+        "500: No available agent to submit job, please try again later",
+        None,
+        "500: no such runtime",
+    ]
 
     class Client:
         def submit_job(self, **_):
@@ -212,16 +254,27 @@ def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
     """Events go to the listener, printed lines are kept, and the remote folder is replaced by the local one."""
     remote = str(tmp_path / "remote")
     event = {"event": "session", "trials": 4, "concurrent": 2}
-    monkeypatch.setattr(submission, "Jobs", FakeJobs(event, lines=["chatter", "{", f'"run": "{remote}"', "}"]))
+    monkeypatch.setattr(
+        submission, "Jobs", FakeJobs(event, lines=["chatter", "{", f'"run": "{remote}"', "}"])
+    )
     heard = []
     ended = submit_once(new_submission(tmp_path), tmp_path, on_event=heard.append)
-    assert (ended.code, ended.values, ended.lines[0]) == (0, {"run": str(tmp_path / "run")}, "chatter")
+    assert (ended.code, ended.values, ended.lines[0]) == (
+        0,
+        {"run": str(tmp_path / "run")},
+        "chatter",
+    )
     assert heard == [event]
 
 
 def test_values_are_the_object_alone():
     """Lines of standard error stand before and after it."""
-    lines = ("warning: {", *json.dumps({"a": {"b": 1}}, indent=2).splitlines(), "nothing was trained: no budget", "}")
+    lines = (
+        "warning: {",
+        *json.dumps({"a": {"b": 1}}, indent=2).splitlines(),
+        "nothing was trained: no budget",
+        "}",
+    )
     assert SubmittedSweep(4, lines).values == {"a": {"b": 1}}
     assert SubmittedSweep(4, ("error: {", "}")).values is None
 
@@ -240,7 +293,10 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
     assert jobs.command[-5:] == ["--address", "auto", "--yes", "--seed", "3"]
     assert json.loads(jobs.sent["space/toy.yaml"])["base"]["corpus"]["path"] == "shipped/0/text.txt"
     assert jobs.sent["shipped/0/text.txt"] == (tmp_path / "text.txt").read_bytes()
-    everything = repr((jobs.command, jobs.environment, jobs.sent)) + (tmp_path / "remote" / "job.json").read_text()
+    everything = (
+        repr((jobs.command, jobs.environment, jobs.sent))
+        + (tmp_path / "remote" / "job.json").read_text()
+    )
     assert (tmp_path / "token").read_text() not in everything
     assert CANARY not in everything
     assert jobs.environment["RAYSENT_WORKERS"] == '{"num": 2, "CPU": 1, "GPU": 0.0}'
@@ -255,7 +311,9 @@ def test_ship_keeps_values_that_are_no_local_files(tmp_path, monkeypatch):
     (tmp_path / "big.txt").write_text("x" * 100)
     monkeypatch.setattr("raysent.cluster.jobs.MAX_SHIPPED_BYTES", 50)
     for named in ({"path": "big.txt"}, [str(tmp_path)], "big.txt:text=a"):
-        with pytest.raises(ConfigError, match="cluster: local files must be at most 0 MiB together"):
+        with pytest.raises(
+            ConfigError, match="cluster: local files must be at most 0 MiB together"
+        ):
             check_shipped_size(named)
 
 
@@ -263,10 +321,17 @@ def test_ship_sends_files_that_a_gitignore_names(tmp_path):
     """Ray's package of the folder holds all of them."""
     data, out = tmp_path / "data", tmp_path / "out"
     (data / "deep").mkdir(parents=True)
-    for name, text in {"my.csv": "a", "deep/other.csv": "b", ".gitignore": "*", "deep/.rayignore": "*.csv"}.items():
+    for name, text in {
+        "my.csv": "a",
+        "deep/other.csv": "b",
+        ".gitignore": "*",
+        "deep/.rayignore": "*.csv",
+    }.items():
         (data / name).write_text(text)
     assert ship(str(data), out) == "shipped/0/data"
-    create_package(str(out), tmp_path / "a.zip", include_gitignore=True, include_parent_dir=False, excludes=[])
+    create_package(
+        str(out), tmp_path / "a.zip", include_gitignore=True, include_parent_dir=False, excludes=[]
+    )
     names = zipfile.ZipFile(tmp_path / "a.zip").namelist()
     assert {name for name in names if name.endswith(".csv")} == {
         "shipped/0/data/my.csv", "shipped/0/data/deep/other.csv"
@@ -283,18 +348,35 @@ def test_ship_sends_the_files_of_a_glob(tmp_path, monkeypatch):
     assert (tmp_path / "out" / "shipped" / "1" / "b.txt").read_text() == "b.txt"
 
 
-@pytest.mark.parametrize("setting", ["corpus.path", "pairs.validation_path", "labels.data", "initial", "encoder.path"])
+@pytest.mark.parametrize(
+    "setting", ["corpus.path", "pairs.validation_path", "labels.data", "initial", "encoder.path"]
+)
 def test_a_bare_name_is_a_folder_where_the_setting_is_a_path(tmp_path, monkeypatch, setting):
     """Also in a list and in what is searched; names of the embedded corpus and of counted vectors, and texts, stay."""
     monkeypatch.chdir(tmp_path)
     for name in ("books", "docs", "ppmi"):
         Path(name).mkdir()
     section, _, key = setting.rpartition(".")
-    for values in ({key: "books"}, {section: {key: ["books"]}}, {setting: {"choice": ["docs", "books"]}}):
+    for values in (
+        {key: "books"},
+        {section: {key: ["books"]}},
+        {setting: {"choice": ["docs", "books"]}},
+    ):
         assert named_files(values) == [Path("books")]
-        assert absolute_paths(values) == json.loads(json.dumps(values).replace("books", f"{tmp_path}/books"))
+        assert absolute_paths(values) == json.loads(
+            json.dumps(values).replace("books", f"{tmp_path}/books")
+        )
     assert (
-        named_files({"name": "books", "path": "docs", "vectors": "ppmi", "initial": "", "description": ["docs"]}) == []
+        named_files(
+            {
+                "name": "books",
+                "path": "docs",
+                "vectors": "ppmi",
+                "initial": "",
+                "description": ["docs"],
+            }
+        )
+        == []
     )
 
 
@@ -305,11 +387,14 @@ def test_paths_of_a_space_become_absolute_for_other_nodes(tmp_path, monkeypatch)
     assert space.document.values["base"]["corpus"]["path"] == str(tmp_path / "text.txt")
     text = SPACE.replace("text.txt", '"*.txt"') + f"description: {'Our reviews. ' * 30}\n"
     space = with_absolute_paths(parse_space(parse_yaml(text), name="toy"))
-    assert space.document.values["base"]["corpus"] == {"path": str(tmp_path / "*.txt"), "validation_fraction": 0.2}
+    assert space.document.values["base"]["corpus"] == {
+        "path": str(tmp_path / "*.txt"),
+        "validation_fraction": 0.2,
+    }
     assert (
-        with_absolute_paths(parse_space(parse_yaml(SPACE.replace("text.txt", "docs")), name="toy")).document.values[
-            "base"
-        ]["corpus"]["path"]
+        with_absolute_paths(
+            parse_space(parse_yaml(SPACE.replace("text.txt", "docs")), name="toy")
+        ).document.values["base"]["corpus"]["path"]
         == "docs"
     )
 

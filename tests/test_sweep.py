@@ -61,16 +61,25 @@ def corpus(tmp_path_factory) -> Path:
     return path
 
 
-def _write_space(corpus: Path, *, epochs: float = 2, trials: int = 4, scheduler: str = "asha") -> Path:
+def _write_space(
+    corpus: Path, *, epochs: float = 2, trials: int = 4, scheduler: str = "asha"
+) -> Path:
     path = corpus.parent / f"toy-{epochs}-{trials}-{scheduler}.yaml"
     # What is to be stopped has reported after an epoch or two.
-    values = {"epochs": epochs, "trials": trials, "scheduler": scheduler, "reports": 4 if epochs < 10 else 100}
+    values = {
+        "epochs": epochs,
+        "trials": trials,
+        "scheduler": scheduler,
+        "reports": 4 if epochs < 10 else 100,
+    }
     path.write_text(SPACE.format(corpus=corpus, cache=corpus.parent / "cache", **values))
     return path
 
 
 def _statuses(run: Path) -> dict[str, str]:
-    return {event["trial"]: event["status"] for event in read_events(run) if event["event"] == "ended"}
+    return {
+        event["trial"]: event["status"] for event in read_events(run) if event["event"] == "ended"
+    }
 
 
 def test_layout_fills_the_machine_and_refuses_what_does_not_fit():
@@ -78,7 +87,9 @@ def test_layout_fills_the_machine_and_refuses_what_does_not_fit():
     assert layout(Limits(), Machines(cpus=4), num_trials=12).concurrent == 4
     assert layout(Limits(concurrent=2), Machines(cpus=8), num_trials=12).cpus_per_worker == 4
     assert layout(Limits(workers_per_trial=2), Machines(cpus=2), num_trials=9).is_nested
-    assert layout(Limits(gpus_per_worker=0.5), Machines(cpus=8, gpus=1), num_trials=9).concurrent == 2
+    assert (
+        layout(Limits(gpus_per_worker=0.5), Machines(cpus=8, gpus=1), num_trials=9).concurrent == 2
+    )
     assert not layout(Limits(), Machines(cpus=1), num_trials=1).is_nested
     with pytest.raises(ConfigError, match="one trial needs 3 cores and 0 GPUs; there are 2 cores"):
         layout(Limits(workers_per_trial=3), Machines(cpus=2), num_trials=1)
@@ -101,11 +112,21 @@ def test_layout_shares_a_gpu_among_as_many_trials_as_it_has_room_for():
     """Shares of a GPU never add up to more than it; cores bound them too; what the user says counts."""
     plan = layout(Limits(), Machines(cpus=16, gpus=2, trials_per_gpu=3), num_trials=20)
     assert (plan.concurrent, plan.gpus_per_worker) == (6, 0.3333)
-    assert layout(Limits(), Machines(cpus=3, gpus=2, trials_per_gpu=4), num_trials=20).concurrent == 3
-    assert layout(Limits(gpus_per_worker=1), Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).concurrent == 2
+    assert (
+        layout(Limits(), Machines(cpus=3, gpus=2, trials_per_gpu=4), num_trials=20).concurrent == 3
+    )
+    assert (
+        layout(
+            Limits(gpus_per_worker=1), Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9
+        ).concurrent
+        == 2
+    )
     assert layout(Limits(), Machines(cpus=9, gpus=2), num_trials=9).gpus_per_worker == 1.0
     several = Limits(workers_per_trial=2)
-    assert layout(several, Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).gpus_per_worker == 1.0
+    assert (
+        layout(several, Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).gpus_per_worker
+        == 1.0
+    )
 
 
 def _press_ctrl_c(driver: subprocess.Popen[str]) -> None:
@@ -148,7 +169,9 @@ def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path,
 def _process_of_ray(driver: subprocess.Popen[str], name: str) -> psutil.Process | None:
     """Return one of Ray's own processes that a command has started."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return next((one for one in psutil.Process(driver.pid).children() if name in one.name()), None)
+        return next(
+            (one for one in psutil.Process(driver.pid).children() if name in one.name()), None
+        )
     return None
 
 
@@ -162,12 +185,18 @@ def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path, monkeypatch
     space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
     driver = begin("sweep", space, "--run", run, "--yes", "-q", stderr=subprocess.PIPE)
     wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
-    agents = (one for one in psutil.Process(driver.pid).children(recursive=True) if "EnvAgent" in str(one.cmdline()))
+    agents = (
+        one
+        for one in psutil.Process(driver.pid).children(recursive=True)
+        if "EnvAgent" in str(one.cmdline())
+    )
     (next(agents) if name == "agent" else _process_of_ray(driver, name)).kill()
     _, told = driver.communicate(timeout=600)
     lines = [line for line in told.splitlines() if line.startswith("error:")]
     assert (driver.returncode, len(lines)) == (2, 1), told
-    assert lines[0].startswith(f"error: Ray's process {name} has ended, perhaps for lack of memory; to continue: ")
+    assert lines[0].startswith(
+        f"error: Ray's process {name} has ended, perhaps for lack of memory; to continue: "
+    )
     assert lines[0].endswith(f"raysent resume {run}")
     assert "Traceback" not in told
 
@@ -175,7 +204,11 @@ def test_sweep_whose_ray_ends_says_how_to_continue(corpus, tmp_path, monkeypatch
 @pytest.mark.cluster
 @pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.chaos) for one in (signal.SIGHUP, signal.SIGINT))]
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(one, marks=pytest.mark.chaos) for one in (signal.SIGHUP, signal.SIGINT)),
+    ],
 )
 def test_sweep_that_is_stopped_while_ray_starts_is_one_line(corpus, tmp_path, number):
     """Whatever stops it: the command to resume with, exit code 130."""
@@ -205,7 +238,9 @@ def _check_models_of_halted(run, rows):
         assert raysent.load(run / "trials" / name).encode(["a sentence"]).shape[0] == 1
         assert ended[name]["metrics"] == report.metrics
         row = next(row for row in rows if row["trial"] == name)
-        assert float(row["context_accuracy"]) == pytest.approx(report.metrics["context_accuracy"], abs=1e-4)
+        assert float(row["context_accuracy"]) == pytest.approx(
+            report.metrics["context_accuracy"], abs=1e-4
+        )
 
 
 @pytest.mark.journey
@@ -278,7 +313,9 @@ def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path, monkeyp
     about["entry_points.txt"] = "[raysent.encoders]\nbreaking_bag = breaking_bag\n"
     for name, text in about.items():
         (packages / "breaking-1.0.dist-info" / name).write_text(text)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
+    )
     space = tmp_path / "space.yaml"
     text = _write_space(corpus, trials=4, scheduler="none").read_text()
     text = text.replace("{type: gru, hidden_size: 16,", "{type: breaking_bag,")
@@ -295,15 +332,24 @@ def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path, monkeyp
 
 def _num_reports_of_running(run: Path) -> int:
     ended = _statuses(run)
-    return sum(event["event"] == "report" and event["trial"] not in ended for event in read_events(run))
+    return sum(
+        event["event"] == "report" and event["trial"] not in ended for event in read_events(run)
+    )
 
 
 def test_prepare_space_refuses_a_metric_that_a_trial_does_not_report(corpus):
     """The line of the metric, the objective, and what it reports."""
     text = _write_space(corpus, epochs=1, trials=2, scheduler="none").read_text()
-    assert prepare_space(parse_space(parse_yaml(text, source="space.yaml"), name="space"))["pool"]["num_sources"] > 0
+    assert (
+        prepare_space(parse_space(parse_yaml(text, source="space.yaml"), name="space"))["pool"][
+            "num_sources"
+        ]
+        > 0
+    )
     changed = text.replace("context_prediction", "sentence_decoding")
-    with pytest.raises(ConfigError, match=r"metric: objective sentence_decoding does not report 'context_accuracy'"):
+    with pytest.raises(
+        ConfigError, match=r"metric: objective sentence_decoding does not report 'context_accuracy'"
+    ):
         prepare_space(parse_space(parse_yaml(changed, source="space.yaml"), name="space"))
     changed = changed.replace("metric: context_accuracy", "metric: nll")
     ranked = parse_space(parse_yaml(changed, source="space.yaml"), name="space")

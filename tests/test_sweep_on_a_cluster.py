@@ -42,9 +42,26 @@ def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
     ran = raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4)
     assert ran.code == 0, ran.err
     assert ran.err.startswith("prices on demand: list price of 20")
-    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "b", "--set", "cost.usd_per_hour=0.5").code == 0
+    assert (
+        raysent(
+            "sweep",
+            "toy.yaml",
+            "--cluster",
+            SHIPPED,
+            "--run",
+            "b",
+            "--set",
+            "cost.usd_per_hour=0.5",
+        ).code
+        == 0
+    )
     costs = [submission.space.cost for _, submission in submitted]
-    assert costs[0].machines == {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "g6.xlarge": 0.8048, "m5.xlarge": 0.192}
+    assert costs[0].machines == {
+        "g4dn.xlarge": 0.526,
+        "g5.xlarge": 1.006,
+        "g6.xlarge": 0.8048,
+        "m5.xlarge": 0.192,
+    }
     assert (costs[0].region, costs[0].boot_s, costs[0].usd_per_hour) == ("us-east-1", 300, None)
     assert (costs[1].machines, costs[1].usd_per_hour) == ({}, 0.5)
     first = submitted[0][1]
@@ -58,7 +75,11 @@ def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
     [
         ([], 8, ("T4", "A10G", "L4")),
         (["--set", "cost.max_hourly=3.3usd"], 3, ("T4", "A10G", "L4")),
-        (["--set", "cost.max_hourly=3usd", "--set", "cost.usd_per_hour=0.5"], 5, ("T4", "A10G", "L4")),
+        (
+            ["--set", "cost.max_hourly=3usd", "--set", "cost.usd_per_hour=0.5"],
+            5,
+            ("T4", "A10G", "L4"),
+        ),
         (["--set", "cost.market=on-demand"], 2, ("T4",)),
     ],
 )
@@ -89,7 +110,10 @@ def test_workers_of_a_sweep_are_those_of_its_market(raysent, submitted):
     ("options", "error"),
     [
         (["--cluster", "none.yaml"], "error: none.yaml: no such file"),
-        (["--cluster", SHIPPED, "--address", "auto"], "error: --cluster: must not stand beside --address or --dry-run"),
+        (
+            ["--cluster", SHIPPED, "--address", "auto"],
+            "error: --cluster: must not stand beside --address or --dry-run",
+        ),
         (["--cluster", SHIPPED, "--run", "."], "error: .: must be empty; name another run folder"),
         (
             ["--cluster", SHIPPED, "--set", "cost.max_hourly=1usd"],
@@ -105,6 +129,10 @@ def test_sweep_on_a_cluster_rejects(raysent, options, error):
 
 def test_driver_place_prefers_machines_that_are_not_interrupted():
     """Machines with `raysent_driver`, else the head, else any node."""
-    assert _driver_place({"CPU": 4, "raysent_driver": 64, "node:__internal_head__": 1}) == {"raysent_driver": 1.0}
-    assert _driver_place({"CPU": 4, "node:__internal_head__": 1}) == {"node:__internal_head__": 0.001}
+    assert _driver_place({"CPU": 4, "raysent_driver": 64, "node:__internal_head__": 1}) == {
+        "raysent_driver": 1.0
+    }
+    assert _driver_place({"CPU": 4, "node:__internal_head__": 1}) == {
+        "node:__internal_head__": 0.001
+    }
     assert _driver_place({"CPU": 4}) == {}

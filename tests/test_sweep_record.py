@@ -30,18 +30,26 @@ def test_record_is_read_as_it_was_written(tmp_path):
     """Facts, versions, and the name of the space's file come back."""
     space = parse_space(parse_yaml(TEXT, source="toy.yaml"), name="toy")
     facts = {"corpus": {"path": "text.txt"}, "pool": {"hash": "abc"}}
-    record = SweepRecord(space, 3, ["raysent"], "auto", {"data": None, "tasks": ["MR"]}, 1.5, facts=facts)
+    record = SweepRecord(
+        space, 3, ["raysent"], "auto", {"data": None, "tasks": ["MR"]}, 1.5, facts=facts
+    )
     save_record(tmp_path, record)
     read = load_record(tmp_path)
     assert read.values() == record.values()
-    assert (read.facts, read.versions["ray"], read.source) == (facts, record.versions["ray"], "toy.yaml")
+    assert (read.facts, read.versions["ray"], read.source) == (
+        facts,
+        record.versions["ray"],
+        "toy.yaml",
+    )
 
 
 def test_resume_changes_the_record_only_where_it_goes_on(tmp_path, monkeypatch):
     """Not while another process is at work, and not to a deadline that has passed."""
     monkeypatch.setattr("raysent.sweeps.driver._prepared", lambda *_: {})
     monkeypatch.setattr("raysent.sweeps.driver._Session.train", lambda *_: True)
-    space = parse_space(parse_yaml(TEXT + "cost: {usd_per_hour: 1.0, budget: 5usd, deadline: 6h}\n"), name="toy")
+    space = parse_space(
+        parse_yaml(TEXT + "cost: {usd_per_hour: 1.0, budget: 5usd, deadline: 6h}\n"), name="toy"
+    )
     save_record(tmp_path, SweepRecord(space, 0, started=time.time()))
     before = (tmp_path / SWEEP_FILE).read_bytes()
     more = [Override("cost.budget", "500usd", "--budget")]
@@ -60,8 +68,12 @@ def test_resume_changes_the_record_only_where_it_goes_on(tmp_path, monkeypatch):
 def test_sweep_is_not_continued_on_another_text(tmp_path):
     """Whatever ranks its trials; a record of version 0.2.0, which had other keys, goes on."""
     space = parse_space(parse_yaml(TEXT, source="toy.yaml"), name="toy")
-    record = SweepRecord(space, 3, ["raysent"], "auto", facts={"corpus": {"key": "a", "vocabulary": "words"}})
-    with pytest.raises(DataError, match="its text has changed since it began; restore it, or begin another sweep"):
+    record = SweepRecord(
+        space, 3, ["raysent"], "auto", facts={"corpus": {"key": "a", "vocabulary": "words"}}
+    )
+    with pytest.raises(
+        DataError, match="its text has changed since it began; restore it, or begin another sweep"
+    ):
         _check_rows(record, {"corpus": {"key": "b"}}, tmp_path)
     for facts in ({"corpus": {"key": "b"}}, {}, record.facts):
         _check_rows(replace(record, facts=facts), record.facts, tmp_path)
@@ -70,7 +82,12 @@ def test_sweep_is_not_continued_on_another_text(tmp_path):
 def test_read_sweep_has_every_trial_with_its_reports():
     """Status, values over time, cost; best and order as everywhere."""
     sweep = read_sweep(DATA / "finished")
-    assert [trial.status for trial in sweep.trials] == ["finished", "stopped", "stopped", *["finished"] * 3]
+    assert [trial.status for trial in sweep.trials] == [
+        "finished",
+        "stopped",
+        "stopped",
+        *["finished"] * 3,
+    ]
     first = sweep.trials[0]
     assert [report.index for report in first.reports] == [1, 2, 3]
     assert first.metrics == first.reports[-1].metrics
@@ -83,7 +100,10 @@ def test_read_sweep_has_every_trial_with_its_reports():
 def test_read_sweep_of_a_killed_one_shows_what_was_running():
     """A trial without an end is running after its last report; seconds count no pause."""
     sweep = read_sweep(DATA / "killed")
-    assert [(trial.status, trial.index) for trial in sweep.trials] == [("finished", 3), ("running", 1)]
+    assert [(trial.status, trial.index) for trial in sweep.trials] == [
+        ("finished", 3),
+        ("running", 1),
+    ]
     assert sweep.best.name == "0000"
 
 
@@ -104,7 +124,13 @@ def test_trials_table_holds_no_formulas(tmp_path):
 
 def test_session_lengths_leave_out_the_pauses():
     """From each session's event to the last one before the next."""
-    times = [("session", 5.0), ("started", 6.0), ("report", 9.0), ("session", 100.0), ("completed", 101.5)]
+    times = [
+        ("session", 5.0),
+        ("started", 6.0),
+        ("report", 9.0),
+        ("session", 100.0),
+        ("completed", 101.5),
+    ]
     assert session_lengths({"event": event, "time": time} for event, time in times) == [4.0, 1.5]
 
 
@@ -119,9 +145,16 @@ def test_read_sweep_refuses_a_journal_that_is_none(tmp_path, change):
     shutil.copytree(DATA / "journals" / "random", tmp_path / "run")
     events = [*read_events(tmp_path / "run")]
     at = 2 if "trial" in change else 1
-    events[at] = {key: value for key, value in {**events[at], **change}.items() if value is not None}
-    (tmp_path / "run" / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
-    with pytest.raises(ArtifactError, match=r"journal.jsonl: not the journal of a sweep \(KeyError: .*\); restore it$"):
+    events[at] = {
+        key: value for key, value in {**events[at], **change}.items() if value is not None
+    }
+    (tmp_path / "run" / JOURNAL_FILE).write_text(
+        "".join(json.dumps(event) + "\n" for event in events)
+    )
+    with pytest.raises(
+        ArtifactError,
+        match=r"journal.jsonl: not the journal of a sweep \(KeyError: .*\); restore it$",
+    ):
         read_sweep(tmp_path / "run")
 
 
@@ -129,10 +162,17 @@ def test_study_is_the_sweep_as_optuna_keeps_it():
     """Parameters with their labels, reports, states and values; Optuna's own best is a finished trial's."""
     sweep = read_sweep(DATA / "finished")
     found = study_of(sweep)
-    assert [trial.state.name for trial in found.trials] == ["COMPLETE", "PRUNED", "PRUNED", *["COMPLETE"] * 3]
+    assert [trial.state.name for trial in found.trials] == [
+        "COMPLETE",
+        "PRUNED",
+        "PRUNED",
+        *["COMPLETE"] * 3,
+    ]
     for trial, ours in zip(found.trials, sweep.trials, strict=True):
         assert trial.params == ours.params
-        assert trial.intermediate_values == {one.index: one.metrics["context_accuracy"] for one in ours.reports}
+        assert trial.intermediate_values == {
+            one.index: one.metrics["context_accuracy"] for one in ours.reports
+        }
         assert trial.user_attrs["trial"] == ours.name
     assert found.best_value == max(
         ours.metrics["context_accuracy"] for ours in sweep.trials if ours.status == "finished"
@@ -148,7 +188,13 @@ def test_study_has_failed_and_running_trials():
     broken = [replace(first, name="0002", number=2, status=status) for status in ("failed", "nan")]
     no_value = replace(first, name="0004", number=4, metrics={"context_accuracy": None})
     found = study_of(replace(sweep, trials=(first, second, *broken, no_value)))
-    assert [trial.state.name for trial in found.trials] == ["COMPLETE", "RUNNING", "FAIL", "FAIL", "FAIL"]
+    assert [trial.state.name for trial in found.trials] == [
+        "COMPLETE",
+        "RUNNING",
+        "FAIL",
+        "FAIL",
+        "FAIL",
+    ]
 
 
 SEARCHED = """
@@ -181,7 +227,11 @@ def test_trials_table_has_a_row_for_each_trial_best_first(tmp_path):
     """Status, metrics, seconds to a tenth, dollars to four places, parameters; nothing where there is none."""
     trials = [
         _trial(0, {}, status="failed"),
-        _trial(1, {"context_accuracy": 0.25, "context_nll": 2.5}, params={"training.learning_rate": 0.001}),
+        _trial(
+            1,
+            {"context_accuracy": 0.25, "context_nll": 2.5},
+            params={"training.learning_rate": 0.001},
+        ),
         _trial(
             2,
             {"context_accuracy": 0.5, "context_nll": None},
@@ -212,7 +262,10 @@ def test_trials_table_of_several_seeds_has_median_and_seed(tmp_path, num_seeds):
 
 def test_trials_table_has_a_column_for_another_metric(tmp_path):
     """A downstream score comes after the dollars, beside the metrics of the context."""
-    trials = [_trial(0, {"context_accuracy": 0.9, "downstream": 70.0}), _trial(1, {"downstream": 80.5})]
+    trials = [
+        _trial(0, {"context_accuracy": 0.9, "downstream": 70.0}),
+        _trial(1, {"downstream": 80.5}),
+    ]
     base = ", validation: {downstream: {tasks: [docs-neighbours]}}"
     header, *rows = _table(tmp_path, trials, metric="downstream", base=base)
     assert header.split(",")[:7] == [

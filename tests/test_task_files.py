@@ -30,7 +30,9 @@ def rows(number: int = 60, seed: int = 0) -> list[dict[str, str]]:
     found = []
     for row in range(number):
         label = ("good", "bad")[row % 2]
-        found.append({"text": f"{row:03d} a {generator.choice(words[label])} film {row:03d}", "label": label})
+        found.append(
+            {"text": f"{row:03d} a {generator.choice(words[label])} film {row:03d}", "label": label}
+        )
     return found
 
 
@@ -49,7 +51,11 @@ def test_own_task_is_the_same_in_every_form(tmp_path, name):
     assert data.sentences == ([row["text"] for row in found],)
     assert data.label_names == ("bad", "good")
     assert [data.label_names[label] for label in data.labels] == [row["label"] for row in found]
-    assert (data.split, data.kind, len(data.test)) == ("train-test", "sentence", round(len(data) / 3))
+    assert (data.split, data.kind, len(data.test)) == (
+        "train-test",
+        "sentence",
+        round(len(data) / 3),
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -89,33 +95,45 @@ def test_table_without_a_header_loses_no_row(tmp_path, suffix):
     path.write_text("\n".join(lines))
     for first in (lines[0], f"Not bad at all, I would say.{separator}7", f"x{separator}0.5"):
         path.write_text("\n".join([first.replace(", ", " "), *lines[1:]]))
-        with pytest.raises(DataError, match=r"which looks like a row; add :header=no if it is one, or :header=yes$"):
+        with pytest.raises(
+            DataError, match=r"which looks like a row; add :header=no if it is one, or :header=yes$"
+        ):
             load(str(path))
     path.write_text("\n".join(lines))
     data = load(f"{path}:header=no")
     assert data.sentences == ([row["text"] for row in rows(20)],)
     assert load(f"{path}:header=no,text=0,label=1").labels.tolist() == data.labels.tolist()
     notes = find_task(f"{path}:header=no").remarks.notes[0]
-    assert "text = '0' (the longer of two columns), label = '1' (the only other column); 20 rows" in notes
+    assert (
+        "text = '0' (the longer of two columns), label = '1' (the only other column); 20 rows"
+        in notes
+    )
     assert len(load(f"{path}:header=yes")) == 19
     path.write_text("\n".join([f"Remark{separator}Rating", *lines]))
     assert len(load(str(path))) == 20
     with pytest.raises(ConfigError, match="header"):
         load(f"{path}:header=maybe")
-    with pytest.raises(DataError, match=r"own.jsonl: only .csv and .tsv may be read without a line of names"):
+    with pytest.raises(
+        DataError, match=r"own.jsonl: only .csv and .tsv may be read without a line of names"
+    ):
         load(f"{write_table(tmp_path / 'own.jsonl', rows(20))}:header=no")
 
 
 def test_label_is_no_text_however_long_it_is(tmp_path):
     """Of two columns the one that is named as a label, a score or a split is not the text; of equal names the first is."""
     found = [
-        {"Suchwort": f"w{number}", "label": f"{'warm' if number % 2 else 'cool'} and far away"} for number in range(40)
+        {"Suchwort": f"w{number}", "label": f"{'warm' if number % 2 else 'cool'} and far away"}
+        for number in range(40)
     ]
     task = find_task(write_table(tmp_path / "short.csv", found))
-    assert task.remarks.notes[0].startswith("short: text = 'Suchwort' (the other column), label = 'label'")
+    assert task.remarks.notes[0].startswith(
+        "short: text = 'Suchwort' (the other column), label = 'label'"
+    )
     assert task.load().sentences == ([row["Suchwort"] for row in found],)
     both = [{"text": row["text"], "Text": "no", "label": row["label"]} for row in rows(20)]
-    assert find_task(write_table(tmp_path / "both.csv", both)).load().sentences == ([row["text"] for row in both],)
+    assert find_task(write_table(tmp_path / "both.csv", both)).load().sentences == (
+        [row["text"] for row in both],
+    )
 
 
 def test_ragged_row_of_a_table_without_a_header_is_counted_from_the_first(tmp_path):
@@ -128,7 +146,10 @@ def test_ragged_row_of_a_table_without_a_header_is_counted_from_the_first(tmp_pa
 
 def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_path):
     """Names of other tools are known; the only other column of two is the label."""
-    found = [{"Review": row["text"], "stars": "5" if row["label"] == "good" else "10"} for row in rows(20)]
+    found = [
+        {"Review": row["text"], "stars": "5" if row["label"] == "good" else "10"}
+        for row in rows(20)
+    ]
     task = find_task(write_table(tmp_path / "reviews.csv", found))
     assert task.remarks.notes[0].startswith(
         "reviews: text = 'Review' (found by name), label = 'stars' (found by name); 20 rows"
@@ -148,7 +169,9 @@ def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_
 )
 def test_own_task_takes_the_splits_of_a_column(tmp_path, parts, split, sizes):
     """Common names of splits are known; validation rows alone are the test rows."""
-    found = [{**row, "split": parts[number // 2 % len(parts)]} for number, row in enumerate(rows(60))]
+    found = [
+        {**row, "split": parts[number // 2 % len(parts)]} for number, row in enumerate(rows(60))
+    ]
     data = load(write_table(tmp_path / "own.csv", found))
     assert data.split == split
     assert tuple(map(len, (data.train, data.validation, data.test))) == sizes
@@ -158,7 +181,9 @@ def test_own_task_takes_a_file_for_each_split(tmp_path):
     """A task file names them, relative to itself."""
     write_table(tmp_path / "a.csv", rows(40))
     write_table(tmp_path / "b.csv", rows(20, seed=1))
-    (tmp_path / "own.yaml").write_text("path: {train: a.csv, test: b.csv}\ntext: text\nlabel: label\n")
+    (tmp_path / "own.yaml").write_text(
+        "path: {train: a.csv, test: b.csv}\ntext: text\nlabel: label\n"
+    )
     data = load(str(tmp_path / "own.yaml"))
     assert (data.task, data.split, len(data.train), len(data.test)) == ("own", "train-test", 40, 20)
 
@@ -166,7 +191,9 @@ def test_own_task_takes_a_file_for_each_split(tmp_path):
 def test_own_task_draws_stratified_fractions(tmp_path):
     """Each class has its fraction in each split, and the seed decides the rows."""
     path = write_table(tmp_path / "own.csv", rows(100))
-    first, second = (load(path, split={"validation": 0.1, "test": 0.2, "seed": seed}) for seed in (0, 1))
+    first, second = (
+        load(path, split={"validation": 0.1, "test": 0.2, "seed": seed}) for seed in (0, 1)
+    )
     assert tuple(map(len, (first.train, first.validation, first.test))) == (70, 10, 20)
     assert np.bincount(first.labels[first.test]).tolist() == [10, 10]
     assert not np.array_equal(first.test, second.test)
@@ -178,9 +205,13 @@ def test_own_task_keeps_groups_in_one_fold(tmp_path):
     data = load(write_table(tmp_path / "own.csv", found))
     documents = np.arange(120) // 6
     assert not set(documents[data.train]) & set(documents[data.test])
-    assert all(len(set(data.folds[data.train][documents[data.train] == one])) <= 1 for one in range(20))
+    assert all(
+        len(set(data.folds[data.train][documents[data.train] == one])) <= 1 for one in range(20)
+    )
     assert set(data.folds[data.train]) == set(range(10))
-    [fold] = fit_probe(np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32), data).folds
+    [fold] = fit_probe(
+        np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32), data
+    ).folds
     assert np.array_equal(fold.test_rows, data.test)
     assert np.array_equal(fold.validation_rows, data.train)
 
@@ -189,7 +220,11 @@ def test_own_task_with_scores_is_two_tasks(tmp_path):
     """A probe predicts the scores, and the similarity of the model's own vectors is compared with them."""
     generator = np.random.default_rng(0)
     found = [
-        {"sentence1": f"a {row}", "sentence2": f"b {row}", "score": f"{generator.uniform(-1, 1):.3f}"}
+        {
+            "sentence1": f"a {row}",
+            "sentence2": f"b {row}",
+            "score": f"{generator.uniform(-1, 1):.3f}",
+        }
         for row in range(80)
     ]
     probe, similarity = resolve_tasks([write_table(tmp_path / "own.csv", found)])
@@ -203,7 +238,9 @@ def test_own_task_with_scores_is_two_tasks(tmp_path):
     # Other ranges than ratings of up to 5 are mapped to the levels.
     assert (data.scores.min(), data.scores.max()) == (1.0, 5.0)
     assert len(pairs) == len(data.test) == 13
-    assert [task.name for task in resolve_tasks([str(tmp_path / "own.csv")], scorings=PROBED)] == ["own"]
+    assert [task.name for task in resolve_tasks([str(tmp_path / "own.csv")], scorings=PROBED)] == [
+        "own"
+    ]
 
 
 def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
@@ -216,22 +253,34 @@ def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
     assert isinstance(data, TaskData)
     assert data.label_names == ("no", "yes")
     assert np.bincount(data.labels).tolist() == [50, 10]
-    assert len(replace_task(tasks[0], only="très " * 90).name.encode()) < 200, "a file's name has 255 bytes"
-    lists = [{"text": row["text"], "labels": [one for one in str(row["label"]).split("|") if one]} for row in found]
+    assert len(replace_task(tasks[0], only="très " * 90).name.encode()) < 200, (
+        "a file's name has 255 bytes"
+    )
+    lists = [
+        {"text": row["text"], "labels": [one for one in str(row["label"]).split("|") if one]}
+        for row in found
+    ]
     pd.DataFrame(lists).to_parquet(tmp_path / "lists.parquet")
-    assert [task.name for task in resolve_tasks([str(tmp_path / "lists.parquet")])] == ["lists.joy", "lists.fear"]
+    assert [task.name for task in resolve_tasks([str(tmp_path / "lists.parquet")])] == [
+        "lists.joy",
+        "lists.fear",
+    ]
 
 
 def test_own_task_takes_class_names_of_datasets(tmp_path):
     """Numbers of classes are named as the schema names them, in its order."""
-    frame = pd.DataFrame({"text": [f"t {row}" for row in range(30)], "label": [row % 2 for row in range(30)]})
+    frame = pd.DataFrame(
+        {"text": [f"t {row}" for row in range(30)], "label": [row % 2 for row in range(30)]}
+    )
     save_dataset(tmp_path / "own", pa.Table.from_pandas(frame), ["zebra", "ape"])
     assert load(str(tmp_path / "own")).label_names == ("zebra", "ape")
 
 
 def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
     """The scores are macro F1, and accuracy is a further measure."""
-    found = [{"text": f"t {row}", "label": "rare" if row % 10 == 0 else "common"} for row in range(100)]
+    found = [
+        {"text": f"t {row}", "label": "rare" if row % 10 == 0 else "common"} for row in range(100)
+    ]
     data = load(write_table(tmp_path / "own.csv", found), metric="macro_f1")
     result = fit_probe(np.zeros((100, 2), dtype=np.float32), data)
     assert np.bincount(data.labels[data.test]).tolist() == [30, 3]
@@ -239,7 +288,8 @@ def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
     # The rare class has F1 0, and the common one 2 * 30 / 63.
     assert result.test == pytest.approx(100 * 0.5 * 60 / 63)
     with pytest.raises(
-        ConfigError, match=r"^protocol senteval: must be fast for own, which has macro_f1; leave it out$"
+        ConfigError,
+        match=r"^protocol senteval: must be fast for own, which has macro_f1; leave it out$",
     ):
         fit_probe(np.zeros((100, 2), dtype=np.float32), data, protocol="senteval")
 
@@ -247,9 +297,13 @@ def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
 def test_own_task_is_evaluated_as_any_other(tmp_path):
     """A table, a task file with several tasks, and a data frame are scored, and records are kept by name."""
     path = write_table(tmp_path / "own.csv", rows(60))
-    (tmp_path / "two.yaml").write_text(f"tasks:\n  one: {{path: own.csv}}\n  two: {{path: {path}, folds: 5}}\n")
+    (tmp_path / "two.yaml").write_text(
+        f"tasks:\n  one: {{path: own.csv}}\n  two: {{path: {path}, folds: 5}}\n"
+    )
     frame = OwnTask(pd.DataFrame(rows(60)), name="frame")
-    scores = Evaluator(tmp_path / "out").evaluate(["hash:20"], [path, str(tmp_path / "two.yaml"), frame])
+    scores = Evaluator(tmp_path / "out").evaluate(
+        ["hash:20"], [path, str(tmp_path / "two.yaml"), frame]
+    )
     assert [score.task for score in scores] == ["own", "one", "two", "frame"]
     assert scores[0].test == scores[1].test == scores[3].test > 60
     assert set(scores[0].measures) == {"macro_f1", "auroc"}
@@ -277,7 +331,11 @@ def test_own_task_equals_the_built_in_one(tmp_path, task, form):
     assert np.array_equal(own.scores, data.scores)
     for part in ("train", "validation", "test"):
         assert np.array_equal(getattr(own, part), getattr(data, part))
-    assert (own.kind, own.split, len(own.label_names)) == (data.kind, data.split, len(data.label_names))
+    assert (own.kind, own.split, len(own.label_names)) == (
+        data.kind,
+        data.split,
+        len(data.label_names),
+    )
 
 
 def csv_of(*lines: str) -> bytes:
@@ -393,8 +451,12 @@ def test_doubtful_task_file_is_warned_about(tmp_path, case):
 def test_several_tasks_of_one_file_need_a_name(tmp_path):
     """What needs one task refuses a file of several labels in one line."""
     path = tmp_path / "own.csv"
-    path.write_bytes(csv_of("text,label", *(f"t {row},{'a|b' if row % 2 else 'b|c'}" for row in range(20))))
-    with pytest.raises(ConfigError, match=r"must be one task; given own.b, own.a, own.c; name one label$"):
+    path.write_bytes(
+        csv_of("text,label", *(f"t {row},{'a|b' if row % 2 else 'b|c'}" for row in range(20)))
+    )
+    with pytest.raises(
+        ConfigError, match=r"must be one task; given own.b, own.a, own.c; name one label$"
+    ):
         find_task(f"{path}:separator=|")
     with pytest.raises(DataError, match="no such file"):
         find_task("./missing.csv").load()
@@ -418,7 +480,9 @@ def test_splits_of_one_meaning_are_one(tmp_path):
     """The rows of `dev` are not lost beside those of `validation`."""
     for number, name in enumerate("abcd"):
         write_table(tmp_path / f"{name}.csv", rows(20, seed=number))
-    (tmp_path / "own.yaml").write_text("path: {train: a.csv, dev: b.csv, validation: c.csv, test: d.csv}")
+    (tmp_path / "own.yaml").write_text(
+        "path: {train: a.csv, dev: b.csv, validation: c.csv, test: d.csv}"
+    )
     data = load(str(tmp_path / "own.yaml"))
     assert (len(data.train), len(data.validation), len(data.test)) == (20, 40, 20)
     assert data.validation.tolist() == list(range(20, 60))
@@ -433,7 +497,9 @@ def test_order_of_classes_of_equal_numbers_is_that_of_their_names():
 def test_data_frames_of_one_name_are_two_tasks(tmp_path, monkeypatch):
     """As files of one name are; the same rows twice are one task, and a folder of the name is none of theirs."""
     first, second = (pd.DataFrame(rows(seed=seed)) for seed in (0, 1))
-    with pytest.raises(ConfigError, match=r"tasks own: two different tasks have this name; rename one$"):
+    with pytest.raises(
+        ConfigError, match=r"tasks own: two different tasks have this name; rename one$"
+    ):
         resolve_tasks([OwnTask(first, name="own"), OwnTask(second, name="own")])
     assert len(resolve_tasks([OwnTask(first, name="own"), OwnTask(first.copy(), name="own")])) == 1
     monkeypatch.chdir(tmp_path)
@@ -441,7 +507,9 @@ def test_data_frames_of_one_name_are_two_tasks(tmp_path, monkeypatch):
     (tmp_path / "own" / "corpus.jsonl").write_text("{}")
     assert len(load_task(OwnTask(first, name="own"))) == 60
     twice = pd.concat([first, first["label"]], axis=1)
-    with pytest.raises(ConfigError, match=r"Task: data: columns must have different names; given 'label' twice$"):
+    with pytest.raises(
+        ConfigError, match=r"Task: data: columns must have different names; given 'label' twice$"
+    ):
         OwnTask(twice, name="own")
 
 
@@ -456,13 +524,17 @@ def test_what_is_no_name_and_no_task_is_refused(given):
 @pytest.mark.parametrize("name", ["group", "set"])
 def test_column_of_the_label_is_no_group_or_split(tmp_path, name):
     """Whether it is named or is the only other column."""
-    path = write_table(tmp_path / "own.csv", [{"text": row["text"], name: row["label"]} for row in rows()])
+    path = write_table(
+        tmp_path / "own.csv", [{"text": row["text"], name: row["label"]} for row in rows()]
+    )
     assert len(load(f"{path}:label={name}")) == len(load(path)) == 60
 
 
 def test_settings_that_are_no_json_are_one_line():
     """What begins with a brace is the settings of a task."""
-    with pytest.raises(ConfigError, match=r"^tasks \{.path.: 3: must be a task's settings as JSON: "):
+    with pytest.raises(
+        ConfigError, match=r"^tasks \{.path.: 3: must be a task's settings as JSON: "
+    ):
         find_task('{"path": 3')
 
 

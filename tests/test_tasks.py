@@ -29,13 +29,18 @@ def small_counts(monkeypatch):
     monkeypatch.setattr(senteval, "NUM_ROWS", counts)
 
 
-def documents(num_libraries: int = 3, num_modules: int = 9, num_sentences: int = 24) -> list[DocsDocument]:
+def documents(
+    num_libraries: int = 3, num_modules: int = 9, num_sentences: int = 24
+) -> list[DocsDocument]:
     """Return simulated documentation in which every sentence is distinct."""
     return [
         DocsDocument(
             library=f"library{library}",
             module=f"module{module}",
-            sentences=[f"sentence {number} of module {module} in {library}" for number in range(num_sentences)],
+            sentences=[
+                f"sentence {number} of module {module} in {library}"
+                for number in range(num_sentences)
+            ],
         )
         for library in range(num_libraries)
         for module in range(num_modules)
@@ -49,7 +54,13 @@ def modules_of(data, rows) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("MR", "MR"), ("mr", "MR"), ("SST2", "SST-2"), ("docs_library", "docs-library"), ("sts-12", "STS12")],
+    [
+        ("MR", "MR"),
+        ("mr", "MR"),
+        ("SST2", "SST-2"),
+        ("docs_library", "docs-library"),
+        ("sts-12", "STS12"),
+    ],
 )
 def test_find_task_ignores_case_and_hyphens(name, expected):
     """Tasks with and without a probe are found in one way."""
@@ -61,7 +72,10 @@ def test_find_task_ignores_case_and_hyphens(name, expected):
     [
         ("TERC", r"^tasks TERC: unknown task; did you mean 'TREC'\?$"),
         ("sts-17", r"^tasks sts-17: unknown task; did you mean 'STS1\d'\?$"),
-        ("xyzzy", r"^tasks xyzzy: unknown task; known: docs-library, docs-neighbours, MR, CR.*STS-B, STS12, STS13"),
+        (
+            "xyzzy",
+            r"^tasks xyzzy: unknown task; known: docs-library, docs-neighbours, MR, CR.*STS-B, STS12, STS13",
+        ),
     ],
 )
 def test_find_task_names_the_nearest_or_all(name, message):
@@ -76,14 +90,18 @@ def test_find_task_says_of_a_file_that_is_there_which_files_are_read(tmp_path, m
     (tmp_path / "tables").mkdir()
     monkeypatch.chdir(tmp_path)
     for name in ("reviews.xlsx", "tables"):
-        with pytest.raises(DataError, match=rf"^{name}: must be a .csv, .* file or a folder .*; save it as .csv, or"):
+        with pytest.raises(
+            DataError,
+            match=rf"^{name}: must be a .csv, .* file or a folder .*; save it as .csv, or",
+        ):
             tasks.resolve_tasks([name])
 
 
 def test_find_task_rejects_a_task_scored_in_another_way():
     """An ensemble combines probes, so it cannot use a task without one; nor is such a task listed for it."""
     with pytest.raises(
-        ConfigError, match=r"^tasks: STS12: must be scored by accuracy or correlation; .* by similarity$"
+        ConfigError,
+        match=r"^tasks: STS12: must be scored by accuracy or correlation; .* by similarity$",
     ):
         tasks.find_task("sts12", scorings=PROBED, option="tasks: ")
     with pytest.raises(ConfigError, match=r"known: docs-library.*STS-B$"):
@@ -98,7 +116,9 @@ def test_every_task_names_its_files_and_source(task):
     assert bool(task.files) == task.source.startswith("https://")
 
 
-@pytest.mark.parametrize("task", [task for task in tasks.TASKS.values() if not task.files], ids=lambda task: task.name)
+@pytest.mark.parametrize(
+    "task", [task for task in tasks.TASKS.values() if not task.files], ids=lambda task: task.name
+)
 def test_every_embedded_task_is_read_without_a_folder(task):
     """Its rows have labels of at least two classes in every split, and the same content each time."""
     data = task.load()
@@ -111,14 +131,21 @@ def test_every_embedded_task_is_read_without_a_folder(task):
 
 def test_resolve_tasks_takes_tasks_beside_names():
     """A task that no registry knows, such as one made from a user's file, is taken as it is; each is taken once."""
-    data = documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16))
+    data = documentation.neighbour_rows(
+        tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16)
+    )
     own = ProbeTask("reviews", reader=lambda task, data_dir: replace(data, task=task.name))
     found = tasks.resolve_tasks(["docs-neighbours", own, "DOCS_NEIGHBOURS"])
     assert [task.name for task in found] == ["docs-neighbours", "reviews"]
     assert found[1].load().task == "reviews"
-    with pytest.raises(ConfigError, match="^tasks docs-neighbours: two different tasks have this name; rename one$"):
+    with pytest.raises(
+        ConfigError, match="^tasks docs-neighbours: two different tasks have this name; rename one$"
+    ):
         tasks.resolve_tasks(["docs-neighbours", replace(own, name="docs-neighbours")])
-    assert [tasks.resolve_tasks(one)[0].name for one in ("docs-neighbours", own)] == ["docs-neighbours", "reviews"]
+    assert [tasks.resolve_tasks(one)[0].name for one in ("docs-neighbours", own)] == [
+        "docs-neighbours",
+        "reviews",
+    ]
 
 
 def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):
@@ -132,12 +159,16 @@ def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):
 
 def test_check_data_finds_published_tasks_complete():
     """Every task whose files are there is as published; what is missing is named."""
-    folder = Path(os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval"))
+    folder = Path(
+        os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval")
+    )
     if not folder.is_dir():
         pytest.skip(f"no {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL")
     for found in tasks.check_data(folder):
         is_present = tasks.TASKS[found.task].is_present(folder)
-        assert (found.status, bool(found.num_rows)) == (("complete", True) if is_present else ("missing", False)), found
+        assert (found.status, bool(found.num_rows)) == (
+            ("complete", True) if is_present else ("missing", False)
+        ), found
 
 
 OWN_TASKS = """
@@ -173,10 +204,16 @@ def test_sst2_keeps_the_given_splits(tmp_path, small_counts):
     folder = tmp_path / "SST/binary"
     folder.mkdir(parents=True)
     for part in ("train", "dev", "test"):
-        (folder / f"sentiment-{part}").write_text(f"good {part}\t1\nbad {part}\t0\n", encoding="utf-8")
+        (folder / f"sentiment-{part}").write_text(
+            f"good {part}\t1\nbad {part}\t0\n", encoding="utf-8"
+        )
     data = tasks.load_task("SST-2", tmp_path)
     assert data.sentences[0][2:4] == ["good dev", "bad dev"]
-    assert (data.train.tolist(), data.validation.tolist(), data.test.tolist()) == ([0, 1], [2, 3], [4, 5])
+    assert (data.train.tolist(), data.validation.tolist(), data.test.tolist()) == (
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    )
     assert data.labels.tolist() == [1, 0, 1, 0, 1, 0]
 
 
@@ -186,7 +223,9 @@ def test_sst2_rejects_a_line_without_label(tmp_path, small_counts):
     folder.mkdir(parents=True)
     for part in ("train", "dev", "test"):
         (folder / f"sentiment-{part}").write_text("good\t1\nbad\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"sentiment-train:2: SST-2 needs a label and a sentence; given 'bad'"):
+    with pytest.raises(
+        DataError, match=r"sentiment-train:2: SST-2 needs a label and a sentence; given 'bad'"
+    ):
         tasks.load_task("SST-2", tmp_path)
 
 
@@ -236,7 +275,9 @@ def test_resolve_tasks_takes_the_scorings_wanted_by_default(tmp_path):
 def test_row_hash_depends_on_the_content():
     """Equal rows have equal hashes; other rows have another."""
     task = tasks.find_task("docs-library")
-    first, second = (documentation.library_rows(task, documents(), split_sizes=(60, 15, 15)) for _ in range(2))
+    first, second = (
+        documentation.library_rows(task, documents(), split_sizes=(60, 15, 15)) for _ in range(2)
+    )
     other = documentation.library_rows(task, documents(), split_sizes=(60, 15, 15), seed=1)
     assert first.row_hash == second.row_hash
     assert first.row_hash != other.row_hash
@@ -244,16 +285,25 @@ def test_row_hash_depends_on_the_content():
 
 def test_library_rows_are_balanced_and_split_by_module():
     """Every library has the same number of rows in a split, and no module is in two splits."""
-    data = documentation.library_rows(tasks.find_task("docs-library"), documents(), split_sizes=(60, 15, 15))
+    data = documentation.library_rows(
+        tasks.find_task("docs-library"), documents(), split_sizes=(60, 15, 15)
+    )
     splits = [data.train, data.validation, data.test]
-    assert [np.bincount(data.labels[rows]).tolist() for rows in splits] == [[20] * 3, [5] * 3, [5] * 3]
+    assert [np.bincount(data.labels[rows]).tolist() for rows in splits] == [
+        [20] * 3,
+        [5] * 3,
+        [5] * 3,
+    ]
     found = [modules_of(data, rows) for rows in splits]
     assert not found[0] & found[1] | found[0] & found[2] | found[1] & found[2]
 
 
 def test_library_rows_leave_out_repeated_and_short_sentences():
     """A sentence that occurs twice could be in two splits; one of four words is too short."""
-    repeated = [DocsDocument(f"library{number}", "x", ["the same words in both", "too short"]) for number in range(2)]
+    repeated = [
+        DocsDocument(f"library{number}", "x", ["the same words in both", "too short"])
+        for number in range(2)
+    ]
     task = tasks.find_task("docs-library")
     data = documentation.library_rows(task, [*documents(), *repeated], split_sizes=(600, 150, 150))
     assert not {"the same words in both", "too short"} & set(data.sentences[0])
@@ -261,15 +311,23 @@ def test_library_rows_leave_out_repeated_and_short_sentences():
 
 def test_library_rows_need_two_libraries():
     """The error gives the number found."""
-    with pytest.raises(DataError, match=r"^docs-library: needs the documentation of two libraries; found 1"):
+    with pytest.raises(
+        DataError, match=r"^docs-library: needs the documentation of two libraries; found 1"
+    ):
         documentation.library_rows(tasks.find_task("docs-library"), documents(num_libraries=1))
 
 
 def test_neighbour_rows_pair_half_of_the_sentences_with_another():
     """Half of the pairs are neighbours; the others are of one library; no module is in two splits."""
-    data = documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16))
+    data = documentation.neighbour_rows(
+        tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16)
+    )
     assert data.kind == "pair"
-    assert [int(data.labels[rows].sum()) for rows in (data.train, data.validation, data.test)] == [30, 8, 8]
+    assert [int(data.labels[rows].sum()) for rows in (data.train, data.validation, data.test)] == [
+        30,
+        8,
+        8,
+    ]
     for first, second, label in zip(*data.sentences, data.labels, strict=True):
         one, other = (sentence.split() for sentence in (first, second))
         is_next = one[4] == other[4] and int(other[1]) - int(one[1]) == 1
@@ -279,5 +337,9 @@ def test_neighbour_rows_pair_half_of_the_sentences_with_another():
 
 def test_neighbour_rows_need_several_modules():
     """A single module cannot be split."""
-    with pytest.raises(DataError, match=r"^docs-neighbours: needs neighboring sentences of several modules; found"):
-        documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(num_libraries=1, num_modules=1))
+    with pytest.raises(
+        DataError, match=r"^docs-neighbours: needs neighboring sentences of several modules; found"
+    ):
+        documentation.neighbour_rows(
+            tasks.find_task("docs-neighbours"), documents(num_libraries=1, num_modules=1)
+        )

@@ -16,7 +16,17 @@ FOLDER = Path(__file__).resolve().parent / "toy_package"
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder that pip has installed the package into."""
     target = tmp_path_factory.mktemp("packages")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        target,
+    ]
     ran = subprocess.run([*pip, FOLDER], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return target
@@ -26,7 +36,16 @@ def run_checks(installed: Path, *options: str) -> None:
     """Run `checks.py` in a process whose path has the package."""
     paths = [str(FOLDER.parent.parent), str(installed)]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / "checks.py"), *options],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            str(FOLDER / "checks.py"),
+            *options,
+        ],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
@@ -54,7 +73,10 @@ assert CODES["toy_signs"] is signs
 def test_modules_of_the_package_may_be_imported_before_raysent(installed):
     """As its author's own tests do: what they import of raysent does not load them in turn."""
     paths = os.pathsep.join([str(FOLDER.parent.parent), str(installed)])
-    command, environment = [sys.executable, "-c", IMPORTED_FIRST], {**os.environ, "PYTHONPATH": paths}
+    command, environment = (
+        [sys.executable, "-c", IMPORTED_FIRST],
+        {**os.environ, "PYTHONPATH": paths},
+    )
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

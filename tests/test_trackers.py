@@ -38,7 +38,10 @@ SCORES = {"validation": 70.0, "test": 60.0}
 EVALUATED = evaluated_event(
     RUN,
     time=1.5e9,
-    scores={name: {"MR": SCORES, "my task (2)": SCORES} for name in ("ensemble", "0001", "0002", "tfidf:chars")},
+    scores={
+        name: {"MR": SCORES, "my task (2)": SCORES}
+        for name in ("ensemble", "0001", "0002", "tfidf:chars")
+    },
     members=["0001", "0002"],
     best_member="0001",
     method="pool",
@@ -80,7 +83,8 @@ def test_tensorboard_has_a_folder_for_each_trial(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"), [("finished", "STATUS_SUCCESS"), ("stopped", "STATUS_SUCCESS"), ("nan", "STATUS_FAILURE")]
+    ("status", "expected"),
+    [("finished", "STATUS_SUCCESS"), ("stopped", "STATUS_SUCCESS"), ("nan", "STATUS_FAILURE")],
 )
 def test_tensorboard_has_parameters_and_the_end_of_a_trial(status, expected, tmp_path):
     """The messages of its tab of parameters; a second file replaces what the first has."""
@@ -103,7 +107,9 @@ def test_tensorboard_has_parameters_and_the_end_of_a_trial(status, expected, tmp
         "encoder.bidirectional": "bool_value",
         "training.learning_rate": "number_value",
     }
-    assert cells["training.learning_rate"].number_value == first[0]["params"]["training.learning_rate"]
+    assert (
+        cells["training.learning_rate"].number_value == first[0]["params"]["training.learning_rate"]
+    )
     assert found["session_end_info"].session_end_info.status == getattr(api, expected)
     assert [info.name.tag for info in found["experiment"].experiment.metric_infos] == [SPACE.metric]
     session = importlib.import_module("tensorboardX.proto.event_pb2").SessionLog
@@ -159,7 +165,9 @@ def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording,
     failing = ComponentChoice.model_validate({"type": "x", "folder": "fails"})
     space = SPACE.model_copy(update={"trackers": [failing]})
     folder = tmp_path / "run"
-    with TrackingThread(space, folder, targets=["x:works", "x:fails"], warn=lines.append) as tracking:
+    with TrackingThread(
+        space, folder, targets=["x:works", "x:fails"], warn=lines.append
+    ) as tracking:
         for event in EVENTS:
             tracking(event)
     bad, good, worse = recording.made
@@ -177,7 +185,9 @@ def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording,
 def test_a_tracker_that_exits_or_has_no_target_is_one_line_too(recording, monkeypatch, tmp_path):
     """The others go on; without a target there is no command that sends the rest."""
     lines = []
-    with TrackingThread(SPACE, tmp_path, targets=["x:exits", "x:works"], warn=lines.append) as tracking:
+    with TrackingThread(
+        SPACE, tmp_path, targets=["x:exits", "x:works"], warn=lines.append
+    ) as tracking:
         monkeypatch.delattr(Recording, "TARGET")
         for event in EVENTS:
             tracking(event)
@@ -193,7 +203,9 @@ def test_a_tracker_that_cannot_be_made_is_one_line_before_anything_starts(monkey
         raise ConnectionError("no server\nat all")
 
     monkeypatch.setattr(TRACKERS["tensorboard"], "__init__", refused)
-    with pytest.raises(ConfigError, match=r"^s.yaml:2: trackers.0: ConnectionError: no server at all$"):
+    with pytest.raises(
+        ConfigError, match=r"^s.yaml:2: trackers.0: ConnectionError: no server at all$"
+    ):
         _space("[tensorboard]")
 
 
@@ -230,7 +242,10 @@ def test_tracking_thread_waits_for_no_tracker(recording, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [("tensorbord:tb", "did you mean 'tensorboard'"), ("tensorboard", "must be a tracker and where it writes")],
+    [
+        ("tensorbord:tb", "did you mean 'tensorboard'"),
+        ("tensorboard", "must be a tracker and where it writes"),
+    ],
 )
 def test_targets_refuse_a_wrong_one_before_the_sweep(target, message, tmp_path):
     """In one line that names the option."""
@@ -272,10 +287,14 @@ def test_followed_trials_of_a_resumed_session_are_read_from_the_journal(run):
     expected = {trial.name: trial for trial in read_sweep(run).trials}
     lines = (run / "journal.jsonl").read_text().splitlines(keepends=True)
     # A tracker in a thread may receive an event after later ones were written.
-    for first in [place for place, event in enumerate(EVENTS) if event["event"] in ("suggested", "report")]:
+    for first in [
+        place for place, event in enumerate(EVENTS) if event["event"] in ("suggested", "report")
+    ]:
         (run / "journal.jsonl").write_text("".join(lines[: first + 1 + 3 * (first % 2)]))
         followed = FollowedTrials(run)
-        last = {trial.name: trial for trial in map(followed.apply, EVENTS[first:]) if trial is not None}
+        last = {
+            trial.name: trial for trial in map(followed.apply, EVENTS[first:]) if trial is not None
+        }
         assert last == {name: expected[name] for name in last}
     assert FollowedTrials(run).apply({"event": "session"}) is None
 
@@ -293,17 +312,25 @@ def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
     trials = {trial.name: trial for trial in read_sweep(run).trials}
     sweep, baseline = runs.pop(f"{SPACE.name}-run"), runs.pop("tfidf:chars")
     assert runs.keys() == trials.keys()
-    assert sweep.data.metrics["test/MR"] == baseline.data.metrics["test/MR"] == runs["0001"].data.metrics["test/MR"]
+    assert (
+        sweep.data.metrics["test/MR"]
+        == baseline.data.metrics["test/MR"]
+        == runs["0001"].data.metrics["test/MR"]
+    )
     assert sweep.data.metrics["validation/my task _2_"] == SCORES["validation"]
     for name, trial in trials.items():
         assert runs[name].data.params == {key: str(value) for key, value in trial.params.items()}
         assert runs[name].data.tags["mlflow.parentRunId"] == sweep.info.run_id
         assert runs[name].data.tags["raysent.folder"] == str(run / "trials" / name)
         assert runs[name].info.start_time < runs[name].info.end_time
-        assert runs[name].info.status == ("FAILED" if trial.status in ("failed", "nan") else "FINISHED")
+        assert runs[name].info.status == (
+            "FAILED" if trial.status in ("failed", "nan") else "FINISHED"
+        )
         history = client.get_metric_history(runs[name].info.run_id, SPACE.metric)
         expected = [(one.index, one.metrics[SPACE.metric]) for one in trial.reports]
-        assert [(one.step, one.value) for one in history] == [pair for pair in expected if pair[1] is not None]
+        assert [(one.step, one.value) for one in history] == [
+            pair for pair in expected if pair[1] is not None
+        ]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -336,7 +363,9 @@ def test_wandb_has_a_run_for_each_trial(run):
         found: dict[str, list[int]] = {}
         for path in sorted((run / "wandb").glob("offline-run-*/*.wandb")):
             own = found.setdefault(path.stem.removeprefix("run-"), [])
-            records = [one for one in wandb_records(path) if one.WhichOneof("record_type") == "history"]
+            records = [
+                one for one in wandb_records(path) if one.WhichOneof("record_type") == "history"
+            ]
             own += [one.history.step.num for one in records]
         return found
 
@@ -356,7 +385,9 @@ def test_wandb_has_a_run_for_each_trial(run):
 def test_tracker_without_its_package_names_the_extra(name, run, monkeypatch):
     """Before anything is written."""
     monkeypatch.setattr(f"raysent.sweeps.trackers.{name}_runs.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=rf"^{name} needs the package {name}[a-z-]*; install raysent\[{name}\]$"):
+    with pytest.raises(
+        ConfigError, match=rf"^{name} needs the package {name}[a-z-]*; install raysent\[{name}\]$"
+    ):
         track(run, f"{name}:x")
 
 
@@ -364,7 +395,10 @@ def test_tracker_without_its_package_names_the_extra(name, run, monkeypatch):
     ("target", "message"),
     [
         ("tensorbord:x", r"^to tensorbord:x: unknown tracker; did you mean 'tensorboard'\?$"),
-        ("tensorboard", r"^to tensorboard: must be a tracker and where it writes; such as tensorboard:DIR$"),
+        (
+            "tensorboard",
+            r"^to tensorboard: must be a tracker and where it writes; such as tensorboard:DIR$",
+        ),
     ],
 )
 def test_track_refuses_a_wrong_target(run, target, message):

@@ -75,7 +75,13 @@ def test_process_above_its_memory_fails_at_the_next_step(actor):
 def test_trials_work_in_the_folder_of_the_sweep(actor, monkeypatch, tmp_path):
     """Ray may have been started in another one, as before `os.chdir` in a notebook; paths are relative to the new one."""
     (tmp_path / "now").mkdir()
-    config = {"trial": "0001", "num_threads": 1, "working_folder": str(tmp_path / "now"), "folder": "run", "run": {}}
+    config = {
+        "trial": "0001",
+        "num_threads": 1,
+        "working_folder": str(tmp_path / "now"),
+        "folder": "run",
+        "run": {},
+    }
     seen = []
     ended = SimpleNamespace(status="finished", seconds=1.0, message="")
     monkeypatch.setattr(trainables, "open_folder", lambda *_, **__: seen.append(Path.cwd()))
@@ -87,12 +93,16 @@ def test_trials_work_in_the_folder_of_the_sweep(actor, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     nested_train(None, num_workers=2, gpus_per_worker=0)(config)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trainables, "train_trial", lambda *_, **__: {"status": "finished", "in": Path.cwd()})
+    monkeypatch.setattr(
+        trainables, "train_trial", lambda *_, **__: {"status": "finished", "in": Path.cwd()}
+    )
     actor.reset_config(config)
     assert {*seen, actor.step()["in"]} == {tmp_path / "now"}
 
 
-@pytest.mark.parametrize("refused", [ArtifactError("checkpoint: the disk is full"), OSError("no disk"), None])
+@pytest.mark.parametrize(
+    "refused", [ArtifactError("checkpoint: the disk is full"), OSError("no disk"), None]
+)
 def test_workers_that_a_full_disk_ends_cost_no_trial(monkeypatch, tmp_path, refused):
     """The disk has no room for their error either; Ray has it. Any other end of workers is the trial's failure."""
     sent = []
@@ -104,7 +114,13 @@ def test_workers_that_a_full_disk_ends_cost_no_trial(monkeypatch, tmp_path, refu
     monkeypatch.setattr(trainables, "_interruptions", lambda _: None)
     monkeypatch.setattr(trainables.tune, "report", sent.append)
     run = tiny_run(tmp_path).model_dump(mode="json")
-    config = {"trial": "0000", "num_threads": 1, "working_folder": ".", "folder": str(tmp_path / "0000"), "run": run}
+    config = {
+        "trial": "0000",
+        "num_threads": 1,
+        "working_folder": ".",
+        "folder": str(tmp_path / "0000"),
+        "run": run,
+    }
     with pytest.raises(type(refused)) if refused else nullcontext():
         nested_train(None, num_workers=1, gpus_per_worker=0)(config)
     assert [set(message) & {"status", "storage_failure"} for message in sent] == [
@@ -129,7 +145,9 @@ class Tuner:
 
     def fit(self):
         """Run the sweep."""
-        while not self._stopper.stop_all() and isinstance(config := self._search.suggest("0"), dict):
+        while not self._stopper.stop_all() and isinstance(
+            config := self._search.suggest("0"), dict
+        ):
             self._train(config)
 
     def _train(self, config):
@@ -137,13 +155,22 @@ class Tuner:
         actor = SimpleNamespace(stop_trial=SimpleNamespace(remote=lambda: stopped.append(True)))
         trial = SimpleNamespace(config=config, temporary_state=SimpleNamespace(ray_actor=actor))
         for index in (1, 2):
-            message = {"index": index, "num_reports": 2, "seconds": 1.0, "metrics/context_accuracy": 0.5}
+            message = {
+                "index": index,
+                "num_reports": 2,
+                "seconds": 1.0,
+                "metrics/context_accuracy": 0.5,
+            }
             try:
-                assert stopped or self._scheduler.on_trial_result(None, trial, message) == "CONTINUE"
+                assert (
+                    stopped or self._scheduler.on_trial_result(None, trial, message) == "CONTINUE"
+                )
             except Exception as error:
                 raise TuneError("a traceback") from error
         try:
-            self._scheduler.on_trial_complete(None, trial, {"status": "stopped" if stopped else "finished"})
+            self._scheduler.on_trial_complete(
+                None, trial, {"status": "stopped" if stopped else "finished"}
+            )
         except Exception:  # Tune logs it, and starts the trial again until it gives it up
             self._search.on_trial_complete("0", error=True)
 
@@ -151,15 +178,25 @@ class Tuner:
 def _run_trials(monkeypatch, write, *, past=(), is_over=lambda: False):
     """Train three trials as far as the driver's process is concerned; returns their controller."""
     monkeypatch.setattr(ray_tune.tune, "Tuner", Tuner)
-    controller = SweepController(parse_space(parse_yaml(SPACE), name="toy"), seed=1, write=write, past=past)
-    plan = Layout(concurrent=1, workers_per_trial=1, cpus_per_worker=1, gpus_per_worker=0.0, is_nested=False)
-    described = {"describe": lambda trial: {"trial": trial.name}, "is_over": is_over, "cost_tracker": TRACKER}
+    controller = SweepController(
+        parse_space(parse_yaml(SPACE), name="toy"), seed=1, write=write, past=past
+    )
+    plan = Layout(
+        concurrent=1, workers_per_trial=1, cpus_per_worker=1, gpus_per_worker=0.0, is_nested=False
+    )
+    described = {
+        "describe": lambda trial: {"trial": trial.name},
+        "is_over": is_over,
+        "cost_tracker": TRACKER,
+    }
     ray_tune.run_trials(controller, plan, **described)
     return controller
 
 
 @pytest.mark.parametrize("event", ["report", "ended"])
-@pytest.mark.parametrize("error", [ArtifactError("the disk is full"), KeyError("a listener's"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [ArtifactError("the disk is full"), KeyError("a listener's"), KeyboardInterrupt()]
+)
 def test_what_the_journal_raises_ends_the_sweep_and_no_trial(monkeypatch, event, error):
     """Tune would take it for a trial's failure, or wrap it in a traceback; nothing is written after it."""
     written = []
@@ -188,4 +225,6 @@ def test_trial_of_an_earlier_session_goes_on_when_time_is_over(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         _run_trials(monkeypatch, write)
     controller = _run_trials(monkeypatch, lambda *_, **__: None, past=past, is_over=lambda: True)
-    assert [(trial.name, trial.status) for trial in controller.trials.values()] == [("0000", "stopped")]
+    assert [(trial.name, trial.status) for trial in controller.trials.values()] == [
+        ("0000", "stopped")
+    ]

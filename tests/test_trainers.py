@@ -37,7 +37,10 @@ def features_of(sentences: Sentences) -> dict[str, Tensor]:
     rows = [torch.as_tensor(one.ids).long() for one in sentences.split(1)]
     lengths = torch.as_tensor(sentences.lengths)[:, None]
     mask = torch.arange(int(lengths.max())) < lengths
-    return {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "attention_mask": mask.long()}
+    return {
+        "input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True),
+        "attention_mask": mask.long(),
+    }
 
 
 def loss_of(name: str, model: Any, training: _Training) -> tuple[torch.nn.Module, float]:
@@ -64,8 +67,16 @@ def labels_of(name: str, batch: Any) -> Tensor | None:
 def test_losses_are_those_of_sentence_transformers(name: str, kind: str, tmp_path: Path) -> None:
     """Step for step, by pooled means of every architecture; it falls."""
     backbone = write_backbone(tmp_path / kind, kind)
-    folder = write_sentence_transformer(tmp_path / "own", backbone, normalize=name == "distillation")
-    optimizer = {"optimizer": "adamw", "weight_decay": DECAY, "learning_rate": RATE, "clip": CLIP, "clip_per": "global"}
+    folder = write_sentence_transformer(
+        tmp_path / "own", backbone, normalize=name == "distillation"
+    )
+    optimizer = {
+        "optimizer": "adamw",
+        "weight_decay": DECAY,
+        "learning_rate": RATE,
+        "clip": CLIP,
+        "clip_per": "global",
+    }
     config = run_of(
         tmp_path,
         name,
@@ -74,7 +85,9 @@ def test_losses_are_those_of_sentence_transformers(name: str, kind: str, tmp_pat
         training={"batch_size": 24, "schedule": "constant", "epochs": 9.0, **optimizer},
         **{f"{'corpus' if name == 'distillation' else 'pairs'}__max_length": 20},
     )
-    training = _Training(config, open_training_data(config), device=torch.device("cpu"), workers=Workers())
+    training = _Training(
+        config, open_training_data(config), device=torch.device("cpu"), workers=Workers()
+    )
     model = library.SentenceTransformer(str(folder), device="cpu").eval()  # without dropout
     loss, factor = loss_of(name, model, training)
     matrices = [one for one in loss.parameters() if one.ndim > 1]

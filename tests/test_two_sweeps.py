@@ -48,13 +48,19 @@ def _start(kind: str) -> str:
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
     specs = [{"ResourceType": "instance", "Tags": pairs}]
     started = boto3.client("ec2").run_instances(
-        ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="g5.xlarge", TagSpecifications=specs
+        ImageId="ami-12c6146b",
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="g5.xlarge",
+        TagSpecifications=specs,
     )
     return str(started["Instances"][0]["InstanceId"])
 
 
 def _running() -> set[str]:
-    found = boto3.client("ec2").describe_instances(Filters=[{"Name": "instance-state-name", "Values": ["running"]}])
+    found = boto3.client("ec2").describe_instances(
+        Filters=[{"Name": "instance-state-name", "Values": ["running"]}]
+    )
     return {one["InstanceId"] for group in found["Reservations"] for one in group["Instances"]}
 
 
@@ -119,7 +125,10 @@ def test_resume_leaves_the_sweep_alone_that_it_says_to_attach_to(raysent, machin
 
 def _record(remote: str) -> None:
     """Store the record of a sweep."""
-    save_record(open_folder(remote), SweepRecord(parse_space(parse_yaml(SPACE), name="toy"), 0, [], "auto", {}, 1.0))
+    save_record(
+        open_folder(remote),
+        SweepRecord(parse_space(parse_yaml(SPACE), name="toy"), 0, [], "auto", {}, 1.0),
+    )
 
 
 @pytest.mark.usefixtures("launched_here")
@@ -129,7 +138,9 @@ def test_up_leaves_what_a_running_sweep_may_read(raysent, machines):
     for role in ("raysent-raysent-head", "raysent-raysent-worker"):
         for name in ("raysent-inputs", "raysent-inputs-first"):
             iam.put_role_policy(
-                RoleName=role, PolicyName=name, PolicyDocument=json.dumps(input_policy(["s3://runs/texts"]))
+                RoleName=role,
+                PolicyName=name,
+                PolicyDocument=json.dumps(input_policy(["s3://runs/texts"])),
             )
     assert raysent("cluster", "up", "cluster.yaml", "--yes").code == 0
     for role in ("raysent-raysent-head", "raysent-raysent-worker"):
@@ -159,7 +170,10 @@ def test_a_second_sweep_leaves_what_the_first_may_read(raysent, machines, monkey
     (during,) = seen
     assert {"raysent", "raysent-inputs-first"} < set(during)
     assert any(name.startswith("raysent-inputs-second-") for name in during)
-    assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-first"]
+    assert iam.list_role_policies(RoleName=role)["PolicyNames"] == [
+        "raysent",
+        "raysent-inputs-first",
+    ]
     assert _running() == set(machines)
 
 
@@ -171,9 +185,14 @@ def test_stop_takes_away_what_the_sweep_may_read(raysent):
         Account("us-east-1").allow_inputs("raysent", sweep, ["s3://runs/texts"])
     assert len(iam.list_role_policies(RoleName=role)["PolicyNames"]) == 3
     space = {"name": "toy", "values": parse_yaml(SPACE).values}
-    write_record(run, JobRecord("job", cluster="raysent", region="us-east-1", space=space, code=130))
+    write_record(
+        run, JobRecord("job", cluster="raysent", region="us-east-1", space=space, code=130)
+    )
     assert raysent("stop", run).code == 0
-    assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["raysent", "raysent-inputs-second"]
+    assert iam.list_role_policies(RoleName=role)["PolicyNames"] == [
+        "raysent",
+        "raysent-inputs-second",
+    ]
 
 
 # -- tasks and files, before a machine is paid for --------------------------------------------------------------------
@@ -216,7 +235,9 @@ def test_a_run_folder_that_is_a_file_is_refused(raysent):
 
 
 @pytest.mark.usefixtures("nothing_launched")
-@pytest.mark.parametrize("given", [["--corpus", "big.txt"], ["--tasks", "big.csv:text=body,label=stars"]])
+@pytest.mark.parametrize(
+    "given", [["--corpus", "big.txt"], ["--tasks", "big.csv:text=body,label=stars"]]
+)
 def test_files_that_are_too_large_are_found_before_a_launch(raysent, monkeypatch, given):
     """The size is that of the corpus and of the tables of tasks."""
     monkeypatch.setattr("raysent.cluster.jobs.MAX_SHIPPED_BYTES", 100)
@@ -229,7 +250,9 @@ def test_files_that_are_too_large_are_found_before_a_launch(raysent, monkeypatch
 def test_tasks_are_kept_apart_and_their_tables_shipped(raysent, monkeypatch):
     """A name, a table with settings, and one of the space: each is one option, and the head finds the tables."""
     Path("reviews.csv").write_text(ROWS)
-    Path("toy.yaml").write_text(SPACE + 'evaluation: {tasks: ["second=reviews.csv:text=body,label=stars"]}\n')
+    Path("toy.yaml").write_text(
+        SPACE + 'evaluation: {tasks: ["second=reviews.csv:text=body,label=stars"]}\n'
+    )
     packed, command = Path("packed"), []
 
     def pack(launcher, submitted, **_):

@@ -36,7 +36,10 @@ def test_block_starts_do_not_overlap_and_depend_on_the_seed_only() -> None:
     assert (len(starts), num_candidates) == (4, 10)
     assert (np.diff(starts) >= 10).all()
     assert (starts == block_starts(1000, config)[0]).all()
-    assert (starts != block_starts(1000, ValidationConfig(num_candidates=10, num_sentences=45, seed=1))[0]).any()
+    assert (
+        starts
+        != block_starts(1000, ValidationConfig(num_candidates=10, num_sentences=45, seed=1))[0]
+    ).any()
 
 
 def test_block_starts_of_a_small_split_are_one_smaller_block() -> None:
@@ -65,7 +68,9 @@ def test_block_scores_equal_their_restatement() -> None:
             total = math.log(sum(math.exp(score) for score in scores.values()))
             correct += max(scores, key=lambda j: scores[j]) in inside
             nll -= sum(scores[j] - total for j in inside) / len(inside)
-    assert similarity_scores(f @ g.T, torch.from_numpy(near)) == pytest.approx((correct, nll), rel=1e-5)
+    assert similarity_scores(f @ g.T, torch.from_numpy(near)) == pytest.approx(
+        (correct, nll), rel=1e-5
+    )
 
 
 def test_pool_scores_of_equal_vectors_are_chance(tmp_path: Path) -> None:
@@ -74,10 +79,16 @@ def test_pool_scores_of_equal_vectors_are_chance(tmp_path: Path) -> None:
     pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
     scores = pool.context_metrics(lambda sentences: (torch.zeros(len(sentences.lengths), 2),) * 2)
     assert scores["context_accuracy"] == pytest.approx(pool.facts["chance_accuracy"])
-    assert scores["context_nll"] == pytest.approx(pool.facts["chance_nll"]) == pytest.approx(math.log(19))
+    assert (
+        scores["context_nll"]
+        == pytest.approx(pool.facts["chance_nll"])
+        == pytest.approx(math.log(19))
+    )
 
 
-def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_scores_do_not_depend_on_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Encoding three sentences at a time gives the same scores."""
     config = tiny_run(tmp_path)
     pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
@@ -103,7 +114,9 @@ def test_pool_hash_is_of_the_text_not_of_the_trial(tmp_path: Path) -> None:
         {"validation__seed": 1},
     ):
         config = tiny_run(tmp_path, **changes)
-        hashes.append(ValidationPool(prepare(config.corpus, config.vocabulary), config.validation).hash)
+        hashes.append(
+            ValidationPool(prepare(config.corpus, config.vocabulary), config.validation).hash
+        )
     assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
 
 
@@ -133,30 +146,44 @@ def test_document_accuracy_is_that_of_a_probe_on_sentences_of_documents(tmp_path
 
     def first_word(sentences: Sentences) -> Tensor:
         first = np.cumsum(np.concatenate([[0], sentences.lengths[:-1]]))
-        return torch.eye(len(data.vocabulary))[torch.from_numpy(sentences.ids[first].astype(np.int64))]
+        return torch.eye(len(data.vocabulary))[
+            torch.from_numpy(sentences.ids[first].astype(np.int64))
+        ]
 
     assert found.document_metrics(first_word) == {"document_accuracy": 100.0}
     same = found.document_metrics(lambda sentences: torch.ones(len(sentences.lengths), 3))
     assert same["document_accuracy"] == pytest.approx(10.0)
     assert found.hash == Documents(data.text, 10).hash != Documents(data.text, 9).hash
-    assert metrics_of(config.objective, config.validation) == ("context_accuracy", "context_nll", "document_accuracy")
+    assert metrics_of(config.objective, config.validation) == (
+        "context_accuracy",
+        "context_nll",
+        "document_accuracy",
+    )
 
 
 def test_run_reports_document_accuracy(tmp_path: Path) -> None:
     """The last report has that of the saved model."""
     _write_novels(tmp_path)
-    config = tiny_run(tmp_path, validation__documents=10, training__max_steps=2, training__num_reports=1)
+    config = tiny_run(
+        tmp_path, validation__documents=10, training__max_steps=2, training__num_reports=1
+    )
     outcome = fit(config, tmp_path / "run")
     model = SentenceModel.load(tmp_path / "run")
     again = Documents(open_training_data(config).text, 10).document_metrics(model.encode_ids)
-    assert outcome.metrics["document_accuracy"] == pytest.approx(again["document_accuracy"], abs=0.5)
+    assert outcome.metrics["document_accuracy"] == pytest.approx(
+        again["document_accuracy"], abs=0.5
+    )
 
 
 def test_documents_must_be_large_enough(tmp_path: Path) -> None:
     """One line says how many there are; a run on pairs has none."""
     _write_novels(tmp_path, num_sentences=90)
     corpus = open_training_data(tiny_run(tmp_path)).text
-    with pytest.raises(DataError, match="^validation.documents: must be at most 0, the documents .* 100 sentences"):
+    with pytest.raises(
+        DataError, match="^validation.documents: must be at most 0, the documents .* 100 sentences"
+    ):
         Documents(corpus, 10)
     with pytest.raises(DataError, match="^validation.documents: needs running text"):
-        Validator(["document_accuracy"], ValidationConfig(documents=10), vocabulary=corpus.vocabulary)
+        Validator(
+            ["document_accuracy"], ValidationConfig(documents=10), vocabulary=corpus.vocabulary
+        )

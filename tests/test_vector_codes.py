@@ -20,7 +20,9 @@ from raysent.pipeline.vectors import encode_file
 def clustered_vectors(rows: int = 400, dim: int = 24) -> np.ndarray:
     """Return vectors of a few hidden directions."""
     generator = np.random.default_rng(0)
-    return (generator.standard_normal((rows, 8)) @ generator.standard_normal((8, dim)) + 0.5).astype(np.float32)
+    return (
+        generator.standard_normal((rows, 8)) @ generator.standard_normal((8, dim)) + 0.5
+    ).astype(np.float32)
 
 
 def settings(method: str, *, bits: int = 20, **others: object) -> VectorCodeConfig:
@@ -34,7 +36,9 @@ def test_near_vectors_have_near_codes(method, tmp_path):
     """A vector's code is nearest to that of the same vector with little noise; a saved code gives the same bytes."""
     vectors = clustered_vectors()
     # The vectors have eight directions; more components than that are noise.
-    made, found = make_code(vectors, settings(method, bits=8 if method == "principal_components" else 20))
+    made, found = make_code(
+        vectors, settings(method, bits=8 if method == "principal_components" else 20)
+    )
     assert set(found) == {"reconstruction_mse", "reconstruction_r2", "similarity_kept"}
     assert found["similarity_kept"] > 0.3
     codes = made.encode_packed(vectors)
@@ -47,17 +51,24 @@ def test_near_vectors_have_near_codes(method, tmp_path):
 def test_threshold_at_the_mean_equals_a_comparison():
     """A bit is 1 where a number is above its mean over the training vectors."""
     vectors = clustered_vectors(100)
-    config = VectorCodeConfig.model_validate({"code": {"type": "threshold", "threshold": "mean"}, "seed": 3})
+    config = VectorCodeConfig.model_validate(
+        {"code": {"type": "threshold", "threshold": "mean"}, "seed": 3}
+    )
     made, _ = make_code(vectors, config)
     train = np.random.default_rng(3).permutation(100)[5:]
     expected = vectors > vectors[np.sort(train)].mean(axis=0)
-    np.testing.assert_array_equal(np.unpackbits(made.encode_packed(vectors), axis=1, count=24), expected)
+    np.testing.assert_array_equal(
+        np.unpackbits(made.encode_packed(vectors), axis=1, count=24), expected
+    )
 
 
 def test_training_lowers_the_error():
     """More epochs restore held-out vectors better, and the same seed gives the same code."""
     vectors = clustered_vectors(1000)
-    errors = [make_code(vectors, settings("autoencoder", epochs=n))[1]["reconstruction_mse"] for n in (1, 8, 8)]
+    errors = [
+        make_code(vectors, settings("autoencoder", epochs=n))[1]["reconstruction_mse"]
+        for n in (1, 8, 8)
+    ]
     assert errors[1] < errors[0]
     assert errors[1] == errors[2]
 
@@ -69,20 +80,26 @@ def test_related_rows_are_read_as_pairs():
     vectors[1::2] = vectors[::2] + 0.7 * vectors[1::2]
     found = {
         weight: make_code(
-            vectors, settings("autoencoder", epochs=30, objective={"lambda_sp": weight}), related=related
+            vectors,
+            settings("autoencoder", epochs=30, objective={"lambda_sp": weight}),
+            related=related,
         )[1]
         for weight in (0.0, 3.0)
     }
     assert found[3.0]["related_auc"] > max(0.8, found[0.0]["related_auc"])
     with pytest.raises(DataError, match=r"^related: must be rows from 0 to 799; given 0 to 800$"):
         make_code(vectors, settings("autoencoder"), related=related + np.array([0, 1]))
-    with pytest.raises(DataError, match=r"^related: must be row numbers \[pairs, 2\]; given int64 \[800\]$"):
+    with pytest.raises(
+        DataError, match=r"^related: must be row numbers \[pairs, 2\]; given int64 \[800\]$"
+    ):
         make_code(vectors, settings("autoencoder"), related=np.arange(800))
 
 
 def test_code_without_a_number_of_bits_has_one_for_each_number():
     """At most the paper's 2,048."""
-    made, _ = make_code(clustered_vectors(), VectorCodeConfig.model_validate({"code": {"type": "autoencoder"}}))
+    made, _ = make_code(
+        clustered_vectors(), VectorCodeConfig.model_validate({"code": {"type": "autoencoder"}})
+    )
     assert made.num_bits == 24
     assert made.config.code.num_bits(4096) == 2048
 
@@ -90,10 +107,22 @@ def test_code_without_a_number_of_bits_has_one_for_each_number():
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
-        (np.ones(3, dtype=np.float32), r"vectors: must be numbers \[rows, dim\], neither size 0; given float32 \[3\]"),
-        (np.ones((100, 4), dtype=np.int64), r"must be numbers \[rows, dim\].*given int64 \[100, 4\]"),
-        (np.full((100, 4), np.nan, dtype=np.float32), "must be finite; given NaN or infinity between rows 0 and 8192"),
-        (clustered_vectors(99), "must have at least 100 rows to train and evaluate a code; given 99"),
+        (
+            np.ones(3, dtype=np.float32),
+            r"vectors: must be numbers \[rows, dim\], neither size 0; given float32 \[3\]",
+        ),
+        (
+            np.ones((100, 4), dtype=np.int64),
+            r"must be numbers \[rows, dim\].*given int64 \[100, 4\]",
+        ),
+        (
+            np.full((100, 4), np.nan, dtype=np.float32),
+            "must be finite; given NaN or infinity between rows 0 and 8192",
+        ),
+        (
+            clustered_vectors(99),
+            "must have at least 100 rows to train and evaluate a code; given 99",
+        ),
     ],
 )
 def test_invalid_vectors_raise_one_clear_error(vectors, message):
@@ -104,7 +133,9 @@ def test_invalid_vectors_raise_one_clear_error(vectors, message):
 
 def test_invalid_codes_raise_one_clear_error(tmp_path):
     """Too many bits, vectors of another size, a folder of another kind."""
-    with pytest.raises(ConfigError, match="must be at most 24, the size of the vectors, for principal_components"):
+    with pytest.raises(
+        ConfigError, match="must be at most 24, the size of the vectors, for principal_components"
+    ):
         make_code(clustered_vectors(), settings("principal_components", bits=25))
     made, _ = make_code(clustered_vectors(), settings("random_projection"))
     with pytest.raises(DataError, match="must have 24 numbers a row, as the code does; given 25"):
@@ -131,27 +162,50 @@ def test_a_code_whose_numbers_have_changed_is_refused(tmp_path):
 def test_binarize_writes_codes_and_uses_a_saved_one(raysent):
     """The command reports the code's scores; another file gets the same code; errors are one line."""
     np.save("vectors.npy", clustered_vectors())
-    arguments = ("binarize", "vectors.npy", "-o", "codes.npy", "--set", "method=random_projection", "--set", "bits=20")
+    arguments = (
+        "binarize",
+        "vectors.npy",
+        "-o",
+        "codes.npy",
+        "--set",
+        "method=random_projection",
+        "--set",
+        "bits=20",
+    )
     about = json.loads(raysent(*arguments, "--keep", "kept", "--json").out)
     assert (about["rows"], about["bits"]) == (400, 20)
     assert np.load("codes.npy").shape == (400, 3)
-    assert "400 codes of 20 bits" in raysent("binarize", "vectors.npy", "-o", "again.npy", "--use", "kept").out
+    assert (
+        "400 codes of 20 bits"
+        in raysent("binarize", "vectors.npy", "-o", "again.npy", "--use", "kept").out
+    )
     np.testing.assert_array_equal(np.load("again.npy"), np.load("codes.npy"))
     np.savez("vectors.npz", vectors=np.load("vectors.npy"))  # as `raysent encode` writes it
     raysent("binarize", "vectors.npz", "-o", "archive.npy", "--use", "kept")
     np.testing.assert_array_equal(np.load("archive.npy"), np.load("codes.npy"))
     np.savez("other.npz", other=np.zeros(3))
     with pytest.raises(
-        DataError, match=r"^other\.npz: must be a \.npy file of numbers \(.*vectors.*\); write it again$"
+        DataError,
+        match=r"^other\.npz: must be a \.npy file of numbers \(.*vectors.*\); write it again$",
     ):
         read_vectors(Path("other.npz"))
     raysent("binarize", "vectors.npy", "-o", "default.npy", "--keep", "default")
     code = json.loads(Path("default/code.json").read_text())["config"]["code"]
-    assert (code["type"], code["distribution"], code["whiten"]) == ("random_projection", "rotation", 0.25)
+    assert (code["type"], code["distribution"], code["whiten"]) == (
+        "random_projection",
+        "rotation",
+        0.25,
+    )
     for options, message in (
         (("--set", "method=pca"), "error: method=pca: unknown type 'pca'"),
-        (("--set", "method=autoencoder", "--set", "objective.lamda_sp=1"), "did you mean 'lambda_sp'?"),
-        (("--set", "seed=1", "--set", "seed.x=1"), "error: --set seed.x=1: seed.x: 'seed' must be a mapping"),
+        (
+            ("--set", "method=autoencoder", "--set", "objective.lamda_sp=1"),
+            "did you mean 'lambda_sp'?",
+        ),
+        (
+            ("--set", "seed=1", "--set", "seed.x=1"),
+            "error: --set seed.x=1: seed.x: 'seed' must be a mapping",
+        ),
         (("--set", "objective.lambda_sp=1"), "objective.lambda_sp: needs a method that is trained"),
         (("--use", "nowhere"), "nowhere"),
     ):
@@ -183,9 +237,15 @@ def test_settings_beside_a_code_that_is_given_are_refused():
 
 def test_processes_are_at_least_one(tmp_path):
     """0 is not the default."""
-    with pytest.raises(ConfigError, match="^processes: must be a whole number of at least 1; given 0$"):
+    with pytest.raises(
+        ConfigError, match="^processes: must be a whole number of at least 1; given 0$"
+    ):
         encode_file("hash:10", None, output=tmp_path / "x.npy", processes=0)
-    with pytest.raises(ConfigError, match="^processes: must be a whole number of at least 1; given 0$"):
+    with pytest.raises(
+        ConfigError, match="^processes: must be a whole number of at least 1; given 0$"
+    ):
         evaluate(["hash:10"], processes=0)
-    with pytest.raises(ConfigError, match="^workers: must be a whole number of at least 1; given 0$"):
+    with pytest.raises(
+        ConfigError, match="^workers: must be a whole number of at least 1; given 0$"
+    ):
         encode_corpus("hash:10", tmp_path, tmp_path / "out", workers=0)

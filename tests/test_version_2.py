@@ -26,7 +26,9 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(path for path in (DATA / "journals").iterdir() if path.name != "usd"), ids=lambda path: path.name
+    "path",
+    sorted(path for path in (DATA / "journals").iterdir() if path.name != "usd"),
+    ids=lambda path: path.name,
 )
 def test_replay_of_every_sampler_and_scheduler_is_all_the_same(path):
     """Proposals and decisions, with a driver killed in the middle, come out to the last bit."""
@@ -63,10 +65,20 @@ def test_resume_of_a_killed_sweep_finishes_every_trial(raysent, folder):
     resumed = raysent(*command)
     assert resumed.code == 0, resumed.err
     events = list(read_events(folder / "killed"))
-    assert [event["trial"] for event in events if event["event"] == "ended"] == ["0000", "0001", "0002"]
-    reports = [event["index"] for event in events if event["event"] == "report" and event["trial"] == "0001"]
+    assert [event["trial"] for event in events if event["event"] == "ended"] == [
+        "0000",
+        "0001",
+        "0002",
+    ]
+    reports = [
+        event["index"]
+        for event in events
+        if event["event"] == "report" and event["trial"] == "0001"
+    ]
     assert reports == [1, 2, 3]
-    assert (folder / "killed" / "trials" / "0000" / "model.safetensors").stat().st_mtime_ns == before
+    assert (
+        folder / "killed" / "trials" / "0000" / "model.safetensors"
+    ).stat().st_mtime_ns == before
     found = replay(load_record(folder / "killed").space, seed=3, events=events)
     assert (found.difference, found.num_sessions) == ("", 2)
 
@@ -84,6 +96,7 @@ def test_a_sweep_of_version_1_is_refused_with_the_command_that_makes_it_again(fo
 def test_a_sweep_whose_rungs_were_divided_by_dollars_is_refused_with_the_command_that_makes_it_again():
     """That unit of a rung is gone."""
     with pytest.raises(
-        ArtifactError, match=r"limits\.rung_unit: .*; if another version .* make the sweep again: raysent "
+        ArtifactError,
+        match=r"limits\.rung_unit: .*; if another version .* make the sweep again: raysent ",
     ):
         load_record(DATA / "journals" / "usd")

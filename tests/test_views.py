@@ -34,18 +34,35 @@ from raysent.training.run import RunConfig
 FIXED = {"dim": 6, "vectors": "ppmi", "trained": False, "unknown": "zero"}
 POOLINGS = ["max", "mean", "min", "last"]
 VIEWS: dict[str, Any] = {
-    "encoder": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": FIXED, "initialization": "he"},
+    "encoder": {
+        "type": "gru",
+        "bidirectional": True,
+        "hidden_size": 8,
+        "embedding": FIXED,
+        "initialization": "he",
+    },
     "second_encoder": {"type": "linear", "hidden_size": 8, "embedding": FIXED},
     "postprocessing": {"remove_component": True, "num_sentences": 50},
 }
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "D": {"objective": {"type": "view_agreement", "context_size": 2}},
     "G": {"objective": {"type": "view_generation"}},
-    "GD": {"objective": {"type": "view_joint"}, "second_encoder": {**VIEWS["second_encoder"], "num_maps": 2}},
+    "GD": {
+        "objective": {"type": "view_joint"},
+        "second_encoder": {**VIEWS["second_encoder"], "num_maps": 2},
+    },
     "f1f2": {"objective": {"type": "view_agreement"}, "second_encoder": None},
-    "g1g2": {"objective": {"type": "view_agreement"}, "encoder": VIEWS["second_encoder"], "second_encoder": None},
+    "g1g2": {
+        "objective": {"type": "view_agreement"},
+        "encoder": VIEWS["second_encoder"],
+        "second_encoder": None,
+    },
     "single f": {"objective": {"type": "self_agreement"}, "second_encoder": None},
-    "single g": {"objective": {"type": "self_agreement"}, "encoder": VIEWS["second_encoder"], "second_encoder": None},
+    "single g": {
+        "objective": {"type": "self_agreement"},
+        "encoder": VIEWS["second_encoder"],
+        "second_encoder": None,
+    },
     "not invertible": {"objective": {"type": "view_generation", "beta": 0.0}},
 }
 
@@ -58,7 +75,9 @@ def views_run(folder: Path, name: str, **changes: Any) -> RunConfig:
 @pytest.mark.parametrize("implementation", ["auto", "packed", "torch"])
 def test_pooled_states_equal_their_restatement(implementation):
     """Maximum, mean, minimum and last of every sentence's states, in any batch and by any implementation."""
-    config = Gru(embedding=EmbeddingConfig(dim=5), hidden_size=6, bidirectional=True, encode_pooling=POOLINGS)
+    config = Gru(
+        embedding=EmbeddingConfig(dim=5), hidden_size=6, bidirectional=True, encode_pooling=POOLINGS
+    )
     config = config.model_copy(update={"implementation": implementation})
     vocabulary = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, 30))])
     encoder = build_encoder(config, Tables(vocabulary, generator=torch.Generator().manual_seed(0)))
@@ -77,7 +96,11 @@ def test_pooled_states_equal_their_restatement(implementation):
 def test_linear_equals_its_restatement(pooling):
     """A map of each word, pooled; `encode` concatenates poolings, with a block for each map."""
     config = Linear(
-        embedding=EmbeddingConfig(dim=5), hidden_size=4, pooling=pooling, encode_pooling=POOLINGS, num_maps=2
+        embedding=EmbeddingConfig(dim=5),
+        hidden_size=4,
+        pooling=pooling,
+        encode_pooling=POOLINGS,
+        num_maps=2,
     )
     vocabulary = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, 30))])
     encoder = build_encoder(config, Tables(vocabulary, generator=torch.Generator().manual_seed(0)))
@@ -114,7 +137,9 @@ def test_first_singular_vector_is_the_same_by_both_products(shape):
 def test_first_singular_vector_equals_numpys(shape):
     """For both Gram matrices, if the first singular value is clearly the largest."""
     generator = torch.Generator().manual_seed(0)
-    strong = torch.outer(torch.randn(shape[0], generator=generator), torch.randn(shape[1], generator=generator))
+    strong = torch.outer(
+        torch.randn(shape[0], generator=generator), torch.randn(shape[1], generator=generator)
+    )
     vectors = 3 * strong + torch.randn(shape, generator=generator)
     start = torch.nn.functional.normalize(torch.randn(shape[1], generator=generator), dim=0)
     found = first_singular_vector(vectors, start, num_iterations=5)
@@ -126,12 +151,20 @@ def test_first_singular_vector_equals_numpys(shape):
 @pytest.mark.parametrize("includes_itself", [True, False])
 def test_agreement_equals_its_restatement(includes_itself):
     """Cosines in both directions, a softmax at the temperature, neighbours in the same document."""
-    config = Agreement(context_size=2, temperature=0.5, power_iterations=0, includes_itself=includes_itself)
+    config = Agreement(
+        context_size=2, temperature=0.5, power_iterations=0, includes_itself=includes_itself
+    )
     read, batch = ToyRead(2), toy_batch(ContextBatches)
     loss = build_objective(config, build_context())(read, batch)
     f, g = (tower.detach().double().numpy() for tower in read(batch.sentences))
     expected = reference.view_agreement(
-        f, g, batch.positions, batch.documents, context_size=2, temperature=0.5, includes_itself=includes_itself
+        f,
+        g,
+        batch.positions,
+        batch.documents,
+        context_size=2,
+        temperature=0.5,
+        includes_itself=includes_itself,
     )
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
@@ -158,7 +191,9 @@ def test_agreement_ignores_the_first_singular_vector():
     vectors[:, 0] = 0.0
     unit = objective.agreement.unit(vectors + strong)
     assert unit[:, 0].abs().max() < 0.05
-    torch.testing.assert_close(unit, torch.nn.functional.normalize(vectors, dim=1), atol=0.05, rtol=0)
+    torch.testing.assert_close(
+        unit, torch.nn.functional.normalize(vectors, dim=1), atol=0.05, rtol=0
+    )
 
 
 def _generation(**changes: Any):
@@ -167,8 +202,18 @@ def _generation(**changes: Any):
     table = WordTable(given.words.weight.detach().clone(), trained=False)
     weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
     counts = torch.ones(30)
-    values = {**vars(given), "words": table, "second_parameters": (weight,), "word_counts": lambda: counts}
-    return build_objective(Generation(**changes), type(given)(**values)), ToyRead(2), weight, table.weight
+    values = {
+        **vars(given),
+        "words": table,
+        "second_parameters": (weight,),
+        "word_counts": lambda: counts,
+    }
+    return (
+        build_objective(Generation(**changes), type(given)(**values)),
+        ToyRead(2),
+        weight,
+        table.weight,
+    )
 
 
 def test_generation_equals_its_restatement():
@@ -180,7 +225,12 @@ def test_generation_equals_its_restatement():
     f = read(batch.sentences)[0].detach().double().numpy()
     rows = np.split(batch.sentences.ids, np.cumsum(batch.sentences.lengths)[:-1])
     expected = reference.view_generation(
-        f, rows, batch.documents, drawn, weight.detach().double().numpy(), table.detach().double().numpy()
+        f,
+        rows,
+        batch.documents,
+        drawn,
+        weight.detach().double().numpy(),
+        table.detach().double().numpy(),
     )
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     assert drawn.min() >= 2
@@ -189,8 +239,14 @@ def test_generation_equals_its_restatement():
 def test_generation_of_unknown_words_alone_is_refused():
     """No word has a probability, from which negatives are drawn."""
     given = build_context(word_dim=5)
-    values = {**vars(given), "second_parameters": (torch.zeros(8, 5),), "word_counts": lambda: torch.tensor([0, 9, 0])}
-    with pytest.raises(DataError, match="^corpus: must have words with a vector; given unknown words alone; name "):
+    values = {
+        **vars(given),
+        "second_parameters": (torch.zeros(8, 5),),
+        "word_counts": lambda: torch.tensor([0, 9, 0]),
+    }
+    with pytest.raises(
+        DataError, match="^corpus: must have words with a vector; given unknown words alone; name "
+    ):
         build_objective(Generation(), type(given)(**values))
 
 
@@ -199,9 +255,21 @@ def test_joint_loss_is_the_sum_of_both_as_published():
     given = build_context(word_dim=5)
     table = WordTable(given.words.weight.detach().clone(), trained=False)
     weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
-    values = {**vars(given), "words": table, "second_parameters": (weight,), "word_counts": lambda: torch.ones(30)}
-    config = Joint(agreement=Agreement(power_iterations=0, context_size=3), generation=Generation(num_negatives=3))
-    objective, read, batch = build_objective(config, type(given)(**values)), ToyRead(2), toy_batch(ContextBatches)
+    values = {
+        **vars(given),
+        "words": table,
+        "second_parameters": (weight,),
+        "word_counts": lambda: torch.ones(30),
+    }
+    config = Joint(
+        agreement=Agreement(power_iterations=0, context_size=3),
+        generation=Generation(num_negatives=3),
+    )
+    objective, read, batch = (
+        build_objective(config, type(given)(**values)),
+        ToyRead(2),
+        toy_batch(ContextBatches),
+    )
     loss = objective(read, batch, generator=torch.Generator().manual_seed(7)).item()
     drawn = objective.generation._draw(12, torch.Generator().manual_seed(7))
     f, g = (tower.detach().double().numpy() for tower in read(batch.sentences))
@@ -259,7 +327,9 @@ def test_views_train_resume_save_and_encode(tmp_path: Path, name: str):
 
 def test_average_of_views_is_the_mean_of_the_unit_blocks(tmp_path: Path):
     """Of three views, f, g and the inverse decoder; each without its first singular vector."""
-    changes = {"postprocessing": {"remove_component": True, "num_sentences": 50, "combine": "average"}}
+    changes = {
+        "postprocessing": {"remove_component": True, "num_sentences": 50, "combine": "average"}
+    }
     fit(views_run(tmp_path, "GD", training__max_steps=3, **changes), tmp_path / "average")
     fit(views_run(tmp_path, "GD", training__max_steps=3), tmp_path / "concat")
     average, concat = (SentenceModel.load(tmp_path / folder) for folder in ("average", "concat"))
@@ -289,16 +359,25 @@ def test_number_of_parameters_is_that_of_the_paper():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"second_encoder": None}, "second_encoder must be of type linear with num_maps: 1 and the embedding of encod"),
+        (
+            {"second_encoder": None},
+            "second_encoder must be of type linear with num_maps: 1 and the embedding of encod",
+        ),
         (
             {"encoder": {**VIEWS["encoder"], "embedding": {"dim": 6}}},
             "encoder.embedding.trained must be false with obj",
         ),
         (
-            {"postprocessing": {"combine": "average"}, "encoder": {**VIEWS["encoder"], "encode_pooling": POOLINGS}},
+            {
+                "postprocessing": {"combine": "average"},
+                "encoder": {**VIEWS["encoder"], "encode_pooling": POOLINGS},
+            },
             "postprocessing.combine must be concat with blocks of several sizes",
         ),
-        ({"encoder": {**VIEWS["encoder"], "pooling": "max", "implementation": "packed"}}, "pooling must be last with"),
+        (
+            {"encoder": {**VIEWS["encoder"], "pooling": "max", "implementation": "packed"}},
+            "pooling must be last with",
+        ),
     ],
 )
 def test_view_mistakes_raise_one_clear_error(tmp_path: Path, changes: dict[str, Any], message: str):

@@ -47,7 +47,10 @@ def tokens(sentence: str) -> str:
         ("“It’s Mr. Reed’s,” we’ve heard!", "\" It 's Mr. Reed 's , \" we 've heard !"),
         ("`` It 's so '' -LRB- yes -RRB-", '" It \'s so " ( yes )'),
         ("She cannot, can't and CAN'T.", "She can not , ca n't and CA N'T ."),
-        ("a well-known, 3.5 or 1,000 o'clock U.S. rule", "a well-known , 3.5 or 1,000 o'clock U.S. rule"),
+        (
+            "a well-known, 3.5 or 1,000 o'clock U.S. rule",
+            "a well-known , 3.5 or 1,000 o'clock U.S. rule",
+        ),
         ("call numpy.array(n_jobs=2)...", "call numpy.array ( n_jobs = 2 ) ..."),
         ("yes—no – or--so…", "yes -- no -- or -- so ..."),
         ("the dogs' <unk> 'tis 'so'", "the dogs ' <unk> ' tis ' so '"),
@@ -65,18 +68,24 @@ def test_tokenize_is_idempotent(sentence):
     """Tokens joined by blanks give the same tokens, and no letter or digit is lost."""
     once = tokens(sentence)
     assert tokens(once) == once
-    assert [c for c in once if c.isalnum()] == [c for c in sentence.replace("’", "'") if c.isalnum()]
+    assert [c for c in once if c.isalnum()] == [
+        c for c in sentence.replace("’", "'") if c.isalnum()
+    ]
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.text(alphabet="aMrnotcé²１ß.,!\"'", min_size=1, max_size=7)
-    | st.sampled_from(["cannot", "Cannot,", "Mr.", "etc.", "a", "I.", "word", "word;", 'word"', "été?"])
+    | st.sampled_from(
+        ["cannot", "Cannot,", "Mr.", "etc.", "a", "I.", "word", "word;", 'word"', "été?"]
+    )
 )
 def test_short_cut_for_plain_chunks_agrees_with_the_pattern(chunk):
     """Chunks that are tokenized without the pattern get the tokens of the pattern."""
     plain = tokens_module._plain_tokens(chunk)
-    assert plain is None or plain == next(tokens_module._matched_tokens(tokens_module._plain_text([chunk])))
+    assert plain is None or plain == next(
+        tokens_module._matched_tokens(tokens_module._plain_text([chunk]))
+    )
 
 
 # Ids
@@ -88,7 +97,11 @@ def test_ids_look_words_up():
     assert rows.ids.tolist() == [2, 3, 4, 5, UNK_ID, 3]
     assert rows.ids.dtype == np.int32
     assert rows.lengths.tolist() == [4, 2]
-    assert WORDS.ids(["the\0cat", "\0", "sat"], max_length=9).lengths.tolist() == [2, 1, 1]  # NUL is white space
+    assert WORDS.ids(["the\0cat", "\0", "sat"], max_length=9).lengths.tolist() == [
+        2,
+        1,
+        1,
+    ]  # NUL is white space
 
 
 def test_ids_of_a_sentence_without_known_words_is_one_unknown():
@@ -184,7 +197,9 @@ def test_chunk_table_is_bounded_in_bytes():
     """Neither many chunks nor long ones exceed the size by more than one call."""
     table = ChunkTable(len, max_bytes=20_000)
     for number in range(200):
-        table.encode([f"{number}word{number}" * 1000, *(f"w{number}x{index}" for index in range(10))])
+        table.encode(
+            [f"{number}word{number}" * 1000, *(f"w{number}x{index}" for index in range(10))]
+        )
     kept = table._table
     assert kept.num_bytes < 20_000
     assert sum(map(sys.getsizeof, kept.known)) + kept.ids.nbytes + kept.starts.nbytes < 50_000
@@ -192,7 +207,9 @@ def test_chunk_table_is_bounded_in_bytes():
 
 def test_chunk_table_under_threads_gives_the_ids_of_one():
     """Threads that learn new chunks at the same time get their own ids."""
-    sentences = [" ".join(f"w{(row * 7 + place * row) % 5000}" for place in range(20)) for row in range(2000)]
+    sentences = [
+        " ".join(f"w{(row * 7 + place * row) % 5000}" for place in range(20)) for row in range(2000)
+    ]
     table = ChunkTable(lambda word: int(word[1:]), max_bytes=300_000)
     requests = [sentences[first : first + 20] for first in range(0, 2000, 20)]
     interval = sys.getswitchinterval()
@@ -203,7 +220,9 @@ def test_chunk_table_under_threads_gives_the_ids_of_one():
     finally:
         sys.setswitchinterval(interval)
     for request, rows in zip(requests, found, strict=True):
-        assert rows.ids.tolist() == [int(word[1:]) for sentence in request for word in sentence.split()]
+        assert rows.ids.tolist() == [
+            int(word[1:]) for sentence in request for word in sentence.split()
+        ]
 
 
 def test_ragged_helpers_agree_with_loops():
@@ -221,14 +240,25 @@ def test_ragged_helpers_agree_with_loops():
 def test_build_vocabulary_sorts_by_count_then_word():
     """Ties are in alphabetical order; the size includes padding and unknown word."""
     counts = [("b", 2), ("a", 2), ("c", 5), ("d", 1)]
-    assert build_vocabulary(counts, VocabularyConfig(size=5)).words == ["<pad>", "<unk>", "c", "a", "b"]
+    assert build_vocabulary(counts, VocabularyConfig(size=5)).words == [
+        "<pad>",
+        "<unk>",
+        "c",
+        "a",
+        "b",
+    ]
     assert build_vocabulary(counts, VocabularyConfig(min_count=3)).words == ["<pad>", "<unk>", "c"]
 
 
 def test_build_vocabulary_adds_counts_of_both_cases():
     """With lowercase, counts of both cases are added; `<unk>` in the text is not a new word."""
     counts = [("A", 1), ("a", 1), ("b", 1), ("<unk>", 9)]
-    assert build_vocabulary(counts, VocabularyConfig(lowercase=True)).words == ["<pad>", "<unk>", "a", "b"]
+    assert build_vocabulary(counts, VocabularyConfig(lowercase=True)).words == [
+        "<pad>",
+        "<unk>",
+        "a",
+        "b",
+    ]
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -236,12 +266,17 @@ def test_vocabulary_round_trip(tmp_path, lowercase):
     """A saved or pickled vocabulary is restored."""
     vocabulary = Vocabulary([*WORDS.words, "é", "#", "\u2028x"], lowercase=lowercase)
     vocabulary.save(tmp_path / "vocabulary.txt")
-    for again in (Vocabulary.load(tmp_path / "vocabulary.txt"), pickle.loads(pickle.dumps(vocabulary))):
+    for again in (
+        Vocabulary.load(tmp_path / "vocabulary.txt"),
+        pickle.loads(pickle.dumps(vocabulary)),
+    ):
         assert (again.words, again.lowercase) == (vocabulary.words, lowercase)
         assert len(again) == 9
 
 
-@pytest.mark.parametrize("content", [b"", b"hello\n", b"#lowercase=false\n<pad>\n<unk>\nthe", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\n", b"#lowercase=false\n<pad>\n<unk>\nthe", b"\xff\xfe"]
+)
 def test_foreign_vocabulary_is_refused(tmp_path, content):
     """A truncated file or one of another kind raises one clear error."""
     (tmp_path / "vocabulary.txt").write_bytes(content)
@@ -264,7 +299,10 @@ def text_form(*, header: bool = False, end: str = "\n") -> bytes:
 
 def binary_form(separator: bytes = b"\n") -> bytes:
     """Return the vectors in word2vec's binary format."""
-    rows = [word.encode() + b" " + struct.pack("<2f", *vector) + separator for word, vector in VECTORS.items()]
+    rows = [
+        word.encode() + b" " + struct.pack("<2f", *vector) + separator
+        for word, vector in VECTORS.items()
+    ]
     return b"3 2\n" + b"".join(rows)
 
 
@@ -326,7 +364,9 @@ def corpus(tmp_path):
     topics = [[f"a{i}" for i in range(8)], [f"b{i}" for i in range(8)]]
     lines = [" ".join(generator.choice(topics[line % 2], 6)) for line in range(400)]
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
-    config = CorpusConfig(path=str(tmp_path / "a.txt"), format="sentences", cache_dir=str(tmp_path / "cache"))
+    config = CorpusConfig(
+        path=str(tmp_path / "a.txt"), format="sentences", cache_dir=str(tmp_path / "cache")
+    )
     return prepare(config, VocabularyConfig())
 
 
@@ -354,7 +394,9 @@ def test_corpus_vectors_are_cached_and_reproducible(corpus):
 
 def test_corpus_vectors_need_as_many_words_as_dimensions(corpus):
     """The error names both numbers."""
-    with pytest.raises(DataError, match="'ppmi' with 99 dimensions must have as many words; given 18"):
+    with pytest.raises(
+        DataError, match="'ppmi' with 99 dimensions must have as many words; given 18"
+    ):
         corpus_word_vectors(corpus, dim=99, seed=0)
 
 
@@ -366,11 +408,16 @@ def test_large_file_of_vectors_is_parsed_once(tmp_path, monkeypatch, kind):
     names = [f"w{number}" for number in range(49)] + ["w3"]  # the first vector of a word counts
     path = tmp_path / kind
     if kind.endswith(".bin"):
-        lines = [f"{word} ".encode() + row.tobytes() for word, row in zip(names, values, strict=True)]
+        lines = [
+            f"{word} ".encode() + row.tobytes() for word, row in zip(names, values, strict=True)
+        ]
         path.write_bytes(b"50 4\n" + b"".join(lines))
     else:
         path.write_text(
-            "".join(f"{w} {' '.join(map(repr, row.tolist()))}\n" for w, row in zip(names, values, strict=True))
+            "".join(
+                f"{w} {' '.join(map(repr, row.tolist()))}\n"
+                for w, row in zip(names, values, strict=True)
+            )
         )
     plain = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
     monkeypatch.setattr(vectors_module, "_CACHED_BYTES", 0)

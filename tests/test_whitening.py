@@ -25,7 +25,11 @@ from raysent.training.loop import fit
 def skewed(rows: int = 200, dim: int = 6, seed: int = 0) -> np.ndarray:
     """Return vectors with a mean and a different variance in each direction, float32 [rows, dim]."""
     generator = np.random.default_rng(seed)
-    mixed = generator.normal(size=(rows, dim)) * np.arange(dim, 0, -1) @ generator.normal(size=(dim, dim))
+    mixed = (
+        generator.normal(size=(rows, dim))
+        * np.arange(dim, 0, -1)
+        @ generator.normal(size=(dim, dim))
+    )
     return (mixed + 5 * generator.normal(size=dim)).astype(np.float32)
 
 
@@ -81,15 +85,24 @@ def test_postprocessing_whitens_the_joined_blocks_of_unit_length():
 def test_postprocessing_refuses_more_dimensions_than_the_sample_has():
     """Three sentences vary in two directions."""
     module = Postprocessing(PostprocessingConfig(whitening=3), (4,))
-    with pytest.raises(DataError, match=r"^postprocessing.whitening: must be at most 2, .*; given 3; lower it or give"):
+    with pytest.raises(
+        DataError,
+        match=r"^postprocessing.whitening: must be at most 2, .*; given 3; lower it or give",
+    ):
         module.fit(torch.from_numpy(skewed(rows=3, dim=4)))
 
 
 @pytest.mark.parametrize(
     ("postprocessing", "message"),
     [
-        ({"whitening": 17}, "postprocessing.whitening must be at most 16, the size of the vector; given 17"),
-        ({"whitening": 9, "combine": "average"}, "must be at most 8, the size of the vector; given 9"),
+        (
+            {"whitening": 17},
+            "postprocessing.whitening must be at most 16, the size of the vector; given 17",
+        ),
+        (
+            {"whitening": 9, "combine": "average"},
+            "must be at most 8, the size of the vector; given 9",
+        ),
         ({"whitening": 5, "num_sentences": 5}, "num_sentences must be above whitening, 5; given 5"),
     ],
 )
@@ -102,8 +115,13 @@ def test_run_refuses_a_whitening_that_cannot_be_fitted(tmp_path, postprocessing,
 def test_run_without_whitening_has_the_key_of_earlier_versions(tmp_path):
     """A field that is not used leaves checkpoints and records valid."""
     key = tiny_run(tmp_path, corpus={"path": "text.txt"}).key
-    assert key == tiny_run(tmp_path, corpus={"path": "text.txt"}, postprocessing={"whitening": None}).key
-    assert key != tiny_run(tmp_path, corpus={"path": "text.txt"}, postprocessing={"whitening": 4}).key
+    assert (
+        key
+        == tiny_run(tmp_path, corpus={"path": "text.txt"}, postprocessing={"whitening": None}).key
+    )
+    assert (
+        key != tiny_run(tmp_path, corpus={"path": "text.txt"}, postprocessing={"whitening": 4}).key
+    )
     assert key == "2604ef856a80793f"
 
 
@@ -117,7 +135,11 @@ def trained(tmp_path_factory) -> Path:
         first, second = generator.integers(0, 40, 4), generator.integers(0, 40, 4)
         same = generator.integers(0, 5)
         second[:same] = first[:same]
-        lines.append("\t".join([*(" ".join(f"w{word}" for word in side) for side in (first, second)), str(same)]))
+        lines.append(
+            "\t".join(
+                [*(" ".join(f"w{word}" for word in side) for side in (first, second)), str(same)]
+            )
+        )
     (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
     similarity = {"path": str(folder / "pairs.tsv"), "score": 2}
     fit(tiny_run(folder, validation__similarity=similarity), folder / "run")
@@ -142,7 +164,9 @@ def test_training_stores_the_whitening_of_its_own_text(trained, tmp_path):
     expected = whitened(sample, plain.encode(text).astype(np.float64), kept=5)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert model.get_sentence_embedding_dimension() == 5
-    np.testing.assert_allclose(model.encode(text) @ model.encode(text).T, expected @ expected.T, atol=1e-4)
+    np.testing.assert_allclose(
+        model.encode(text) @ model.encode(text).T, expected @ expected.T, atol=1e-4
+    )
     with pytest.raises(ConfigError, match="towers: must be 'both' for a model with whitening"):
         model.encode(text, towers="f")
 
@@ -150,14 +174,23 @@ def test_training_stores_the_whitening_of_its_own_text(trained, tmp_path):
 def test_whiten_again_equals_whitening_once(trained, tmp_path):
     """A whitened model is whitened again from the vectors below it; other text is another whitening."""
     text = str(trained / "text.txt")
-    options = {"corpus": text, "num_sentences": 200, "progress": False, "set": {"corpus.format": "sentences"}}
+    options = {
+        "corpus": text,
+        "num_sentences": 200,
+        "progress": False,
+        "set": {"corpus.format": "sentences"},
+    }
     plain = SentenceModel.load(trained / "run")
     once = raysent.whiten(plain, dimension=5, **options).model
-    again = raysent.whiten(raysent.whiten(plain, dimension="full", **options).model, dimension=5, **options).model
+    again = raysent.whiten(
+        raysent.whiten(plain, dimension="full", **options).model, dimension=5, **options
+    ).model
     np.testing.assert_array_equal(once.encode(["w1 w2 w9"]), again.encode(["w1 w2 w9"]))
     lines = (trained / "text.txt").read_text().splitlines(keepends=True)
     (tmp_path / "half.txt").write_text("".join(lines[: len(lines) // 2]))
-    other = raysent.whiten(plain, dimension=5, **{**options, "corpus": str(tmp_path / "half.txt")}).model
+    other = raysent.whiten(
+        plain, dimension=5, **{**options, "corpus": str(tmp_path / "half.txt")}
+    ).model
     assert np.abs(once.encode(["w1 w2 w9"]) - other.encode(["w1 w2 w9"])).max() > 1e-3
 
 
@@ -167,7 +200,9 @@ def test_whiten_refuses_what_cannot_be_whitened(trained, tmp_path):
     options = {"corpus": str(trained / "text.txt"), "num_sentences": 50, "progress": False}
     with pytest.raises(ConfigError, match="dimension: must be from 1 to .*; given 17"):
         raysent.whiten(plain, dimension=17, **options)
-    with pytest.raises(ConfigError, match=r"corpus: must name text, because the model's folder has no run.json"):
+    with pytest.raises(
+        ConfigError, match=r"corpus: must name text, because the model's folder has no run.json"
+    ):
         raysent.whiten(plain, dimension=4, progress=False)
     fit(tiny_run(trained, code={"type": "threshold"}, training__max_steps=2), tmp_path / "bits")
     coded = SentenceModel.load(tmp_path / "bits")
@@ -178,26 +213,47 @@ def test_whiten_refuses_what_cannot_be_whitened(trained, tmp_path):
 def test_whiten_command_saves(trained, tmp_path, monkeypatch, capsys):
     """A dimension that is named, and all."""
     run = CommandLine(monkeypatch, capsys)
-    named = run("whiten", trained / "run", "--dimension", 4, "--set", "num_sentences=200", "-o", tmp_path / "four")
+    named = run(
+        "whiten",
+        trained / "run",
+        "--dimension",
+        4,
+        "--set",
+        "num_sentences=200",
+        "-o",
+        tmp_path / "four",
+    )
     assert named.code == 0, named.err
     assert " dimensions, whitened on 200 sentences" in named.out
     assert load(tmp_path / "four").get_sentence_embedding_dimension() == 4
-    whole = run("whiten", trained / "run", "--set", "num_sentences=300", "-o", tmp_path / "best", "--json")
+    whole = run(
+        "whiten", trained / "run", "--set", "num_sentences=300", "-o", tmp_path / "best", "--json"
+    )
     values = json.loads(whole.out)
     assert values["dimension"] == values["rank"]
     assert run("whiten", trained / "run", "-o", tmp_path / "best").code == 2
     wrong = run("whiten", trained / "run", "-o", tmp_path / "new", "--dimension", "0")
-    assert wrong.err.strip() == "error: --dimension: must be a positive whole number or full; given 0"
+    assert (
+        wrong.err.strip() == "error: --dimension: must be a positive whole number or full; given 0"
+    )
 
 
 def test_search_over_whitening_needs_a_metric_that_reads_it(tmp_path):
     """`none` is a choice, and each trial has its own transform."""
     base = tiny_run(tmp_path).model_dump(mode="json")
-    values = {"base": base, "search": {"postprocessing.whitening": {"choice": {"none": None, 4: 4, 8: 8}}}}
-    with pytest.raises(ConfigError, match=r"search.postprocessing.whitening: needs a metric of whitened vectors"):
+    values = {
+        "base": base,
+        "search": {"postprocessing.whitening": {"choice": {"none": None, 4: 4, 8: 8}}},
+    }
+    with pytest.raises(
+        ConfigError, match=r"search.postprocessing.whitening: needs a metric of whitened vectors"
+    ):
         parse_space(Document(values=values), name="space")
     base["validation"]["similarity"] = {"path": "pairs.tsv", "score": 2}
     space = parse_space(Document(values={**values, "metric": "pearson"}), name="space")
     options = space.domains["postprocessing.whitening"].options
-    found = [space.config({"postprocessing.whitening": option}).postprocessing.whitening for option in options]
+    found = [
+        space.config({"postprocessing.whitening": option}).postprocessing.whitening
+        for option in options
+    ]
     assert found == [None, 4, 8]

@@ -32,17 +32,23 @@ def write_files(folder: Path) -> None:
 @pytest.mark.parametrize("weighting", ["uniform", "sif"])
 def test_average_equals_its_restatement(weighting):
     """Each word's vector times a / (a + p), summed over the sentence, of unit length; unknown words add nothing."""
-    model = average_of_words(VECTORS, weighting=weighting, counts={"the": 90, "cat": 9, "sat": 1}, sif_weight=0.1)
+    model = average_of_words(
+        VECTORS, weighting=weighting, counts={"the": 90, "cat": 9, "sat": 1}, sif_weight=0.1
+    )
     shares = np.array([0.9, 0.09, 0.01])
     weights = 0.1 / (0.1 + shares) if weighting == "sif" else np.ones(3)
     expected = weights[0] * VECTORS.vectors[0] + weights[1] * VECTORS.vectors[1]
-    np.testing.assert_allclose(model.encode(["the cat dog"])[0], expected / np.linalg.norm(expected), atol=1e-6)
+    np.testing.assert_allclose(
+        model.encode(["the cat dog"])[0], expected / np.linalg.norm(expected), atol=1e-6
+    )
 
 
 def test_average_removes_the_first_singular_vector(tmp_path):
     """The mean of a sentence loses its projection on the first singular vector of the text's means; the model loads and encodes."""
     write_files(tmp_path)
-    raysent.average(tmp_path / "vectors.txt", output=tmp_path / "model", remove_component=tmp_path / "text.txt")
+    raysent.average(
+        tmp_path / "vectors.txt", output=tmp_path / "model", remove_component=tmp_path / "text.txt"
+    )
     v = VECTORS.vectors
     means = np.stack([(v[0] + v[1]) / 2, (v[1] + v[2]) / 2, (2 * v[0] + v[2]) / 3])
     top = np.linalg.svd(means, full_matrices=False)[2][0]
@@ -54,13 +60,19 @@ def test_average_removes_the_first_singular_vector(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weighting": "sif"}, "counts: must name a file of 'word count' lines for weighting sif; given none"),
+        (
+            {"weighting": "sif"},
+            "counts: must name a file of 'word count' lines for weighting sif; given none",
+        ),
         (
             {"weighting": "sif", "counts": "zeros.txt"},
             "counts: must name a file of 'word count' lines for weighting sif",
         ),
         ({"weighting": "tfidf"}, "weighting: must be uniform or sif; given 'tfidf'"),
-        ({"weighting": "sif", "counts": "text.txt"}, "text.txt:1: must be a word and a whole number; given 'the"),
+        (
+            {"weighting": "sif", "counts": "text.txt"},
+            "text.txt:1: must be a word and a whole number; given 'the",
+        ),
         ({"remove_component": "nowhere.txt"}, "nowhere.txt: no such file"),
     ],
 )
@@ -85,7 +97,11 @@ CONCAT = {
 
 def pretrained(seed=0, dim=3):
     """Vectors for the words w0 to w39 of the tiny corpus, and for twelve others, one of them a phrase."""
-    words = [*(f"w{number}" for number in range(40)), *(f"new{number}" for number in range(11)), "new_phrase"]
+    words = [
+        *(f"w{number}" for number in range(40)),
+        *(f"new{number}" for number in range(11)),
+        "new_phrase",
+    ]
     return WordVectors(words, np.random.default_rng(seed).normal(size=(52, dim)).astype(np.float32))
 
 
@@ -101,7 +117,11 @@ def trained(tmp_path_factory):
 def test_linear_map_is_the_least_squares_solution(has_intercept):
     """An exact linear map is recovered."""
     generator = np.random.default_rng(0)
-    x, weight, intercept = generator.normal(size=(50, 4)), generator.normal(size=(4, 3)), generator.normal(size=3)
+    x, weight, intercept = (
+        generator.normal(size=(50, 4)),
+        generator.normal(size=(4, 3)),
+        generator.normal(size=3),
+    )
     y = x @ weight + has_intercept * intercept
     found = fit_linear_map(x.astype(np.float32), y.astype(np.float32), has_intercept=has_intercept)
     np.testing.assert_allclose(found.weight, weight, atol=1e-5)
@@ -111,7 +131,9 @@ def test_linear_map_is_the_least_squares_solution(has_intercept):
 
 def test_new_words_exclude_phrases_and_unreachable_words():
     """Words of the vocabulary, phrases, words with white space, and capitalized ones if words are lower-cased."""
-    vectors = WordVectors(["cat", "Dog", "bird", "a_b", "fish\r"], np.ones((5, 2), dtype=np.float32))
+    vectors = WordVectors(
+        ["cat", "Dog", "bird", "a_b", "fish\r"], np.ones((5, 2), dtype=np.float32)
+    )
     words = ["<pad>", "<unk>", "cat", "fish"]
     assert new_words(Vocabulary(words), vectors).tolist() == [1, 2]
     assert new_words(Vocabulary(words, lowercase=True), vectors).tolist() == [2]
@@ -136,15 +158,22 @@ def test_expansion_fits_a_map_for_every_table(trained, tmp_path):
     ids, rows = shared_words(model.vocabulary, vectors)
     for old, new in zip(model.tables, expanded.tables, strict=True):
         linear = fit_linear_map(vectors.vectors[rows], old.weight.detach()[ids].numpy())
-        torch.testing.assert_close(new.weight[-11:].detach(), torch.from_numpy(linear(vectors.vectors[40:51])))
+        torch.testing.assert_close(
+            new.weight[-11:].detach(), torch.from_numpy(linear(vectors.vectors[40:51]))
+        )
     expanded.save(tmp_path / "expanded")
-    assert np.array_equal(load(tmp_path / "expanded").encode(["new3 w1"]), expanded.encode(["new3 w1"]))
+    assert np.array_equal(
+        load(tmp_path / "expanded").encode(["new3 w1"]), expanded.encode(["new3 w1"])
+    )
 
 
 def test_expansion_with_too_few_shared_words_raises_one_clear_error(trained):
     """The map would not be determined."""
     vectors = WordVectors(["w1", "w2", "other"], np.ones((3, 5), dtype=np.float32))
-    with pytest.raises(DataError, match=r"^VECTORS: must share more than 5 words with the model, .*; given 2; check"):
+    with pytest.raises(
+        DataError,
+        match=r"^VECTORS: must share more than 5 words with the model, .*; given 2; check",
+    ):
         expand(SentenceModel.load(trained), vectors)
 
 
@@ -163,7 +192,9 @@ def test_bag_of_words_is_the_mean_of_each_table(trained):
 def test_bag_of_words_of_views_is_the_mean_of_their_fixed_words(tmp_path):
     """One block, as both views read the same vectors; the model's objective asks for a linear view, the bag has none."""
     vectors = tmp_path / "vectors.txt"
-    vectors.write_text("".join(f"w{number} {number}.5 1.0 -{number}.0 2.0\n" for number in range(9)))
+    vectors.write_text(
+        "".join(f"w{number} {number}.5 1.0 -{number}.0 2.0\n" for number in range(9))
+    )
     words = {"dim": 4, "vectors": str(vectors), "trained": False, "unknown": "zero"}
     view = {"hidden_size": 6, "embedding": words, "encode_pooling": ["mean"]}
     run = tiny_run(
@@ -211,7 +242,9 @@ def test_average_leaves_out_what_no_word_of_a_text_can_be(tmp_path):
     assert made.vocabulary.words == average_of_words(VECTORS).vocabulary.words
     made.save(tmp_path)
     text = ["the <unk> cat", "dog <pad>", "sat new york"]
-    np.testing.assert_array_equal(load(tmp_path).encode(text), average_of_words(VECTORS).encode(text))
+    np.testing.assert_array_equal(
+        load(tmp_path).encode(text), average_of_words(VECTORS).encode(text)
+    )
     assert vectors[1].tolist() == [1, 2]
 
 

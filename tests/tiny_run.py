@@ -14,7 +14,9 @@ from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
 
-def write_corpus(folder: Path, *, num_documents: int = 12, num_sentences: int = 30, seed: int = 0) -> Path:
+def write_corpus(
+    folder: Path, *, num_documents: int = 12, num_sentences: int = 30, seed: int = 0
+) -> Path:
     """Write documents in which neighbouring sentences share words, so that there is something to learn."""
     generator = np.random.default_rng(seed)
     documents = []
@@ -23,7 +25,10 @@ def write_corpus(folder: Path, *, num_documents: int = 12, num_sentences: int = 
         lines = []
         for _ in range(num_sentences):
             topic = (topic + generator.integers(0, 2)) % 40
-            words = [f"w{(topic + generator.integers(0, 3)) % 40}" for _ in range(generator.integers(3, 9))]
+            words = [
+                f"w{(topic + generator.integers(0, 3)) % 40}"
+                for _ in range(generator.integers(3, 9))
+            ]
             # No word is in every sentence: its gradient would be rounding error alone, which Adam blows up.
             lines.append(" ".join(words))
         documents.append("\n".join(lines))

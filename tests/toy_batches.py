@@ -12,7 +12,13 @@ from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary
 from raysent.models.codes import build_code
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.embeddings import WordTable
-from raysent.models.objectives import BuildContext, ContextBatches, LabelBatches, TargetBatches, TripletBatches
+from raysent.models.objectives import (
+    BuildContext,
+    ContextBatches,
+    LabelBatches,
+    TargetBatches,
+    TripletBatches,
+)
 
 NUM_WORDS = 30
 TARGETS = TargetSizes(6, {"two": 2, "three": 3})
@@ -28,10 +34,16 @@ class NoRowsByIndex(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         """Call the function unless it is such an access."""
         del types
-        if function is torch.Tensor.__getitem__ and args[0].requires_grad and torch.is_grad_enabled():
+        if (
+            function is torch.Tensor.__getitem__
+            and args[0].requires_grad
+            and torch.is_grad_enabled()
+        ):
             places = args[1] if isinstance(args[1], tuple) else (args[1],)
             kinds = [
-                torch.as_tensor(place).dtype for place in places if isinstance(place, (torch.Tensor, np.ndarray, list))
+                torch.as_tensor(place).dtype
+                for place in places
+                if isinstance(place, (torch.Tensor, np.ndarray, list))
             ]
             assert all(kind == torch.bool for kind in kinds), "use index_select"
         return function(*args, **(kwargs or {}))
@@ -49,21 +61,32 @@ def toy_batch(kind, size=12, seed=0):
     if kind is ContextBatches:
         return Batch(sentences(lengths[0], seed), np.arange(size), np.arange(size) // 6)
     if kind is TripletBatches:
-        parts = (sentences(row, seed + place) for place, row in enumerate([np.full(size, 4), *lengths[1:]]))
+        parts = (
+            sentences(row, seed + place)
+            for place, row in enumerate([np.full(size, 4), *lengths[1:]])
+        )
         return Triplets(*parts, np.arange(size))
     if kind is LabelBatches:
         return LabelBatch(
-            sentences(lengths[0], seed), np.arange(size), np.zeros(size, dtype=np.int64), np.arange(size) % 3
+            sentences(lengths[0], seed),
+            np.arange(size),
+            np.zeros(size, dtype=np.int64),
+            np.arange(size) % 3,
         )
     if kind is TargetBatches:
         random = np.random.default_rng(seed)
-        probabilities = {task: random.dirichlet(np.ones(count), size) for task, count in TARGETS.num_classes.items()}
+        probabilities = {
+            task: random.dirichlet(np.ones(count), size)
+            for task, count in TARGETS.num_classes.items()
+        }
         return TargetBatch(
             sentences(lengths[0], seed),
             np.arange(size),
             np.zeros(size, dtype=np.int64),
             vectors=random.normal(size=(size, TARGETS.dim)).astype(np.float32),
-            log_probabilities={task: np.log(values).astype(np.float32) for task, values in probabilities.items()},
+            log_probabilities={
+                task: np.log(values).astype(np.float32) for task, values in probabilities.items()
+            },
         )
     labels, scores = np.arange(size) % 3, np.linspace(0, 5, size)
     return Pairs(sentences(lengths[0], seed), sentences(lengths[1], seed + 1), labels, scores)
@@ -85,7 +108,9 @@ def build_context(dim=8, seed=0, num_classes=3, word_dim=5):
         code=build_code(Autoencoder(bits=12), dim=dim, generator=generator),
         num_bits=12,
         targets=TARGETS,
-        vocabulary=Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, NUM_WORDS))]),
+        vocabulary=Vocabulary(
+            [PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, NUM_WORDS))]
+        ),
         token_dim=dim,
         token_words=lambda: table.weight,
     )
@@ -107,4 +132,7 @@ class ToyRead(torch.nn.Module):
         ids = torch.from_numpy(sentences.ids).long()
         if tokens:
             return tuple(torch.nn.functional.embedding(ids, table) for table in self.tables)
-        return tuple(torch.nn.functional.embedding_bag(ids, table, starts, mode="sum") for table in self.tables)
+        return tuple(
+            torch.nn.functional.embedding_bag(ids, table, starts, mode="sum")
+            for table in self.tables
+        )

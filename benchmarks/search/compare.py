@@ -45,31 +45,44 @@ def asha(factor: int) -> dict[str, Any]:
 
 BASELINE, UNSTOPPED = "random, families in turn, factor 3", "random, families in turn, no stopping"
 POLICIES = (
-    Policy("random, no stopping", METRIC, {"sampler": "random", "scheduler": "none"}, stratified=False),
+    Policy(
+        "random, no stopping", METRIC, {"sampler": "random", "scheduler": "none"}, stratified=False
+    ),
     Policy(UNSTOPPED, METRIC, {"sampler": "random", "scheduler": "none"}),
     Policy("random, factor 3", METRIC, {"sampler": "random", **asha(3)}, stratified=False),
     Policy(BASELINE, METRIC, {"sampler": "random", **asha(3)}),
     Policy("Optuna's defaults, factor 4", METRIC, asha(4), stratified=False, sampler=PlainOptuna),
     Policy("Optuna's defaults, factor 3", METRIC, asha(3), stratified=False, sampler=PlainOptuna),
-    Policy("raysent, families in turn, no stopping", METRIC, {"sampler": "tpe", "scheduler": "none"}),
+    Policy(
+        "raysent, families in turn, no stopping", METRIC, {"sampler": "tpe", "scheduler": "none"}
+    ),
     Policy("raysent, factor 4", METRIC, {"sampler": "tpe", **asha(4)}),
     Policy("raysent, factor 3", METRIC, {"sampler": "tpe", **asha(3)}),
     Policy(
-        "taught by the other texts, no stopping", METRIC, {"sampler": "random", "scheduler": "none"}, is_taught=True
+        "taught by the other texts, no stopping",
+        METRIC,
+        {"sampler": "random", "scheduler": "none"},
+        is_taught=True,
     ),
-    Policy("taught by the others, factor 3", METRIC, {"sampler": "random", **asha(3)}, is_taught=True),
+    Policy(
+        "taught by the others, factor 3", METRIC, {"sampler": "random", **asha(3)}, is_taught=True
+    ),
 )
 CORPORA = ("novels", "docs", "news")
 
 
 def members(pools: Pools, places: Sequence[int]) -> Sequence[int]:
     """Return of finished trials those that are pooled: all for an answer, which chooses for itself."""
-    return places if isinstance(pools, Answers) else top_members(pools.trials, places, METRIC, MEMBERS)
+    return (
+        places if isinstance(pools, Answers) else top_members(pools.trials, places, METRIC, MEMBERS)
+    )
 
 
 def score_at(pools: Pools, found: Replayed, seconds: float) -> float:
     """Return the test score after so many seconds; before the first trial has finished, that of the first."""
-    finished = [place for spent, place in found.finished if spent <= seconds] or [found.finished[0][1]]
+    finished = [place for spent, place in found.finished if spent <= seconds] or [
+        found.finished[0][1]
+    ]
     return pools.test(members(pools, finished))
 
 
@@ -106,19 +119,29 @@ def lines_of(folder: Path | None, corpus: str, orders: Sequence[int], only: str 
     taught = taught_by([read(folder, other) for other in CORPORA if other != corpus], METRIC)
     pools = Pools(trials, None) if folder is None else Answers(trials, folder)
     tables = {order: drawn_table(trials, order=order) for order in orders}
-    costs = {order: float(sum(trials[place].seconds[-1] for place in table)) for order, table in tables.items()}
+    costs = {
+        order: float(sum(trials[place].seconds[-1] for place in table))
+        for order, table in tables.items()
+    }
     goals = {}
     for order, table in tables.items():
-        whole, single = pools.test(members(pools, table)), float(np.mean([pools.test([place]) for place in table]))
+        whole, single = (
+            pools.test(members(pools, table)),
+            float(np.mean([pools.test([place]) for place in table])),
+        )
         goals[order] = (PART * whole, single + PART * (whole - single))
     policies = [policy for policy in POLICIES if only in policy.name]
     scores, shares = {}, {}
     for policy in policies:
         replays = {
-            order: replay(trials, policy, order=order, places=table, taught=taught) for order, table in tables.items()
+            order: replay(trials, policy, order=order, places=table, taught=taught)
+            for order, table in tables.items()
         }
         scores[policy.name] = np.array(
-            [[score_at(pools, found, b * costs[order]) for b in BUDGETS] for order, found in replays.items()]
+            [
+                [score_at(pools, found, b * costs[order]) for b in BUDGETS]
+                for order, found in replays.items()
+            ]
         )
         # A search that ends before has to train the rest.
         shares[policy.name] = np.array(
@@ -130,7 +153,9 @@ def lines_of(folder: Path | None, corpus: str, orders: Sequence[int], only: str 
     heads = [f"{100 * budget:g} %" for budget in BUDGETS]
     heads += [f"− random: {head}" for head in heads]
     heads += [
-        f"{what} {of}" for of in ("of the score", "of the distance") for what in ("cost to 99 %", "− random: 99 %")
+        f"{what} {of}"
+        for of in ("of the score", "of the distance")
+        for what in ("cost to 99 %", "− random: 99 %")
     ]
     # A mean of members' scores falls with more members, so its costs to a goal say nothing.
     heads = heads if folder is not None else heads[: 2 * len(BUDGETS)]
@@ -149,7 +174,10 @@ def lines_of(folder: Path | None, corpus: str, orders: Sequence[int], only: str 
 def baseline_line(folder: Path, corpus: str) -> str:
     """Return what TF-IDF of words scores on the same rows, and the whole table's answer without it and with it."""
     arrays, trials = load_arrays(folder / BASELINE_FILE), read(folder, corpus)
-    parts = {part: {task: arrays[f"{part}_{task}"].astype(np.float32) for task in TASKS} for part in ("test", "valid")}
+    parts = {
+        part: {task: arrays[f"{part}_{task}"].astype(np.float32) for task in TASKS}
+        for part in ("test", "valid")
+    }
     tfidf = TableTrial(-1, {}, np.zeros(NUM_REPORTS), {}, **parts)
     both, every = Answers(trials, folder, baseline=tfidf), range(len(trials))
     alone = Answers(trials, folder).test(every)

@@ -61,12 +61,16 @@ class TableTrial:
     score: float = math.nan
 
 
-def trial_of(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> TableTrial:
+def trial_of(
+    record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
+) -> TableTrial:
     """Return a trial from its record and its log-probabilities."""
     known = [(report["report"], report) for report in record["reports"]]
     names = {name for _, report in known for name in report["metrics"]}
     places = np.arange(1, NUM_REPORTS + 1)
-    seconds = np.interp(places, [0, *(index for index, _ in known)], [0.0, *(one["seconds"] for _, one in known)])
+    seconds = np.interp(
+        places, [0, *(index for index, _ in known)], [0.0, *(one["seconds"] for _, one in known)]
+    )
     values = {}
     for name in names:
         value, last = np.full(NUM_REPORTS, np.nan), math.nan
@@ -109,14 +113,28 @@ def read_scalars(corpus: str) -> list[TableTrial]:
     """Return the finished trials of a corpus from the repository's scalars, without log-probabilities."""
     table = read_table()
     found = []
-    for _, rows in table[(table["corpus"] == corpus) & (table["status"] == "finished")].groupby(["config", "seed"]):
-        metrics = rows[[name for name in rows if name.startswith("m.")]].rename(columns=lambda name: name[2:])
+    for _, rows in table[(table["corpus"] == corpus) & (table["status"] == "finished")].groupby(
+        ["config", "seed"]
+    ):
+        metrics = rows[[name for name in rows if name.startswith("m.")]].rename(
+            columns=lambda name: name[2:]
+        )
         reports = [
-            {"report": row["report"], "seconds": row["seconds"], "metrics": of_report.dropna().to_dict()}
+            {
+                "report": row["report"],
+                "seconds": row["seconds"],
+                "metrics": of_report.dropna().to_dict(),
+            }
             for (_, row), (_, of_report) in zip(rows.iterrows(), metrics.iterrows(), strict=True)
         ]
         found.append(
-            trial_of({"config": int(rows["config"].iloc[0]), "params": rows["params"].iloc[0], "reports": reports})
+            trial_of(
+                {
+                    "config": int(rows["config"].iloc[0]),
+                    "params": rows["params"].iloc[0],
+                    "reports": reports,
+                }
+            )
         )
     return found
 
@@ -144,7 +162,12 @@ def taught_by(texts: Sequence[Sequence[TableTrial]], metric: str) -> list[Params
                 "space": "table",
                 "metric": "downstream",
                 "trials": [
-                    {"params": one.params, "score": one.values[metric][-1], "curve": [], "seconds": one.seconds[-1]}
+                    {
+                        "params": one.params,
+                        "score": one.values[metric][-1],
+                        "curve": [],
+                        "seconds": one.seconds[-1],
+                    }
                     for one in trials
                 ],
             }
@@ -279,7 +302,12 @@ def replay(
     return Replayed(finished, spent, begun)
 
 
-def nearest(params: Params, unseen: Sequence[int], trials: Sequence[TableTrial], domains: Mapping[str, Domain]) -> int:
+def nearest(
+    params: Params,
+    unseen: Sequence[int],
+    trials: Sequence[TableTrial],
+    domains: Mapping[str, Domain],
+) -> int:
     """Return the place of the nearest unseen trial; the first of equals."""
     return min(unseen, key=lambda place: distance(params, trials[place].params, domains))
 
@@ -304,7 +332,9 @@ def distance(one: Params, other: Params, domains: Mapping[str, Domain]) -> float
 def _difference(one: Any, other: Any, domain: Domain) -> float:
     if isinstance(domain, Choice):
         options = list(domain.options)
-        if all(isinstance(option, int | float) and not isinstance(option, bool) for option in options):
+        if all(
+            isinstance(option, int | float) and not isinstance(option, bool) for option in options
+        ):
             return abs(options.index(one) - options.index(other)) / max(1, len(options) - 1)
         return float(one != other)
     if domain.is_log:
@@ -321,7 +351,9 @@ class Pools:
     Without labels, for trials without log-probabilities, an ensemble is worth the mean of its members' own scores.
     """
 
-    def __init__(self, trials: Sequence[TableTrial], labels: Mapping[str, np.ndarray] | None) -> None:
+    def __init__(
+        self, trials: Sequence[TableTrial], labels: Mapping[str, np.ndarray] | None
+    ) -> None:
         self.trials, self._labels = trials, labels
         self._known: dict[tuple[int, ...], float] = {}
 
@@ -348,7 +380,9 @@ class Answers(Pools):
         baseline: What can be chosen besides trials, before the first of them too; None for trials alone.
     """
 
-    def __init__(self, trials: Sequence[TableTrial], folder: Path, *, baseline: TableTrial | None = None) -> None:
+    def __init__(
+        self, trials: Sequence[TableTrial], folder: Path, *, baseline: TableTrial | None = None
+    ) -> None:
         super().__init__(trials, labels_of(folder))
         self._baseline = [] if baseline is None else [len(trials)]
         every = [*trials, *([] if baseline is None else [baseline])]
@@ -358,14 +392,19 @@ class Answers(Pools):
         }
         self._test = {task: np.exp([one.test[task] for one in every]) for task in self._right}
         # Few pools are asked for again and again, by all orders.
-        self._nll, self._accuracy = lru_cache(None)(self._nll_of), lru_cache(None)(self._accuracy_of)
+        self._nll, self._accuracy = (
+            lru_cache(None)(self._nll_of),
+            lru_cache(None)(self._accuracy_of),
+        )
 
     def test(self, members: Sequence[int]) -> float:
         """Return the mean test accuracy over tasks, in percent, of the pools that are chosen from trials at places."""
         key = tuple(sorted(members))
         if key not in self._known:
             places = np.array([*key, *self._baseline])
-            self._known[key] = float(np.mean([self._accuracy(task, self._chosen(task, places)) for task in self._test]))
+            self._known[key] = float(
+                np.mean([self._accuracy(task, self._chosen(task, places)) for task in self._test])
+            )
         return self._known[key]
 
     def _chosen(self, task: str, places: np.ndarray) -> tuple[int, ...]:
@@ -389,6 +428,10 @@ class Answers(Pools):
         return 100 * float((pooled.argmax(axis=1) == self._labels[task]).mean())
 
 
-def top_members(trials: Sequence[TableTrial], candidates: Sequence[int], metric: str, size: int) -> tuple[int, ...]:
+def top_members(
+    trials: Sequence[TableTrial], candidates: Sequence[int], metric: str, size: int
+) -> tuple[int, ...]:
     """Return the candidates whose last value of a metric is best."""
-    return tuple(sorted(candidates, key=lambda place: (-trials[place].values[metric][-1], place))[:size])
+    return tuple(
+        sorted(candidates, key=lambda place: (-trials[place].values[metric][-1], place))[:size]
+    )

@@ -14,4 +14,12 @@ from benchmarks.simulation.check import CapCheck, check_cap
 from benchmarks.simulation.simulator import SimulatedSweep, Simulator
 from benchmarks.simulation.workload import Scenario, SimulatedTrial, scenario_for
 
-__all__ = ["CapCheck", "Scenario", "SimulatedSweep", "SimulatedTrial", "Simulator", "check_cap", "scenario_for"]
+__all__ = [
+    "CapCheck",
+    "Scenario",
+    "SimulatedSweep",
+    "SimulatedTrial",
+    "Simulator",
+    "check_cap",
+    "scenario_for",
+]

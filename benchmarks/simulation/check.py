@@ -73,7 +73,13 @@ class CapCheck:
 
 
 def check_cap(
-    space: SearchSpace, scenario: Scenario, budget: Budget, *, num_sweeps: int, seed: int, num_processes: int = 2
+    space: SearchSpace,
+    scenario: Scenario,
+    budget: Budget,
+    *,
+    num_sweeps: int,
+    seed: int,
+    num_processes: int = 2,
 ) -> CapCheck:
     """Simulate many sweeps, and count how often the budget holds.
 
@@ -88,16 +94,24 @@ def check_cap(
         num_processes: Number of processes.
     """
     start = time.monotonic()
-    seeds = [derived_seed(seed, "estimate", number) for number in range(max(20, min(1000, num_sweeps // 4)))]
+    seeds = [
+        derived_seed(seed, "estimate", number)
+        for number in range(max(20, min(1000, num_sweeps // 4)))
+    ]
     ordinary = [simulate(space, scenario, budget, seed=one).billed_usd for one in seeds]
     expected_usd = max(1e-6, median_low(ordinary))
-    jobs = [_job(scenario, budget, seed=seed, number=number, expected_usd=expected_usd) for number in range(num_sweeps)]
+    jobs = [
+        _job(scenario, budget, seed=seed, number=number, expected_usd=expected_usd)
+        for number in range(num_sweeps)
+    ]
     costs = list(_simulated(space, budget, jobs, num_processes=num_processes))
     return CapCheck(
         sweeps=num_sweeps,
         violations=sum(cost.over_usd > cost.bound_usd for cost in costs),
         max_overshoot_usd=round(max(0.0, *(cost.over_usd for cost in costs)), 6),
-        max_overshoot_share=round(max(0.0, *(cost.over_usd / max(1e-9, cost.bound_usd) for cost in costs)), 4),
+        max_overshoot_share=round(
+            max(0.0, *(cost.over_usd / max(1e-9, cost.bound_usd) for cost in costs)), 4
+        ),
         max_ledger_short_usd=round(max(0.0, *(cost.short_usd for cost in costs)), 6),
         num_capped=sum(cost.is_capped for cost in costs),
         faults=dict(sorted(sum((Counter(cost.faults) for cost in costs), Counter[str]()).items())),
@@ -127,7 +141,9 @@ def _job(scenario: Scenario, budget: Budget, *, seed: int, number: int, expected
     return replace(scenario, trial_s=scenario.trial_s * wanted_usd / expected_usd), own_seed
 
 
-def _simulated(space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_processes: int) -> Iterable[SweepCost]:
+def _simulated(
+    space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_processes: int
+) -> Iterable[SweepCost]:
     """Yield the cost of every job in order; several processes simulate if there are many jobs."""
     if len(jobs) < MIN_SHARED or num_processes == 1:
         yield from _simulate_all(space, budget, jobs)
@@ -135,7 +151,9 @@ def _simulated(space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_p
     size = math.ceil(len(jobs) / (8 * num_processes))
     chunks = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     # Not forked: this process may have threads.
-    with ProcessPoolExecutor(num_processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        num_processes, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         for costs in pool.map(_simulate_all, [space] * len(chunks), [budget] * len(chunks), chunks):
             yield from costs
 

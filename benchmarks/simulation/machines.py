@@ -78,7 +78,9 @@ class Zone:
         self._extend(end_s)
         total, at = 0.0, start_s
         for index in range(bisect.bisect_right(self._changes, start_s) - 1, len(self._changes)):
-            until = min(end_s, self._changes[index + 1] if index + 1 < len(self._changes) else end_s)
+            until = min(
+                end_s, self._changes[index + 1] if index + 1 < len(self._changes) else end_s
+            )
             total += max(0.0, until - at) / 3600 * self._prices[index]
             at = max(at, until)
         return total
@@ -99,7 +101,9 @@ class Zone:
     def _extend(self, at_s: float) -> None:
         """Draw price changes until after a time."""
         while self._changes[-1] <= at_s:
-            self._changes.append(self._changes[-1] + self.random.expovariate(1 / (PRICE_CHANGE_HOURS * 3600)))
+            self._changes.append(
+                self._changes[-1] + self.random.expovariate(1 / (PRICE_CHANGE_HOURS * 3600))
+            )
             moved = self._prices[-1] * math.exp(self.random.gauss(0, PRICE_SIGMA))
             self._prices.append(min(moved, self.on_demand.usd_per_hour))
 
@@ -163,7 +167,9 @@ class Machines:
         held_usd_per_hour: The most that the machines that were billed at once cost an hour.
     """
 
-    def __init__(self, scenario: Scenario, *, seed: int, generator: random.Random, max_drain_s: float) -> None:
+    def __init__(
+        self, scenario: Scenario, *, seed: int, generator: random.Random, max_drain_s: float
+    ) -> None:
         """Start without machines.
 
         Args:
@@ -175,7 +181,9 @@ class Machines:
         self.running: dict[str, Machine] = {}
         self.billed_usd = self.held_usd_per_hour = 0.0
         self._scenario, self._generator, self._max_drain_s = scenario, generator, max_drain_s
-        self._zones = make_zones(scenario.usd_per_hour, num_zones=scenario.num_zones, seed=derived_seed(seed, "market"))
+        self._zones = make_zones(
+            scenario.usd_per_hour, num_zones=scenario.num_zones, seed=derived_seed(seed, "market")
+        )
         self._num_started = 0
 
     @property
@@ -196,7 +204,9 @@ class Machines:
         if market == "own":
             return None, own_price(self._scenario.usd_per_hour)
         if market == "on-demand":
-            return None, self._whole(on_demand_price(self._scenario.usd_per_hour, source="simulated"))
+            return None, self._whole(
+                on_demand_price(self._scenario.usd_per_hour, source="simulated")
+            )
         for zone in sorted(self._zones, key=lambda zone: zone.usd_per_hour(now_s)):
             if zone.has_machines():
                 return zone, self.price(zone, now_s)
@@ -204,9 +214,13 @@ class Machines:
 
     def price(self, zone: Zone, now_s: float, *, is_read: bool = True) -> Price:
         """Return the price of a spot machine with what is attached to it; the highest if it cannot be read."""
-        return self._whole(zone.price(now_s) if is_read else spot_price(None, zone.on_demand, source=""))
+        return self._whole(
+            zone.price(now_s) if is_read else spot_price(None, zone.on_demand, source="")
+        )
 
-    def start(self, zone: Zone | None, price: Price, *, now_s: float, name: str = "machine") -> Machine:
+    def start(
+        self, zone: Zone | None, price: Price, *, now_s: float, name: str = "machine"
+    ) -> Machine:
         """Start a machine; it is billed from now on."""
         self._num_started += 1
         machine = Machine(f"{name}-{self._num_started}", price, zone, now_s)
@@ -247,18 +261,26 @@ class Machines:
             if machine.price.market == "own":
                 machine.end_s = now_s
             elif machine.name.startswith(HEAD):
-                is_gone = is_head_dead and self._generator.random() < 0.5  # else Ray is dead, and the machine lives
-                machine.end_s = now_s if is_gone else self._later(polled_s + LEASE_S, CHECK_S, machine)
+                is_gone = (
+                    is_head_dead and self._generator.random() < 0.5
+                )  # else Ray is dead, and the machine lives
+                machine.end_s = (
+                    now_s if is_gone else self._later(polled_s + LEASE_S, CHECK_S, machine)
+                )
                 machine.is_ending = is_head_dead
             elif machine.has_joined:
-                machine.end_s = self._later(polled_s + permit_s(self._scenario.cost.poll_s), WATCH_S, machine)
+                machine.end_s = self._later(
+                    polled_s + permit_s(self._scenario.cost.poll_s), WATCH_S, machine
+                )
             else:
                 machine.end_s = self._later(machine.start_s + ALONE_S, CHECK_S, machine)
             machine.end_s = max(machine.end_s, now_s)
 
     def ended_alone(self, *, now_s: float) -> list[Machine]:
         """End and return the machines that have ended without a driver until now."""
-        ended = [one for one in self.running.values() if one.end_s is not None and one.end_s <= now_s]
+        ended = [
+            one for one in self.running.values() if one.end_s is not None and one.end_s <= now_s
+        ]
         for machine in ended:
             self.end(machine, now_s=machine.end_s or now_s, is_interrupted=False)
         return ended
@@ -287,7 +309,10 @@ class Machines:
 
     def is_refused(self) -> bool:
         """Draw whether the cloud refuses to end a machine now."""
-        return self._scenario.refused_share > 0 and self._generator.random() < self._scenario.refused_share
+        return (
+            self._scenario.refused_share > 0
+            and self._generator.random() < self._scenario.refused_share
+        )
 
     def _bill(self, machine: Machine, end_s: float, *, is_interrupted: bool = False) -> None:
         """Add the bill of a machine that has ended."""

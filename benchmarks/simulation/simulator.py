@@ -23,7 +23,15 @@ from benchmarks.simulation.machines import (
 from benchmarks.simulation.workload import Scenario, SimulatedTrial, make_workload
 from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price
 from raysent.cost.budget import ALONE_S, CHECK_S, GRACE_S, LEASE_S
-from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, derived_seed
+from raysent.sweeps import (
+    ENDED,
+    Event,
+    RandomSampler,
+    Sampler,
+    SweepController,
+    Trial,
+    derived_seed,
+)
 from raysent.sweeps.ranking import best_trial
 from raysent.sweeps.space import SearchSpace
 
@@ -97,7 +105,9 @@ class Simulator:
         self._sampler = sampler or (lambda: RandomSampler(space, seed=seed))
         self._generator = random.Random(derived_seed(seed, "events"))
         self._queue = _EventQueue()
-        self._machines = Machines(scenario, seed=seed, generator=self._generator, max_drain_s=budget.window_s)
+        self._machines = Machines(
+            scenario, seed=seed, generator=self._generator, max_drain_s=budget.window_s
+        )
         workload = workload or make_workload(scenario, seed=seed, mode=space.mode)
         self._progress = _Progress(workload, save_s=scenario.save_s)
         self._jump_s = 0.0
@@ -127,7 +137,12 @@ class Simulator:
             except _KilledError:
                 self._kill_driver(down_s=0.0)
         for head in list(self._machines.running.values()):
-            ends_s = self._now + GRACE_S + self._generator.uniform(0, CHECK_S) + self._machines.terminate_s(head)
+            ends_s = (
+                self._now
+                + GRACE_S
+                + self._generator.uniform(0, CHECK_S)
+                + self._machines.terminate_s(head)
+            )
             self._machines.end(head, now_s=ends_s, is_interrupted=False)
         return self._result()
 
@@ -140,7 +155,9 @@ class Simulator:
             held_usd_per_hour=self._machines.held_usd_per_hour,
             ledger_usd=self._ledger.spent_usd,
             seconds=self._now,
-            best=self._controller.score(best) if best is not None and best.status == "finished" else None,
+            best=self._controller.score(best)
+            if best is not None and best.status == "finished"
+            else None,
             faults=dict(sorted(self._faults.items())),
             rungs=dict(sorted(rungs.items())),
             trials=trials,
@@ -156,8 +173,14 @@ class Simulator:
 
     def _prepare_head(self) -> float:
         """Launch a head if one is needed; return the seconds until a driver can start."""
-        head = next((one for one in self._machines.running.values() if one.name.startswith(HEAD)), None)
-        if head is not None and not head.is_ending and (head.end_s is None or head.end_s > self._now):
+        head = next(
+            (one for one in self._machines.running.values() if one.name.startswith(HEAD)), None
+        )
+        if (
+            head is not None
+            and not head.is_ending
+            and (head.end_s is None or head.end_s > self._now)
+        ):
             head.end_s = None  # the driver renews its lease
             return 0.0
         if self._is_cloud and self._scenario.head_usd_per_hour:
@@ -168,7 +191,10 @@ class Simulator:
     def _start_driver(self) -> None:
         """Start or resume the sweep from its events and ledger lines alone, as a new driver process does."""
         self._ledger = Ledger(
-            self._write_line, past=list(self.lines), window_s=self._budget.window_s, is_listed=self._is_cloud
+            self._write_line,
+            past=list(self.lines),
+            window_s=self._budget.window_s,
+            is_listed=self._is_cloud,
         )
         for machine in self._machines.ended_alone(now_s=self._now):
             if self._is_cloud:
@@ -224,7 +250,9 @@ class Simulator:
         self._is_over = False
         self._progress.forget_saved()
         self._jump_s += self._generator.choice((0.0, 0.0, -3600.0, 3600.0))
-        self._schedule(self._generator.expovariate(1 / 1800) if down_s is None else down_s, self._resume)
+        self._schedule(
+            self._generator.expovariate(1 / 1800) if down_s is None else down_s, self._resume
+        )
 
     def _funds(self) -> Funds:
         """Return the spending as of the last poll."""
@@ -301,7 +329,9 @@ class Simulator:
         """Plan as a running sweep does at each poll, and send the launches to the cloud."""
         self._is_polling = False
         self._funds()
-        training = sum(one.trial is not None and not one.is_ending for one in self._machines.workers)
+        training = sum(
+            one.trial is not None and not one.is_ending for one in self._machines.workers
+        )
         plan = self._admission.plan(
             now_s=self._now,
             num_slots=min(self._scenario.num_machines, training + self._num_waiting()),
@@ -370,14 +400,18 @@ class Simulator:
     def _give_up(self, machine: Machine) -> None:
         """Terminate a machine that did not join; its type is skipped for a while."""
         if self._machines.has(machine) and not machine.is_ending:
-            self._admission.refused(machine.price.market, now_s=self._now, reason="did not join Ray")
+            self._admission.refused(
+                machine.price.market, now_s=self._now, reason="did not join Ray"
+            )
             self._terminate(machine)
             self._start_machines()
 
     def _watch_price(self, machine: Machine, zone: Zone) -> None:
         """Schedule the driver's next look at a machine's price, some time after the price has changed."""
         late_s = self._generator.uniform(0, PRICE_LAG_S)
-        self._schedule(zone.next_change_s(self._now) - self._now + late_s, self._update_price, machine, zone)
+        self._schedule(
+            zone.next_change_s(self._now) - self._now + late_s, self._update_price, machine, zone
+        )
 
     def _update_price(self, machine: Machine, zone: Zone) -> None:
         if self._machines.has(machine):
@@ -416,7 +450,9 @@ class Simulator:
             if not self._is_halted:
                 self._schedule(self._scenario.cost.poll_s, self._terminate, machine)
                 return
-            machine.end_s = self._machines.watched_end_s(machine, self._now)  # its permit is not renewed
+            machine.end_s = self._machines.watched_end_s(
+                machine, self._now
+            )  # its permit is not renewed
         else:
             machine.end_s = self._now + self._machines.terminate_s(machine)
         self._schedule(machine.end_s - self._now, self._terminated, machine)
@@ -432,7 +468,9 @@ class Simulator:
         self._machines.end(machine, now_s=self._now, is_interrupted=is_interrupted)
         if self._is_cloud:
             machine.end_s = self._now
-            self._ledger.follow(machine.name, machine.price, machine.time(self._now, is_interrupted=is_interrupted))
+            self._ledger.follow(
+                machine.name, machine.price, machine.time(self._now, is_interrupted=is_interrupted)
+            )
         else:
             self._ledger.close(machine.name, now_s=self._now, is_interrupted=is_interrupted)
 
@@ -457,11 +495,17 @@ class Simulator:
     def _train(self, machine: Machine, trial: Trial) -> None:
         """Train a trial until its next report."""
         machine.segment_start_s = self._now
-        self._schedule(self._progress.seconds_left(trial), self._complete, machine, trial, self._now)
+        self._schedule(
+            self._progress.seconds_left(trial), self._complete, machine, trial, self._now
+        )
 
     def _complete(self, machine: Machine, trial: Trial, start_s: float) -> None:
         """Report the segment of training that started at `start_s`, unless it was interrupted."""
-        if not self._machines.has(machine) or machine.trial is not trial or machine.segment_start_s != start_s:
+        if (
+            not self._machines.has(machine)
+            or machine.trial is not trial
+            or machine.segment_start_s != start_s
+        ):
             return
         index = trial.index + 1
         took_s, repeated_s = self._progress.complete(trial, done_s=self._now - start_s)
@@ -470,12 +514,24 @@ class Simulator:
         # A simulated step takes one second.
         steps, lost = max(1, round(took_s)), round(repeated_s)
         self._ledger.record_trial(
-            trial.name, node=machine.name, rung=index, seconds=took_s, usd=usd, steps=steps, steps_lost=lost
+            trial.name,
+            node=machine.name,
+            rung=index,
+            seconds=took_s,
+            usd=usd,
+            steps=steps,
+            steps_lost=lost,
         )
-        values = {"metrics": {self._space.metric: score}, "seconds": trial.seconds + took_s, "usd": trial.usd + usd}
+        values = {
+            "metrics": {self._space.metric: score},
+            "seconds": trial.seconds + took_s,
+            "usd": trial.usd + usd,
+        }
         self._report(machine, trial, index=index, values=values)
 
-    def _report(self, machine: Machine, trial: Trial, *, index: int, values: dict[str, Any]) -> None:
+    def _report(
+        self, machine: Machine, trial: Trial, *, index: int, values: dict[str, Any]
+    ) -> None:
         """Report to the controller, and continue or stop the trial as it decides."""
         num_reports = self._scenario.num_reports
         funds = self._funds()
@@ -510,7 +566,10 @@ def _types(scenario: Scenario) -> list[MachineType]:
     usd, most = scenario.usd_per_hour, scenario.num_machines
     priorities = {"own": 0, "on-demand": 0, "spot": 1}
     markets = ("spot", "on-demand") if scenario.market == "auto" else (scenario.market,)
-    return [MachineType(name, usd, market=name, priority=priorities[name], max_machines=most) for name in markets]
+    return [
+        MachineType(name, usd, market=name, priority=priorities[name], max_machines=most)
+        for name in markets
+    ]
 
 
 class _KilledError(Exception):
@@ -571,7 +630,9 @@ class _Progress:
         left_s = self._trials[trial.name].report_s - self._saved_s.get(trial.name, 0.0)
         return max(0.0, left_s) + self._save_s
 
-    def interrupt(self, trial: Trial, *, done_s: float, zone: Zone | None, has_notice: bool) -> None:
+    def interrupt(
+        self, trial: Trial, *, done_s: float, zone: Zone | None, has_notice: bool
+    ) -> None:
         """Interrupt a trial. It keeps what its last checkpoint holds: after a notice, almost everything."""
         every_s = math.sqrt(2 * self._save_s * zone.median_life_s) if zone else math.inf
         kept_s = max(0.0, done_s - self._save_s) if has_notice else done_s - done_s % every_s

@@ -71,7 +71,9 @@ class Scenario:
     refused_share: float = 0.0
 
 
-def scenario_for(space: SearchSpace, *, usd_per_hour: float, num_machines: int, market: MarketChoice) -> Scenario:
+def scenario_for(
+    space: SearchSpace, *, usd_per_hour: float, num_machines: int, market: MarketChoice
+) -> Scenario:
     """Return the scenario of a sweep of a space."""
     training = space.config(space.first_params()).training
     trial_s = ASSUMED_TRIAL_S if space.cost.trial_s is None else space.cost.trial_s

@@ -45,7 +45,9 @@ class BiGru(Tower):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return the vectors."""
-        _, last = self.gru(pack_padded_sequence(self.words(ids), lengths, batch_first=True, enforce_sorted=False))
+        _, last = self.gru(
+            pack_padded_sequence(self.words(ids), lengths, batch_first=True, enforce_sorted=False)
+        )
         return torch.cat(tuple(last), dim=1)
 
 
@@ -58,7 +60,9 @@ class Lstm(Tower):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return the vectors."""
-        packed, _ = self.lstm(pack_padded_sequence(self.words(ids), lengths, batch_first=True, enforce_sorted=False))
+        packed, _ = self.lstm(
+            pack_padded_sequence(self.words(ids), lengths, batch_first=True, enforce_sorted=False)
+        )
         states, _ = pad_packed_sequence(packed, batch_first=True)
         return states.masked_fill(self.kept(ids, lengths) == 0, -torch.inf).amax(dim=1)
 
@@ -72,7 +76,9 @@ class Cnn(Tower):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return the vectors."""
-        words = nn.functional.pad(self.words(ids) * self.kept(ids, lengths), (0, 0, 0, 2)).transpose(1, 2)
+        words = nn.functional.pad(
+            self.words(ids) * self.kept(ids, lengths), (0, 0, 0, 2)
+        ).transpose(1, 2)
         blocks = []
         for width, window in enumerate(self.windows, start=1):
             values = window(words)
@@ -126,11 +132,16 @@ def step(encoder: str, *, num_words: int, word_dim: int, dim: int) -> Callable[[
     def one(batch: Batch) -> float:
         torch.set_float32_matmul_precision("highest")
         rows = torch.from_numpy(batch.sentences.ids).long().split(batch.sentences.lengths.tolist())
-        ids, lengths = pad_sequence(list(rows), batch_first=True), torch.from_numpy(batch.sentences.lengths)
+        ids, lengths = (
+            pad_sequence(list(rows), batch_first=True),
+            torch.from_numpy(batch.sentences.lengths),
+        )
         place, document = torch.from_numpy(batch.positions), torch.from_numpy(batch.documents)
         target = ((place[:, None] - place).abs() == 1) & (document[:, None] == document)
         sources = target.any(dim=1)
-        scores = (f(ids, lengths) @ g(ids, lengths).T).masked_fill(torch.eye(len(ids), dtype=torch.bool), -1e9)
+        scores = (f(ids, lengths) @ g(ids, lengths).T).masked_fill(
+            torch.eye(len(ids), dtype=torch.bool), -1e9
+        )
         share = target[sources].float() / target[sources].sum(dim=1, keepdim=True)
         loss = nn.functional.cross_entropy(scores[sources], share)
         optimizer.zero_grad()

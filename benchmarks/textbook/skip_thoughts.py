@@ -19,7 +19,9 @@ class SkipThoughts(nn.Module):
     def __init__(self, num_words: int, word_dim: int, dim: int) -> None:
         super().__init__()
         self.encoder = Gru(num_words, word_dim, dim)
-        self.decoders = nn.ModuleList(nn.GRU(word_dim + dim, dim, batch_first=True) for _ in range(2))
+        self.decoders = nn.ModuleList(
+            nn.GRU(word_dim + dim, dim, batch_first=True) for _ in range(2)
+        )
         self.output = nn.Linear(dim, num_words)
 
     def forward(self, batch: Triplets) -> Tensor:
@@ -35,12 +37,16 @@ class SkipThoughts(nn.Module):
     def decode(self, gru: nn.Module, vectors: Tensor, sentences: Sentences) -> Tensor:
         """Return the summed loss of the sentences of one decoder."""
         ids, lengths = padded(sentences)
-        words = nn.functional.pad(self.encoder.words(ids), (0, 0, 1, 0))  # [batch, time + 1, word dim]
+        words = nn.functional.pad(
+            self.encoder.words(ids), (0, 0, 1, 0)
+        )  # [batch, time + 1, word dim]
         states, _ = gru(torch.cat([words, vectors[:, None].expand(-1, words.shape[1], -1)], dim=2))
         is_step = torch.arange(words.shape[1]) <= lengths[:, None]
         targets = nn.functional.pad(ids, (0, 1)).masked_fill(~is_step, NOTHING)
         scores = self.output(states).flatten(0, 1)
-        return nn.functional.cross_entropy(scores, targets.flatten(), ignore_index=NOTHING, reduction="sum")
+        return nn.functional.cross_entropy(
+            scores, targets.flatten(), ignore_index=NOTHING, reduction="sum"
+        )
 
 
 def padded(sentences: Sentences) -> tuple[Tensor, Tensor]:

@@ -71,15 +71,26 @@ class _Command(typer.core.TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, unless `--set` names one of its arguments, or one that has an option."""
-        arguments = {one.name: one.metavar for one in self.params if one.param_type_name == "argument"}
+        arguments = {
+            one.name: one.metavar for one in self.params if one.param_type_name == "argument"
+        }
         options = {one.name: one.opts[0] for one in self.params if one.name not in arguments}
-        options |= {flag[2:].replace("-", "_"): flag for one in self.params for flag in one.opts if flag[:2] == "--"}
+        options |= {
+            flag[2:].replace("-", "_"): flag
+            for one in self.params
+            for flag in one.opts
+            if flag[:2] == "--"
+        }
         for text in ctx.params.get("overrides") or ():
             name, _, value = text.partition("=")
             if name in arguments:
-                raise ConfigError(f"--set {text}: is an argument of the command; write {value} as {arguments[name]}")
+                raise ConfigError(
+                    f"--set {text}: is an argument of the command; write {value} as {arguments[name]}"
+                )
             if name in options and name != "seed":  # a run has a seed too
-                raise ConfigError(f"--set {text}: has an option of its own; write {options[name]} {value}")
+                raise ConfigError(
+                    f"--set {text}: has an option of its own; write {options[name]} {value}"
+                )
         try:
             return super().invoke(ctx)
         except RaysentError as error:
@@ -95,7 +106,11 @@ class _Root(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command."""
         if args and self.get_command(ctx, args[0]) is None:
-            fix = f"; use {_RETIRED[args[0]]}" if args[0] in _RETIRED else did_you_mean(args[0], self.commands)
+            fix = (
+                f"; use {_RETIRED[args[0]]}"
+                if args[0] in _RETIRED
+                else did_you_mean(args[0], self.commands)
+            )
             ctx.fail(f"{args[0]}: no such command{fix}")
         return super().resolve_command(ctx, args)
 
@@ -125,7 +140,9 @@ app = typer.Typer(
 )
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
-        app.command(_command.__name__.replace("_", "-"), cls=_Command, rich_help_panel=_panel)(_command)
+        app.command(_command.__name__.replace("_", "-"), cls=_Command, rich_help_panel=_panel)(
+            _command
+        )
 for _info in (*machines.cluster_app.registered_commands, *machines.cost_app.registered_commands):
     _info.cls = _Command
 app.add_typer(machines.cluster_app, name="cluster", rich_help_panel="Clusters and money")
@@ -136,14 +153,23 @@ app.add_typer(machines.cost_app, name="cost", rich_help_panel="Clusters and mone
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print log messages of raysent and Ray.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results and errors only.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print log messages of raysent and Ray.")
+    ] = False,
     trust: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code in the folders of st:PATH and hf:PATH.")
+        bool,
+        typer.Option("--trust-remote-code", help="Run code in the folders of st:PATH and hf:PATH."),
     ] = False,
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="Compute on cpu or cuda.  [default: GPUs where there are some]"),
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Compute on cpu or cuda.  [default: GPUs where there are some]",
+        ),
     ] = None,
 ) -> None:
     """All but --version may also follow the command."""
@@ -187,7 +213,11 @@ def main() -> None:
 
 def _signals_interrupt() -> contextlib.AbstractContextManager[None]:
     """Let SIGTERM and a closed terminal inside the block do what Ctrl-C does; what a parent ignores stays ignored."""
-    known = {name: signal.getsignal(getattr(signal, name)) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)}
+    known = {
+        name: signal.getsignal(getattr(signal, name))
+        for name in ("SIGTERM", "SIGHUP")
+        if hasattr(signal, name)
+    }
     names = [name for name, handler in known.items() if handler == signal.SIG_DFL]
     return signals_handled(dict.fromkeys(names, signal.default_int_handler))
 

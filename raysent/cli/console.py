@@ -18,7 +18,9 @@ from raysent.progress import PIPE_WIDTH, PlainConsole, natural_width
 JSON_VERSION = 1
 DASH = "–"
 
-results = PlainConsole(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+results = PlainConsole(
+    highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
+)
 
 
 def address_of(path: Path) -> str:
@@ -35,12 +37,16 @@ def usd(value: float, digits: int = 2) -> str:
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Print one JSON object, with the version of its form, on standard output; NaN is not allowed."""
-    text = json.dumps({"version": JSON_VERSION, **values}, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        {"version": JSON_VERSION, **values}, indent=2, ensure_ascii=False, allow_nan=False
+    )
     # JSON leaves these as they are, and a terminal obeys them.
     typer.echo(re.sub(r"[\x7f-\x9f\u202d\u202e]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1) -> None:
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1
+) -> None:
     """Print a table on standard output; all but the first `num_text` columns are numbers.
 
     A table is never squeezed: in a narrow window its lines wrap.

@@ -104,7 +104,9 @@ def evaluate(
     if sizes:
         kept = ("output", "baselines", "processes", "address")
         shared = {name: given[name] for name in kept if given.get(name) is not None}
-        curves = raysent.label_curves(models, labels=sizes, tasks=named, data=data, progress=not as_json, **shared)
+        curves = raysent.label_curves(
+            models, labels=sizes, tasks=named, data=data, progress=not as_json, **shared
+        )
     if as_json:
         name = protocol_name(protocol, given.get("config"))
         family, _, configuration = name.partition("/")
@@ -117,7 +119,11 @@ def evaluate(
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
                 **({"mteb": [asdict(score) for score in of_mteb]} if mteb is not None else {}),
-                **({"labels": [curve.model_dump(mode="json") for curve in curves]} if labels is not None else {}),
+                **(
+                    {"labels": [curve.model_dump(mode="json") for curve in curves]}
+                    if labels is not None
+                    else {}
+                ),
             }
         )
         return
@@ -125,7 +131,9 @@ def evaluate(
         _print_curve(curve)
 
 
-def _by_kind(found: Sequence[AnyScore]) -> tuple[list[Score], list[SimilarityScore], list[MtebScore]]:
+def _by_kind(
+    found: Sequence[AnyScore],
+) -> tuple[list[Score], list[SimilarityScore], list[MtebScore]]:
     from raysent.evaluation import MtebScore, Score, SimilarityScore
 
     return (
@@ -135,18 +143,26 @@ def _by_kind(found: Sequence[AnyScore]) -> tuple[list[Score], list[SimilaritySco
     )
 
 
-def _print_evaluated(scores: list[Score], similarities: list[SimilarityScore], of_mteb: list[MtebScore]) -> None:
+def _print_evaluated(
+    scores: list[Score], similarities: list[SimilarityScore], of_mteb: list[MtebScore]
+) -> None:
     from raysent.evaluation import RETRIEVAL
 
     if probed := [score for score in scores if score.protocol != RETRIEVAL]:
         _print_scores(probed)
     for task in dict.fromkeys(score.task for score in scores if score.protocol == RETRIEVAL):
-        _print_retrieval([score for score in scores if (score.task, score.protocol) == (task, RETRIEVAL)])
+        _print_retrieval(
+            [score for score in scores if (score.task, score.protocol) == (task, RETRIEVAL)]
+        )
     if similarities:
         results.print()
         _print_similarities(similarities)
-    _warn_below_start([score for score in scores if not score.is_correlation], "the mean over tasks")
-    _warn_below_start([*(score for score in scores if score.is_correlation), *similarities], "correlations")
+    _warn_below_start(
+        [score for score in scores if not score.is_correlation], "the mean over tasks"
+    )
+    _warn_below_start(
+        [*(score for score in scores if score.is_correlation), *similarities], "correlations"
+    )
     if of_mteb:
         results.print()
         _print_mteb(of_mteb)
@@ -169,7 +185,9 @@ def ensemble(
     method: Annotated[
         str,
         typer.Option(
-            "--method", metavar="NAME", help="validation, uniform, best, pool, greedy; or all, which keeps the best."
+            "--method",
+            metavar="NAME",
+            help="validation, uniform, best, pool, greedy; or all, which keeps the best.",
         ),
     ] = "validation",
     overrides: SetOption = None,
@@ -211,14 +229,24 @@ def label(
     model: PredictingArgument,
     table: Annotated[
         str,
-        typer.Argument(metavar="TABLE", help="Rows to label or to check: new.csv, or new.csv:text=body,label=stars."),
+        typer.Argument(
+            metavar="TABLE",
+            help="Rows to label or to check: new.csv, or new.csv:text=body,label=stars.",
+        ),
     ],
-    num_rows: Annotated[int, typer.Option("-n", "--rows", metavar="N", min=1, help="Rows to look at.")] = 50,
-    suspect: Annotated[bool, typer.Option("--suspect", help="Look for labels that may be wrong.")] = False,
+    num_rows: Annotated[
+        int, typer.Option("-n", "--rows", metavar="N", min=1, help="Rows to look at.")
+    ] = 50,
+    suspect: Annotated[
+        bool, typer.Option("--suspect", help="Look for labels that may be wrong.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="New file to write.  [default: TABLE-next, -suspects .csv]"
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="New file to write.  [default: TABLE-next, -suspects .csv]",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -236,16 +264,22 @@ def label(
     stem = Path(split_task_name(table)[1]).name.partition(".")[0]
     file = output or Path(f"{stem}-{'suspects' if suspect else 'next'}.csv")
     given = arguments_of(raysent.label, overrides)
-    made = raysent.label(model, table, num_rows=num_rows, suspect=suspect, output=file, progress=not as_json, **given)
+    made = raysent.label(
+        model, table, num_rows=num_rows, suspect=suspect, output=file, progress=not as_json, **given
+    )
     if as_json:
         print_json({"file": str(file), "rows": len(made.rows), "first": made.num_first})
         return
     if suspect:
         shown = [made.label, "predicted", "probability", *made.text]
         rows = made.rows[shown].head(_MAX_SUSPECTS).astype(str).to_numpy().tolist()
-        print_table(shown, [[_shortened(value) for value in row] for row in rows], num_text=len(shown))
+        print_table(
+            shown, [[_shortened(value) for value in row] for row in rows], num_text=len(shown)
+        )
     what = f"of the first {min(num_rows, len(made.rows)):,} labels, {made.num_first:,} are not the predicted one"
-    results.print(f"{file}: {what if suspect else f'{made.num_first:,} rows to label first'}", soft_wrap=True)
+    results.print(
+        f"{file}: {what if suspect else f'{made.num_first:,} rows to label first'}", soft_wrap=True
+    )
 
 
 def report(run: RunArgument, as_json: JsonOption = False) -> None:
@@ -262,7 +296,10 @@ def report(run: RunArgument, as_json: JsonOption = False) -> None:
 
 def doctor(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A sweep's folder, a folder of task files, or a search space.")
+        str,
+        typer.Argument(
+            metavar="PATH", help="A sweep's folder, a folder of task files, or a search space."
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -289,10 +326,16 @@ def _print_curve(curve: LabelCurve) -> None:
 
     results.print()
     rows = [
-        (name + LEARNED * one.learned, *(_with_interval(point.value, point.interval) for point in one.points))
+        (
+            name + LEARNED * one.learned,
+            *(_with_interval(point.value, point.interval) for point in one.points),
+        )
         for name, one in curve.curves.items()
     ]
-    print_table([f"{curve.task}, by number of {curve.counted}", *(f"{size:,}" for size in curve.sizes)], rows)
+    print_table(
+        [f"{curve.task}, by number of {curve.counted}", *(f"{size:,}" for size in curve.sizes)],
+        rows,
+    )
     results.print(curve.sentence, soft_wrap=True)
     if any(one.learned for one in curve.curves.values()):
         messages.print(LEARNED_NOTE, style="dim", soft_wrap=True)
@@ -301,9 +344,13 @@ def _print_curve(curve: LabelCurve) -> None:
 def _warn_below_start(scores: Sequence[AnyScore], what: str) -> None:
     from raysent.evaluation import below_start
 
-    means = {name: mean(one.test for one in found.values()) for name, found in _by_model(scores).items()}
+    means = {
+        name: mean(one.test for one in found.values()) for name, found in _by_model(scores).items()
+    }
     for name, points in below_start(means).items():
-        messages.print(f"warning: {name} is {points:.2f} points below its start in {what}", soft_wrap=True)
+        messages.print(
+            f"warning: {name} is {points:.2f} points below its start in {what}", soft_wrap=True
+        )
 
 
 def _print_scores(scores: Sequence[Score]) -> None:
@@ -329,7 +376,11 @@ def _print_scores(scores: Sequence[Score]) -> None:
                 *(_score_text(found[task]) for task in correlations),
             )
         )
-    headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
+    headings = [
+        *accuracies,
+        *(["mean"] if accuracies else []),
+        *(f"{task} r" for task in correlations),
+    ]
     cost_headings = ["parameters", "hours"] if has_costs else []
     print_table([f"test, protocol {scores[0].protocol}", *cost_headings, *headings], rows)
     if any(score.learned for score in scores):
@@ -362,7 +413,9 @@ def _print_retrieval(scores: Sequence[Score]) -> None:
         for one, behind in zip(scores, differences(scores), strict=True)
     ]
     what = f"{scores[0].task}, {len(scores[0].by_query):,} test queries"
-    print_table([what, "nDCG@10 of dev", "nDCG@10", "recall@100", "MRR@10", "against the best on dev"], rows)
+    print_table(
+        [what, "nDCG@10 of dev", "nDCG@10", "recall@100", "MRR@10", "against the best on dev"], rows
+    )
 
 
 def _print_fusion(made: FusedModel) -> None:
@@ -378,7 +431,9 @@ def _print_fusion(made: FusedModel) -> None:
     what = f"{made.result.answer.task}, {made.result.answer.test_text}"
     print_table([what, "nDCG@10 of dev", "nDCG@10", "the first is above by"], rows)
     typed = shlex.quote(str(made.folder))
-    results.print(f"{made.folder}: 'raysent index {typed} TEXT -o INDEX' makes an index", soft_wrap=True)
+    results.print(
+        f"{made.folder}: 'raysent index {typed} TEXT -o INDEX' makes an index", soft_wrap=True
+    )
 
 
 def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
@@ -388,13 +443,18 @@ def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
     """
     found = _by_model(scores)
     tasks = list(next(iter(found.values())))
-    rows = [(name, *map(_similarity_text, of.values()), of[tasks[0]].measure) for name, of in found.items()]
+    rows = [
+        (name, *map(_similarity_text, of.values()), of[tasks[0]].measure)
+        for name, of in found.items()
+    ]
     print_table(["Pearson x 100, no probe", *tasks, "by"], rows)
 
 
 def _similarity_text(score: SimilarityScore) -> str:
     measures = score.measures
-    return f"{measures['accuracy']:.2f}/{measures['f1']:.2f}" if measures else f"{score.pearson:.2f}"
+    return (
+        f"{measures['accuracy']:.2f}/{measures['f1']:.2f}" if measures else f"{score.pearson:.2f}"
+    )
 
 
 def _print_mteb(scores: Sequence[MtebScore]) -> None:
@@ -452,7 +512,10 @@ def print_ensemble(result: EnsembleResult, *, is_short: bool = False) -> None:
     for remark in result.remarks():
         messages.print(remark, soft_wrap=True)
     for name, points in result.below_start().items():
-        messages.print(f"warning: {name} scores {points:.2f} points below itself before training", soft_wrap=True)
+        messages.print(
+            f"warning: {name} scores {points:.2f} points below itself before training",
+            soft_wrap=True,
+        )
 
 
 def _title(name: str, result: EnsembleResult) -> str:

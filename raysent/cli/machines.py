@@ -12,10 +12,19 @@ import typer
 import raysent
 from raysent import pipeline
 from raysent.cli.console import DASH, print_json, print_table, results, usd
-from raysent.cli.options import JsonOption, RunArgument, SetOption, SpaceArgument, YesOption, arguments_of
+from raysent.cli.options import (
+    JsonOption,
+    RunArgument,
+    SetOption,
+    SpaceArgument,
+    YesOption,
+    arguments_of,
+)
 from raysent.progress import format_duration, messages
 
-cluster_app = typer.Typer(help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True)
+cluster_app = typer.Typer(
+    help="Launch and terminate a cluster of spot machines on AWS.", no_args_is_help=True
+)
 cost_app = typer.Typer(help="Bills.", no_args_is_help=True)
 
 ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
@@ -26,16 +35,22 @@ _FILE = Path("cluster.yaml")
 def cluster_up(
     file: ClusterArgument = _FILE,
     update: Annotated[
-        bool, typer.Option("--update", help="Apply changes to a running head, and restart Ray there.")
+        bool,
+        typer.Option("--update", help="Apply changes to a running head, and restart Ray there."),
     ] = False,
     keep: Annotated[
         str | None,
         typer.Option(
-            "--keep", metavar="4h", help="How long the head lives without a sweep, from now on.  [default: 1h]"
+            "--keep",
+            metavar="4h",
+            help="How long the head lives without a sweep, from now on.  [default: 1h]",
         ),
     ] = None,
     print_policies: Annotated[
-        bool, typer.Option("--print-policies", help="Print the IAM policies of its machines, and launch nothing.")
+        bool,
+        typer.Option(
+            "--print-policies", help="Print the IAM policies of its machines, and launch nothing."
+        ),
     ] = False,
     yes: YesOption = False,
 ) -> None:
@@ -51,10 +66,14 @@ def cluster_up(
     if not yes and sys.stdin.isatty():
         price = pipeline.head_price(file)
         hourly = DASH if price is None else f"{price:.4f}"
-        messages.print(f"{file}: the head costs about {hourly} usd an hour from now on", soft_wrap=True)
+        messages.print(
+            f"{file}: the head costs about {hourly} usd an hour from now on", soft_wrap=True
+        )
         typer.confirm("Start it?", default=True, abort=True, err=True)
     name = raysent.cluster_up(file, update=update, keep=keep)
-    messages.print(f"{name} is running; 'raysent cluster down {file}' terminates it", soft_wrap=True)
+    messages.print(
+        f"{name} is running; 'raysent cluster down {file}' terminates it", soft_wrap=True
+    )
 
 
 @cluster_app.command("down")
@@ -62,7 +81,10 @@ def cluster_down(
     file: ClusterArgument = _FILE,
     orphans: Annotated[
         bool,
-        typer.Option("--orphans", help="Terminate instead machines of any cluster that outlived their time to live."),
+        typer.Option(
+            "--orphans",
+            help="Terminate instead machines of any cluster that outlived their time to live.",
+        ),
     ] = False,
 ) -> None:
     """Terminate a cluster.
@@ -70,7 +92,9 @@ def cluster_down(
     Terminates every machine with the cluster's tag. Files on S3 stay.
     """
     name = raysent.cluster_down(file, orphans=orphans)
-    messages.print("the orphans are terminated" if orphans else f"{name} is terminated", soft_wrap=True)
+    messages.print(
+        "the orphans are terminated" if orphans else f"{name} is terminated", soft_wrap=True
+    )
 
 
 @cluster_app.command("status")
@@ -92,22 +116,38 @@ def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -
         price = found.usd_per_hour[one.instance_type]
         expires = f"{one.expires:%Y-%m-%d %H:%M}" if one.expires else "unknown"
         place = (one.instance_type, one.market, one.state, one.zone, expires)
-        rows.append((one.name, one.cluster, one.sweep or DASH, *place, DASH if price is None else f"{price:.4f}"))
+        rows.append(
+            (
+                one.name,
+                one.cluster,
+                one.sweep or DASH,
+                *place,
+                DASH if price is None else f"{price:.4f}",
+            )
+        )
     times = ["expires (UTC)", "at most usd/h"]
-    print_table(["machine", "cluster", "sweep", "type", "market", "state", "zone", *times], rows, num_text=8)
+    print_table(
+        ["machine", "cluster", "sweep", "type", "market", "state", "zone", *times], rows, num_text=8
+    )
 
 
 @cluster_app.command("slurm")
 def cluster_slurm(
     space: SpaceArgument,
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the allocation.")] = 1,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the allocation.")
+    ] = 1,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of each node.")] = 1,
-    time: Annotated[str, typer.Option("--time", metavar="24:00:00", help="Limit of one allocation.")] = "24:00:00",
+    time: Annotated[
+        str, typer.Option("--time", metavar="24:00:00", help="Limit of one allocation.")
+    ] = "24:00:00",
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="40gpuh", help="Most GPU-hours, over all allocations.")
+        str | None,
+        typer.Option("--budget", metavar="40gpuh", help="Most GPU-hours, over all allocations."),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="FOLDER", help="Run folder that all nodes share.")
+        Path | None,
+        typer.Option("--run", metavar="FOLDER", help="Run folder that all nodes share."),
     ] = None,
     overrides: SetOption = None,
 ) -> None:
@@ -117,7 +157,9 @@ def cluster_slurm(
     resumes the sweep. --set takes what it takes of sweep.
     """
     given = arguments_of(raysent.slurm_file, overrides)
-    path = raysent.slurm_file(space, nodes=nodes, gpus=gpus, time=time, budget=budget, run=run, **given)
+    path = raysent.slurm_file(
+        space, nodes=nodes, gpus=gpus, time=time, budget=budget, run=run, **given
+    )
     results.print(f"sbatch {path}", soft_wrap=True)
 
 
@@ -135,7 +177,13 @@ def _print_costs(found: dict[str, Any]) -> None:
     from raysent.cost import NOT_COUNTED
 
     rows = [
-        (name, str(one["rung"]), format_duration(one["seconds"]), f"{one['steps']:,}", usd(one["usd"]))
+        (
+            name,
+            str(one["rung"]),
+            format_duration(one["seconds"]),
+            f"{one['steps']:,}",
+            usd(one["usd"]),
+        )
         for name, one in sorted(found["trials"].items(), key=lambda item: -item[1]["usd"])
     ]
     print_table(["trial", "rung", "time", "steps", "usd"], rows)

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from raysent.pipeline import Distilled
 
 TrainedArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Folder of a training or a trial, also in s3://.", parser=opened_name)
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Folder of a training or a trial, also in s3://.", parser=opened_name
+    ),
 ]
 
 
@@ -45,18 +48,28 @@ def distill(
         ),
     ],
     into: Annotated[
-        str, typer.Option("--into", metavar="ENCODER", help="The student's encoder: bag, cnn, gru, transformer …")
+        str,
+        typer.Option(
+            "--into", metavar="ENCODER", help="The student's encoder: bag, cnn, gru, transformer …"
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Run folder of the student.  [default: runs/distill-DATE]"
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Run folder of the student.  [default: runs/distill-DATE]",
         ),
     ] = None,
     corpus: CorpusOption = None,
     time: Annotated[
         str | None,
-        typer.Option("--time", metavar="30m", help="Train as many steps as fit into this time on this machine."),
+        typer.Option(
+            "--time",
+            metavar="30m",
+            help="Train as many steps as fit into this time on this machine.",
+        ),
     ] = None,
     tasks: TasksOption = None,
     seed: SeedOption = None,
@@ -94,14 +107,22 @@ def adapt(
             parser=opened_name,
         ),
     ],
-    corpus: Annotated[str, typer.Option("--corpus", metavar="PATH", help="Text to train on, as of 'raysent sweep'.")],
+    corpus: Annotated[
+        str,
+        typer.Option("--corpus", metavar="PATH", help="Text to train on, as of 'raysent sweep'."),
+    ],
     tasks: TasksOption = None,
     time: Annotated[
-        str, typer.Option("--time", metavar="30m", help="Time of all trainings together on this machine.")
+        str,
+        typer.Option(
+            "--time", metavar="30m", help="Time of all trainings together on this machine."
+        ),
     ] = "10m",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to create.  [default: runs/adapt-DATE]"),
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder to create.  [default: runs/adapt-DATE]"
+        ),
     ] = None,
     seed: SeedOption = None,
     overrides: SetOption = None,
@@ -128,7 +149,10 @@ def adapt(
         return
     for name, reason in found.left_out.items():
         messages.print(f"{name} left out: {reason}", soft_wrap=True)
-    print_table(["training", "validation"], [(name, f"{score:.2f}") for name, score in found.validation.items()])
+    print_table(
+        ["training", "validation"],
+        [(name, f"{score:.2f}") for name, score in found.validation.items()],
+    )
     results.print(found.sentence, soft_wrap=True)
 
 
@@ -136,7 +160,11 @@ def _print_distilled(made: Distilled, *, as_json: bool) -> None:
     outcome = made.run.outcome
     if as_json:
         print_json(
-            {"run": made.run.address, **asdict(outcome), "front": [row.model_dump(mode="json") for row in made.front]}
+            {
+                "run": made.run.address,
+                **asdict(outcome),
+                "front": [row.model_dump(mode="json") for row in made.front],
+            }
         )
         return
     cosine = outcome.metrics.get("target_cosine")
@@ -164,7 +192,11 @@ def whiten(
     corpus: CorpusOption = None,
     dimension: Annotated[
         str,
-        typer.Option("--dimension", metavar="N|full", help="Dimensions to keep; full: all in which the vectors vary."),
+        typer.Option(
+            "--dimension",
+            metavar="N|full",
+            help="Dimensions to keep; full: all in which the vectors vary.",
+        ),
     ] = "full",
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -184,15 +216,24 @@ def whiten(
         **arguments_of(raysent.whiten, overrides),
     )
     if as_json:
-        about = {"dimension": found.dimension, "rank": found.rank, "num_sentences": found.num_sentences}
+        about = {
+            "dimension": found.dimension,
+            "rank": found.rank,
+            "num_sentences": found.num_sentences,
+        }
         print_json({"model": str(output), **about})
         return
     kept = f"{found.dimension:,} of {found.rank:,} dimensions"
-    results.print(f"{output}: {kept}, whitened on {found.num_sentences:,} sentences", soft_wrap=True)
+    results.print(
+        f"{output}: {kept}, whitened on {found.num_sentences:,} sentences", soft_wrap=True
+    )
 
 
 def expand(
-    model: TrainedArgument, vectors: VectorsArgument, output: NewModelOption, as_json: JsonOption = False
+    model: TrainedArgument,
+    vectors: VectorsArgument,
+    output: NewModelOption,
+    as_json: JsonOption = False,
 ) -> None:
     """Give a trained model the words of pretrained vectors.
 
@@ -207,12 +248,19 @@ def expand(
 
 
 def binarize(
-    vectors: Annotated[Path, typer.Argument(metavar="VECTORS.npy", help="Vectors [rows, dim], from any encoder.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The .npy file of codes to write.")],
+    vectors: Annotated[
+        Path, typer.Argument(metavar="VECTORS.npy", help="Vectors [rows, dim], from any encoder.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="The .npy file of codes to write."),
+    ],
     keep: Annotated[
         Path | None, typer.Option("--keep", metavar="FOLDER", help="Save the code for other files.")
     ] = None,
-    use: Annotated[Path | None, typer.Option("--use", metavar="FOLDER", help="Use a saved code.")] = None,
+    use: Annotated[
+        Path | None, typer.Option("--use", metavar="FOLDER", help="Use a saved code.")
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -225,7 +273,9 @@ def binarize(
     out in part.
     """
     given = arguments_of(raysent.binarize, overrides)
-    made = raysent.binarize(vectors, output=output, keep=keep, use=use, progress=not as_json, **given)
+    made = raysent.binarize(
+        vectors, output=output, keep=keep, use=use, progress=not as_json, **given
+    )
     rows, bits = len(made.codes), made.code.num_bits
     if as_json:
         print_json({"codes": str(output), "rows": rows, "bits": bits, **made.preserved})
@@ -238,7 +288,9 @@ def binarize(
 
 def export(
     model: ModelArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The new folder.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The new folder.")
+    ],
     to: Annotated[
         str,
         typer.Option(
@@ -276,9 +328,14 @@ def export(
 def serve(
     model: ModelArgument,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs RAYSENT_SERVE_TOKEN.")
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs RAYSENT_SERVE_TOKEN."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")
+    ] = 8000,
     overrides: SetOption = None,
 ) -> None:
     """Serve a model's predictions, and its vectors with the interface of OpenAI's embeddings.

@@ -19,7 +19,14 @@ from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.space import SETTINGS
 
 # What a number or text of a setting looks like, where its type does not say it.
-_METAVARS = {"time": "30m", "budget": "40usd", "deadline": "6h", "learn_from": "RUN,…", int: "N", float: "X"}
+_METAVARS = {
+    "time": "30m",
+    "budget": "40usd",
+    "deadline": "6h",
+    "learn_from": "RUN,…",
+    int: "N",
+    float: "X",
+}
 # Arguments of functions that the commands pass themselves.
 _PASSED = ("set", "progress", "seed", "command", "listeners", "token")
 
@@ -47,7 +54,8 @@ def split_names(tasks: list[str] | None) -> list[str] | None:
     if tasks is None:
         return None
     lists = [
-        [given] if given.startswith("{") or (":" in given and "=" in given) else given.split(",") for given in tasks
+        [given] if given.startswith("{") or (":" in given and "=" in given) else given.split(",")
+        for given in tasks
     ]
     names = [name.strip() for one in lists for name in one if name.strip()]
     if not names:
@@ -67,18 +75,32 @@ def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., 
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
-        kinds = {"kind": inspect.Parameter.KEYWORD_ONLY, "default": None}
-        options = [inspect.Parameter(name, **kinds, annotation=_setting_option(name)) for name in names]  # type: ignore[arg-type]
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=_setting_option(name),
+            )
+            for name in names
+        ]
         parameters = [
             one
             for given in signature.parameters.values()
-            for one in (options if given.name == "settings" else [given.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+            for one in (
+                options
+                if given.name == "settings"
+                else [given.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+            )
         ]
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
             given = {name: values.pop(name) for name in names}
-            command(settings={name: value for name, value in given.items() if value is not None}, **values)
+            command(
+                settings={name: value for name, value in given.items() if value is not None},
+                **values,
+            )
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -92,12 +114,19 @@ def _setting_option(name: str) -> Any:
     _, model = SETTINGS[name]
     field = model.model_fields[name]
     least = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
-    inner = [one for one in typing.get_args(field.annotation) or (field.annotation,) if one is not types.NoneType]
+    inner = [
+        one
+        for one in typing.get_args(field.annotation) or (field.annotation,)
+        if one is not types.NoneType
+    ]
     kind = next((one for one in (int, float) if inner == [one]), str)
     about = described_fields(model)[name].replace("`", "'")
     default = "  [default: the space's]" if field.get_default(call_default_factory=True) else ""
     option = typer.Option(
-        f"--{name.replace('_', '-')}", metavar=_METAVARS.get(name, _METAVARS.get(kind)), min=least, help=about + default
+        f"--{name.replace('_', '-')}",
+        metavar=_METAVARS.get(name, _METAVARS.get(kind)),
+        min=least,
+        help=about + default,
     )
     return Annotated[kind | None, option]
 
@@ -112,7 +141,11 @@ def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> d
         ConfigError: If a text is not ``NAME=VALUE``, a name is unknown, or a value is of another kind.
     """
     signature = inspect.signature(function).parameters
-    parameters = [name for name, one in signature.items() if one.default is not one.empty and name not in _PASSED]
+    parameters = [
+        name
+        for name, one in signature.items()
+        if one.default is not one.empty and name not in _PASSED
+    ]
     takes_settings = any(one.kind is one.VAR_KEYWORD for one in signature.values())
     hints = typing.get_type_hints(function) if texts else {}
     arguments: dict[str, Any] = {}
@@ -125,13 +158,17 @@ def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> d
         elif takes_settings:
             arguments[name] = value
         else:
-            raise ConfigError(f"set {name}={value}: unknown argument{did_you_mean(name, parameters)}")
+            raise ConfigError(
+                f"set {name}={value}: unknown argument{did_you_mean(name, parameters)}"
+            )
     return {**arguments, **({"set": settings} if settings else {})}
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
     try:
-        return pydantic.TypeAdapter(kind, config={"arbitrary_types_allowed": True}).validate_python(value)
+        return pydantic.TypeAdapter(kind, config={"arbitrary_types_allowed": True}).validate_python(
+            value
+        )
     except pydantic.ValidationError as error:
         text = error.errors()[0]["msg"].removeprefix("Input should be ")
         raise ConfigError(f"set {name}={value}: must be {text}") from None
@@ -147,11 +184,16 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     found = re.match(r"(\w+)(?:=| (?=\S+: | '.*?': )|(?=: ))", message)
     if found is None or found[1] not in options:
         return message
-    return f"{options[found[1]]}{'' if found.end() == found.end(1) else ' '}{message[found.end() :]}"
+    return (
+        f"{options[found[1]]}{'' if found.end() == found.end(1) else ' '}{message[found.end() :]}"
+    )
 
 
 SpaceArgument = Annotated[
-    str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
+    str,
+    typer.Argument(
+        metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/."
+    ),
 ]
 SpaceOrNone = Annotated[
     str | None,
@@ -188,17 +230,28 @@ PredictingArgument = Annotated[
     ),
 ]
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Folder of a sweep or a training, also s3://BUCKET/FOLDER.", parser=opened)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Folder of a sweep or a training, also s3://BUCKET/FOLDER.",
+        parser=opened,
+    ),
 ]
 CorpusOption = Annotated[
     str | None,
     typer.Option(
-        "--corpus", metavar="PATH", help="Text: file, table, folder, glob, s3://, or 'docs', the embedded one."
+        "--corpus",
+        metavar="PATH",
+        help="Text: file, table, folder, glob, s3://, or 'docs', the embedded one.",
     ),
 ]
 ColumnOption = Annotated[
     str | None,
-    typer.Option("--column", metavar="NAME", help="Column of the text of a table.  [default: text, else sentence]"),
+    typer.Option(
+        "--column",
+        metavar="NAME",
+        help="Column of the text of a table.  [default: text, else sentence]",
+    ),
 ]
 RunOption = Annotated[
     Path | None,
@@ -210,18 +263,28 @@ RunOption = Annotated[
     ),
 ]
 EpochsOption = Annotated[
-    float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text in this training.")
+    float | None,
+    typer.Option("--epochs", metavar="N", min=0, help="Passes over the text in this training."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set any other setting or argument, as listed above. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="A.B=C",
+        help="Set any other setting or argument, as listed above. Repeatable.",
+    ),
 ]
 SeedOption = Annotated[
-    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
+    int | None,
+    typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]"),
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Task files in SentEval's layout.  [default: the embedded tasks]",
+    ),
 ]
 TasksOption = Annotated[
     list[str] | None,
@@ -238,14 +301,28 @@ AddressOption = Annotated[
 ]
 ClusterOption = Annotated[
     Path | None,
-    typer.Option("--cluster", metavar="FILE", help="Launch this AWS cluster for the sweep, then terminate it."),
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="Launch this AWS cluster for the sweep, then terminate it.",
+    ),
 ]
 NewModelOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the new model; must not hold one yet.")
+    Path,
+    typer.Option(
+        "--output", "-o", metavar="FOLDER", help="Folder of the new model; must not hold one yet."
+    ),
 ]
 VectorsArgument = Annotated[
-    Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
+    Path,
+    typer.Argument(
+        metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz."
+    ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; train nothing.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything and print the plan; train nothing.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output.")
+]

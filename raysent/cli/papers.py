@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(metavar="PAPER", help="Name of a shipped paper, such as quick_thoughts, or a file.")
+        str,
+        typer.Argument(
+            metavar="PAPER", help="Name of a shipped paper, such as quick_thoughts, or a file."
+        ),
     ],
     tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="N", help="Table of the paper. Repeatable.  [default: all]")
+        list[str] | None,
+        typer.Option(
+            "--table", metavar="N", help="Table of the paper. Repeatable.  [default: all]"
+        ),
     ] = None,
     claims: Annotated[
         list[str] | None,
-        typer.Option("--claim", metavar="NAME", help="Claim to run on several seeds, or all. Repeatable."),
+        typer.Option(
+            "--claim", metavar="NAME", help="Claim to run on several seeds, or all. Repeatable."
+        ),
     ] = None,
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="FIRST-LAST", help="Seeds of each arm of a claim.")
@@ -37,15 +45,24 @@ def reproduce(
         str, typer.Option("--scale", metavar="NAME", help="small, or paper: published settings.")
     ] = "small",
     data: Annotated[
-        Path, typer.Option("--data", metavar="FOLDER", help="Folder of corpora, pairs, vectors and tasks.")
+        Path,
+        typer.Option(
+            "--data", metavar="FOLDER", help="Folder of corpora, pairs, vectors and tasks."
+        ),
     ] = Path("data"),
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write, and to continue in.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder to write, and to continue in."
+        ),
     ] = None,
     max_hours: Annotated[
-        float | None, typer.Option("--max-hours", metavar="H", min=0, help="Begin no model after this time.")
+        float | None,
+        typer.Option("--max-hours", metavar="H", min=0, help="Begin no model after this time."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the graph and its cost, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the graph and its cost, and stop.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a paper's models and print their scores beside the reported ones.
@@ -87,7 +104,8 @@ def reproduce(
 
 def components(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="Only this kind, such as encoders.  [default: all]")
+        str | None,
+        typer.Argument(metavar="[KIND]", help="Only this kind, such as encoders.  [default: all]"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -138,8 +156,23 @@ def _print_plan(
         )
         for one in plan
     ]
-    rows.append(("all", "", "", "", "", "", f"{sum(p.hours for p in plan):.2f}", f"{sum(p.usd for p in plan):.2f}"))
-    print_table(["model", "made by", "of", "parameters, M", "paper's", "steps", "hours", "US$"], rows, num_text=3)
+    rows.append(
+        (
+            "all",
+            "",
+            "",
+            "",
+            "",
+            "",
+            f"{sum(p.hours for p in plan):.2f}",
+            f"{sum(p.usd for p in plan):.2f}",
+        )
+    )
+    print_table(
+        ["model", "made by", "of", "parameters, M", "paper's", "steps", "hours", "US$"],
+        rows,
+        num_text=3,
+    )
     for what in dict.fromkeys(what for one in plan for what in one.missing):
         messages.print(f"missing: {what}", soft_wrap=True)
 
@@ -174,6 +207,17 @@ def _print_claims(claims: tuple[ClaimResult, ...]) -> None:
         if claim.difference is not None and claim.interval is not None:
             shown = f"{claim.difference:+.2f} [{claim.interval[0]:+.2f}, {claim.interval[1]:+.2f}]"
         rows.append(
-            (claim.claim, claim.verdict, shown, f"{claim.margin:g}", str(len(claim.better) or DASH), claim.reason)
+            (
+                claim.claim,
+                claim.verdict,
+                shown,
+                f"{claim.margin:g}",
+                str(len(claim.better) or DASH),
+                claim.reason,
+            )
         )
-    print_table(["claim", "verdict", "difference, 95 % interval", "margin", "seeds", "why"], rows, num_text=2)
+    print_table(
+        ["claim", "verdict", "difference, 95 % interval", "margin", "seeds", "why"],
+        rows,
+        num_text=2,
+    )

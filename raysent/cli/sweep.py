@@ -48,7 +48,11 @@ if TYPE_CHECKING:
     from raysent.pipeline import Sweep, SweepPlan, TrainedRun
 
 SubmittedArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run of --cluster: its local folder, or its address s3://BUCKET/FOLDER.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run of --cluster: its local folder, or its address s3://BUCKET/FOLDER.",
+    ),
 ]
 
 
@@ -86,25 +90,41 @@ def sweep(
     space's paper; labels=[32,100] for scores with few labels at the end;
     track=[tensorboard:DIR, mlflow:URI] to send trials while they run; keep_cluster=true.
     """
-    given: dict[str, Any] = {"corpus": corpus, "metric": metric, "data": data, "tasks": split_names(tasks), **settings}
-    given |= arguments_of(raysent.sweep_on_cluster if cluster is not None else raysent.sweep, overrides)
+    given: dict[str, Any] = {
+        "corpus": corpus,
+        "metric": metric,
+        "data": data,
+        "tasks": split_names(tasks),
+        **settings,
+    }
+    given |= arguments_of(
+        raysent.sweep_on_cluster if cluster is not None else raysent.sweep, overrides
+    )
     if cluster is not None:
         if address is not None or dry_run:
             raise ConfigError("cluster: must not stand beside --address or --dry-run")
         if space is None:
-            raise ConfigError("cluster: must stand beside a search space; name one, such as everything, and --corpus")
-        followed = raysent.sweep_on_cluster(space, cluster, run=run, seed=seed, as_json=as_json, **given)
+            raise ConfigError(
+                "cluster: must stand beside a search space; name one, such as everything, and --corpus"
+            )
+        followed = raysent.sweep_on_cluster(
+            space, cluster, run=run, seed=seed, as_json=as_json, **given
+        )
         _print_followed(followed, as_json=as_json)
     given |= {"run": run, "address": address, "progress": not as_json}
     checked: Any = space
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
-        planned = raysent.plan(space, **{name: value for name, value in given.items() if name != "labels"})
+        planned = raysent.plan(
+            space, **{name: value for name, value in given.items() if name != "labels"}
+        )
         print_json(planned.values()) if as_json else _print_plan(planned)
         if dry_run:
             return
         checked = planned.space
         kept = ("address", "track", "progress", "data", "tasks", "labels")
-        given = {name: value for name, value in given.items() if name in kept} | {"run": run or planned.folder}
+        given = {name: value for name, value in given.items() if name in kept} | {
+            "run": run or planned.folder
+        }
         typer.confirm("Start?", default=True, abort=True, err=True)
     ended = raysent.sweep(checked, seed=seed or 0, command=["raysent", *sys.argv[1:]], **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
@@ -136,7 +156,9 @@ def resume(
     if "track" in given:  # a folder is named from the folder in which it is typed
         named = [given["track"]] if isinstance(given["track"], str) else given["track"]
         files = "^(tensorboard:|mlflow:sqlite:///)(?=[^/])"
-        given["track"] = [re.sub(files, lambda found: f"{found[1]}{Path.cwd()}/", one) for one in named]
+        given["track"] = [
+            re.sub(files, lambda found: f"{found[1]}{Path.cwd()}/", one) for one in named
+        ]
     with _working_folder(run) as named:
         ended = raysent.resume(named, address=address, progress=not as_json, **settings, **given)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
@@ -157,7 +179,10 @@ def _working_folder(run: Path) -> Iterator[Path]:
 def track(
     run: RunArgument,
     to: Annotated[
-        str, typer.Option("--to", metavar="TRACKER:TARGET", help="tensorboard:DIR, mlflow:URI or wandb:PROJECT.")
+        str,
+        typer.Option(
+            "--to", metavar="TRACKER:TARGET", help="tensorboard:DIR, mlflow:URI or wandb:PROJECT."
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -191,7 +216,9 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
     """
     found = raysent.stop(run, progress=not as_json)
     if as_json:
-        print_json({"run": found.address, "has_stopped": found.code is not None, "code": found.code})
+        print_json(
+            {"run": found.address, "has_stopped": found.code is not None, "code": found.code}
+        )
     elif found.code is None:
         messages.print(
             f"{found.address}: has not stopped after five minutes; 'raysent stop' again stops it at once, and "
@@ -200,7 +227,9 @@ def stop(run: SubmittedArgument, as_json: JsonOption = False) -> None:
         )
     else:
         how = (
-            "had ended" if found.had_ended else f"stopped; 'raysent resume {found.address} --cluster FILE' continues it"
+            "had ended"
+            if found.had_ended
+            else f"stopped; 'raysent resume {found.address} --cluster FILE' continues it"
         )
         results.print(f"{found.address}: {how}", soft_wrap=True)
     raise typer.Exit(ExitCode.CHECK_FAILED if found.code is None else 0)
@@ -239,14 +268,27 @@ def train(
     seed-…), scale=paper, workers=N and gpus_per_worker=X. Training continues from the last checkpoint of the run
     folder, if it has one.
     """
-    given: dict[str, Any] = {"run": run, "seed": seed, "address": address, "corpus": corpus, "epochs": epochs}
+    given: dict[str, Any] = {
+        "run": run,
+        "seed": seed,
+        "address": address,
+        "corpus": corpus,
+        "epochs": epochs,
+    }
     given |= arguments_of(raysent.train, overrides)
-    _print_trained(pipeline.train_space(space, progress=not as_json, **given), given.get("seeds"), as_json=as_json)
+    _print_trained(
+        pipeline.train_space(space, progress=not as_json, **given),
+        given.get("seeds"),
+        as_json=as_json,
+    )
 
 
 def retrain(
     trial: Annotated[
-        str, typer.Argument(metavar="TRIAL", help="Folder of a finished trial or training.", parser=opened_name)
+        str,
+        typer.Argument(
+            metavar="TRIAL", help="Folder of a finished trial or training.", parser=opened_name
+        ),
     ],
     corpus: CorpusOption = None,
     epochs: EpochsOption = None,
@@ -263,29 +305,44 @@ def retrain(
     """
     given: dict[str, Any] = {"run": run, "seed": seed, "corpus": corpus, "epochs": epochs}
     given |= arguments_of(raysent.retrain, overrides)
-    _print_trained(pipeline.train_trial(trial, progress=not as_json, **given), given.get("seeds"), as_json=as_json)
+    _print_trained(
+        pipeline.train_trial(trial, progress=not as_json, **given),
+        given.get("seeds"),
+        as_json=as_json,
+    )
 
 
 def _print_trained(trained: Sequence[TrainedRun], seeds: int | None, *, as_json: bool) -> NoReturn:
-    values = [{"run": one.address, **asdict(one.outcome), "report": address_of(one.report)} for one in trained]
+    values = [
+        {"run": one.address, **asdict(one.outcome), "report": address_of(one.report)}
+        for one in trained
+    ]
     if as_json:
         print_json({"runs": values} if seeds is not None else values[0])
         raise typer.Exit(_code(trained))
     for one in trained:
         outcome = one.outcome
-        results.print(f"{outcome.status}: {one.address}  report: {address_of(one.report)}", soft_wrap=True)
+        results.print(
+            f"{outcome.status}: {one.address}  report: {address_of(one.report)}", soft_wrap=True
+        )
         if outcome.message:
             messages.print(outcome.message, style="red", soft_wrap=True)
     name = next((name for name in trained[0].outcome.metrics if name != "loss"), "loss")
     found = [one.outcome.metrics[name] for one in trained if name in one.outcome.metrics]
     if found and (seeds is not None or trained[0].before is not None):
         spread = f" ± {stdev(found):.2g} over {len(found)} seeds" if len(found) > 1 else ""
-        results.print(f"{name} {mean(found):.4g}{spread}{_before(trained[0], name)}", soft_wrap=True)
+        results.print(
+            f"{name} {mean(found):.4g}{spread}{_before(trained[0], name)}", soft_wrap=True
+        )
     raise typer.Exit(_code(trained))
 
 
 def _code(trained: Sequence[TrainedRun]) -> int:
-    return ExitCode.INCOMPLETE if any(one.outcome.status == "nan" for one in trained) else ExitCode.DONE
+    return (
+        ExitCode.INCOMPLETE
+        if any(one.outcome.status == "nan" for one in trained)
+        else ExitCode.DONE
+    )
 
 
 def _before(trained: TrainedRun, name: str) -> str:
@@ -345,15 +402,21 @@ def _print_estimate(plan: SweepPlan) -> None:
     for line in expected.assumptions:
         results.print(f"- {line}", soft_wrap=True)
     if not cost.is_priced:
-        results.print("- this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
+        results.print(
+            "- this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True
+        )
     elif cost.budget is not None and cost.usd_per_hour is not None:
-        results.print(f"- budget: {cost.for_sweep().bound_sentence(cost.usd_per_hour)}", soft_wrap=True)
+        results.print(
+            f"- budget: {cost.for_sweep().bound_sentence(cost.usd_per_hour)}", soft_wrap=True
+        )
 
 
 def _domain_text(entry: dict[str, Any]) -> str:
     """Return a domain as it is written in the file; of a choice among mappings, the labels."""
     ((form, values),) = entry.items()
-    text = ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+    text = ", ".join(
+        str(value).lower() if isinstance(value, bool) else str(value) for value in values
+    )
     return text if form == "choice" else f"{form} [{text}]"
 
 
@@ -368,7 +431,9 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
     evaluation = ended.evaluation
     assert evaluation is not None
     if as_json:
-        ensemble = None if evaluation.result is None else ensemble_values(evaluation.result, ended.folder)
+        ensemble = (
+            None if evaluation.result is None else ensemble_values(evaluation.result, ended.folder)
+        )
         after = {
             "ensemble": ensemble,
             "evaluation_stopped": evaluation.stopped,
@@ -406,7 +471,11 @@ def _values(ended: Sweep) -> dict[str, Any]:
         "best": None if best is None else best.name,
         "fitted": ended.fitted,
         "trials": [
-            {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
+            {
+                key: value
+                for key, value in asdict(trial).items()
+                if key not in ("decisions", "reports")
+            }
             for trial in ended.recorded.trials
         ],
     }
@@ -414,7 +483,9 @@ def _values(ended: Sweep) -> dict[str, Any]:
 
 def _print_leaderboard(ended: Sweep) -> None:
     names, metrics = list(ended.space.domains), ended.shown_metrics
-    trials = ended.trials.astype(object).where(ended.trials.notna(), None)  # what a trial does not have
+    trials = ended.trials.astype(object).where(
+        ended.trials.notna(), None
+    )  # what a trial does not have
     rows = [
         (
             str(name),
@@ -426,9 +497,15 @@ def _print_leaderboard(ended: Sweep) -> None:
         for name, row in trials.iterrows()
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
-    print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
+    print_table(
+        [heading.replace("median_", "median ") for heading in headings],
+        rows,
+        num_text=2 + len(names),
+    )
     if ended.over_chance:
         results.print(ended.over_chance, soft_wrap=True)
     for trial in ended.recorded.trials:
         if trial.error:
-            messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
+            messages.print(
+                f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True
+            )

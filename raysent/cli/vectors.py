@@ -44,7 +44,11 @@ def predict(
     file: TextArgument = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="NAME", help="Column of the text; twice for pairs.  [default: found by name]"),
+        typer.Option(
+            "--column",
+            metavar="NAME",
+            help="Column of the text; twice for pairs.  [default: found by name]",
+        ),
     ] = None,
     output: Annotated[
         str | None,
@@ -55,17 +59,30 @@ def predict(
             help="File to write: .csv, .tsv, .jsonl or .parquet; also in s3://.  [default: CSV on standard output]",
         ),
     ] = None,
-    proba: Annotated[bool, typer.Option("--proba", help="Also write the probability of each label.")] = False,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Also write the probability of each label.")
+    ] = False,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="Task to predict, of a model that predicts several.")
+        str | None,
+        typer.Option(
+            "--task", metavar="NAME", help="Task to predict, of a model that predicts several."
+        ),
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option("--coverage", metavar="X", help="Answer this part of the rows, 0.8, and leave the others empty."),
+        typer.Option(
+            "--coverage",
+            metavar="X",
+            help="Answer this part of the rows, 0.8, and leave the others empty.",
+        ),
     ] = None,
     precision: Annotated[
         float | None,
-        typer.Option("--precision", metavar="X", help="Answer as many rows as can be with 0.95 of them right."),
+        typer.Option(
+            "--precision",
+            metavar="X",
+            help="Answer as many rows as can be with 0.95 of them right.",
+        ),
     ] = None,
     address: AddressOption = None,
     overrides: SetOption = None,
@@ -90,15 +107,15 @@ def predict(
         **given,
     )
     if made.promise is not None:
-        answered = (
-            f"{made.num_answered:,} of {made.num_rows:,} rows are answered ({made.num_answered / made.num_rows:.1%})"
-        )
+        share = made.num_answered / made.num_rows
+        answered = f"{made.num_answered:,} of {made.num_rows:,} rows are answered ({share:.1%})"
         messages.print(f"{made.promise}; here {answered}", soft_wrap=True)
     shares = [f"{label} {count:,}" for label, count in made.counts.items()]
     more = [f"{len(shares) - _MAX_SHARES} more labels"] if len(shares) > _MAX_SHARES else []
     about = ", ".join([*shares[:_MAX_SHARES], *more])
     messages.print(
-        f"{output or 'standard output'}: {made.num_rows:,} rows of {made.task}{about and f': {about}'}", soft_wrap=True
+        f"{output or 'standard output'}: {made.num_rows:,} rows of {made.task}{about and f': {about}'}",
+        soft_wrap=True,
     )
 
 
@@ -115,7 +132,9 @@ def encode(
     ],
     file: TextArgument = None,
     column: ColumnOption = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
+    ] = False,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,11 +146,19 @@ def encode(
     """
     given = arguments_of(raysent.encode_file, overrides)
     rows, columns = raysent.encode_file(
-        model, file, output=output, column=column, normalize=normalize, progress=not as_json, **given
+        model,
+        file,
+        output=output,
+        column=column,
+        normalize=normalize,
+        progress=not as_json,
+        **given,
     )
     precision = given.get("precision", "float32")
     if as_json:
-        print_json({"output": str(output), "sentences": rows, "columns": columns, "precision": precision})
+        print_json(
+            {"output": str(output), "sentences": rows, "columns": columns, "precision": precision}
+        )
         return
     messages.print(f"{output}: {rows:,} sentences, {columns:,} {_unit(precision)}", soft_wrap=True)
 
@@ -139,13 +166,25 @@ def encode(
 def encode_corpus(
     model: ModelArgument,
     input: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Files, folders, globs or s3:// addresses, each file by itself.")
+        list[str],
+        typer.Argument(
+            metavar="PATH", help="Files, folders, globs or s3:// addresses, each file by itself."
+        ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write, also in s3://, and to continue in.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder to write, also in s3://, and to continue in.",
+        ),
     ],
     time: Annotated[
-        str | None, typer.Option("--time", metavar="30m", help="Stop after so long; the same command continues.")
+        str | None,
+        typer.Option(
+            "--time", metavar="30m", help="Stop after so long; the same command continues."
+        ),
     ] = None,
     address: AddressOption = None,
     overrides: SetOption = None,
@@ -159,9 +198,15 @@ def encode_corpus(
     normalize=true, precision=ubinary, bfloat16=true and batch_size=N as for encode; and workers=N.
     """
     given = arguments_of(raysent.encode_corpus, overrides)
-    encoded = raysent.encode_corpus(model, input, output, time=time, address=address, progress=not as_json, **given)
+    encoded = raysent.encode_corpus(
+        model, input, output, time=time, address=address, progress=not as_json, **given
+    )
     for path in encoded.damaged:
-        messages.print(f"{path}: was damaged, and does not count as encoded before", style="yellow", soft_wrap=True)
+        messages.print(
+            f"{path}: was damaged, and does not count as encoded before",
+            style="yellow",
+            soft_wrap=True,
+        )
     if as_json:
         print_json(asdict(encoded))
     else:
@@ -188,10 +233,16 @@ def _unit(precision: str) -> str:
 def index(
     model: ModelArgument,
     input: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Files, folders, globs or s3:// addresses of passages.")
+        list[str],
+        typer.Argument(
+            metavar="PATH", help="Files, folders, globs or s3:// addresses of passages."
+        ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write, also in s3://, and to add to.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder to write, also in s3://, and to add to."
+        ),
     ],
     overrides: SetOption = None,
     as_json: JsonOption = False,
@@ -213,17 +264,26 @@ def index(
 
 
 def search(
-    index: Annotated[str, typer.Argument(metavar="INDEX", help="Folder that 'raysent index' wrote, also in s3://.")],
+    index: Annotated[
+        str,
+        typer.Argument(metavar="INDEX", help="Folder that 'raysent index' wrote, also in s3://."),
+    ],
     query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", help="Queries.")] = None,
     queries: Annotated[
         str | None,
-        typer.Option("--queries", metavar="FILE", help="More queries: lines, or a table's column 'query' or 'text'."),
+        typer.Option(
+            "--queries",
+            metavar="FILE",
+            help="More queries: lines, or a table's column 'query' or 'text'.",
+        ),
     ] = None,
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Passages of each query.")] = 10,
     by: Annotated[
         str | None,
         typer.Option(
-            "--by", metavar="NAME", help="vectors, words or fused.  [default: as the model was chosen, else vectors]"
+            "--by",
+            metavar="NAME",
+            help="vectors, words or fused.  [default: as the model was chosen, else vectors]",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -244,10 +304,18 @@ def search(
     opened = raysent.SearchIndex(index, model=given.pop("model", None))
     found, by = opened.search(asked, k=k, by=by, **given), by or opened.by
     if as_json:
-        print_json({"queries": asked, "by": by, "results": [[asdict(hit) for hit in hits] for hits in found]})
+        print_json(
+            {
+                "queries": asked,
+                "by": by,
+                "results": [[asdict(hit) for hit in hits] for hits in found],
+            }
+        )
         return
     weight = given.get("weight", opened.word_weight)
-    how = {"fused": " (reciprocal ranks)" if weight is None else f" (words weigh {weight:g})"}.get(by, "")
+    how = {"fused": " (reciprocal ranks)" if weight is None else f" (words weigh {weight:g})"}.get(
+        by, ""
+    )
     messages.print(f"{opened.num_passages:,} passages ranked by {by}{how}")
     for text, hits in zip(asked, found, strict=True):
         print_table(

@@ -140,7 +140,8 @@ class Account:
         self.region = region
         with aws_errors("AWS"):
             self.ec2, self.iam, self.sts, self.ssm = (
-                boto3.client(service, region_name=region) for service in ("ec2", "iam", "sts", "ssm")
+                boto3.client(service, region_name=region)
+                for service in ("ec2", "iam", "sts", "ssm")
             )
 
     @functools.cached_property
@@ -161,7 +162,9 @@ class Account:
         """Return a quota of EC2 in vCPUs, or None if AWS does not return it."""
         with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
             client = boto3.client("service-quotas", region_name=self.region)
-            return float(client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
+            return float(
+                client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
+            )
         return None
 
     def describe_image(self, name: str) -> dict[str, Any] | None:
@@ -187,7 +190,9 @@ class Account:
         """
         bucket, prefix = split_address(address)
         with aws_errors(address):
-            return bool(self.s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("KeyCount", 0))
+            return bool(
+                self.s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("KeyCount", 0)
+            )
 
     def prepare(self, cluster: ClusterFile) -> dict[str, str]:
         """Create or update the security group and the roles of a cluster; what its sweeps may read stays.
@@ -206,7 +211,12 @@ class Account:
         is_new = self._role(worker, worker_policy(cluster), cluster)
         if self._role(head, head_policy(cluster, account=account), cluster) or is_new:
             time.sleep(PROFILE_S)
-        return {"image": self.image(cluster), "security_group": group, "head_profile": head, "worker_profile": worker}
+        return {
+            "image": self.image(cluster),
+            "security_group": group,
+            "head_profile": head,
+            "worker_profile": worker,
+        }
 
     def machines(self, cluster: str | None = None) -> list[Machine]:
         """Return the machines with raysent's tag that have not terminated, oldest first.
@@ -246,19 +256,31 @@ class Account:
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster.name]},
         ]
         with aws_errors(f"security group {_group_name(cluster)}"):
-            group = next(iter(self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]), None)
+            group = next(
+                iter(self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]), None
+            )
             if group is None:
                 group = self.ec2.create_security_group(**self._new_group(cluster))
             name = str(group["GroupId"])
             wanted: dict[tuple[Any, ...], dict[str, Any]] = {
-                ("tcp", 22, 22, operator): {"FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": operator}]},
+                ("tcp", 22, 22, operator): {
+                    "FromPort": 22,
+                    "ToPort": 22,
+                    "IpRanges": [{"CidrIp": operator}],
+                },
                 ("-1", -1, -1, name): {"UserIdGroupPairs": [{"GroupId": name}]},
             }
             of_group = [{"Name": "group-id", "Values": [name]}]
             rules = self.ec2.describe_security_group_rules(Filters=of_group)["SecurityGroupRules"]
-            known = {one["SecurityGroupRuleId"]: _ingress(one) for one in rules if not one["IsEgress"]}
+            known = {
+                one["SecurityGroupRuleId"]: _ingress(one) for one in rules if not one["IsEgress"]
+            }
             # What is missing first: a running cluster keeps its access if AWS refuses a request.
-            missing = [{"IpProtocol": rule[0], **of} for rule, of in wanted.items() if rule not in known.values()]
+            missing = [
+                {"IpProtocol": rule[0], **of}
+                for rule, of in wanted.items()
+                if rule not in known.values()
+            ]
             if missing:
                 self.ec2.authorize_security_group_ingress(GroupId=name, IpPermissions=missing)
             stale = [one for one, rule in known.items() if rule not in wanted]
@@ -267,16 +289,23 @@ class Account:
         return name
 
     def _new_group(self, cluster: ClusterFile) -> dict[str, Any]:
-        networks = self.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+        networks = self.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])[
+            "Vpcs"
+        ]
         if not networks:
             fix = "create one with 'aws ec2 create-default-vpc'"
-            raise ConfigError(f"{cluster.path}: provider.region: {self.region} has no default network; {fix}")
+            raise ConfigError(
+                f"{cluster.path}: provider.region: {self.region} has no default network; {fix}"
+            )
         return {
             "GroupName": _group_name(cluster),
             "Description": f"raysent {cluster.name}: SSH from its operator",
             "VpcId": networks[0]["VpcId"],
             "TagSpecifications": [
-                {"ResourceType": "security-group", "Tags": [{"Key": CLUSTER_TAG, "Value": cluster.name}]}
+                {
+                    "ResourceType": "security-group",
+                    "Tags": [{"Key": CLUSTER_TAG, "Value": cluster.name}],
+                }
             ],
         }
 
@@ -285,12 +314,18 @@ class Account:
         with aws_errors(f"role {name}"):
             tags = [{"Key": CLUSTER_TAG, "Value": cluster.name}]
             with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
-                self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(TRUST), Tags=tags)
-            self.iam.put_role_policy(RoleName=name, PolicyName="raysent", PolicyDocument=json.dumps(policy))
+                self.iam.create_role(
+                    RoleName=name, AssumeRolePolicyDocument=json.dumps(TRUST), Tags=tags
+                )
+            self.iam.put_role_policy(
+                RoleName=name, PolicyName="raysent", PolicyDocument=json.dumps(policy)
+            )
             with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
                 self.iam.create_instance_profile(InstanceProfileName=name, Tags=tags)
                 self.iam.get_waiter("instance_profile_exists").wait(InstanceProfileName=name)
-            held = self.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]
+            held = self.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"][
+                "Roles"
+            ]
             if not held:
                 self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
         return not held
@@ -309,7 +344,9 @@ class Account:
         for role in (worker_role(cluster), head_role(cluster)) if inputs else ():
             with aws_errors(f"role {role}"):
                 document = json.dumps(input_policy(inputs))
-                self.iam.put_role_policy(RoleName=role, PolicyName=_inputs_of(sweep), PolicyDocument=document)
+                self.iam.put_role_policy(
+                    RoleName=role, PolicyName=_inputs_of(sweep), PolicyDocument=document
+                )
 
     def remove_inputs(self, cluster: str, sweep: str | None = None) -> None:
         """Take away again what a sweep may read, or what all sweeps of a cluster may.
@@ -337,7 +374,9 @@ def check_ready(cluster: ClusterFile, account: Account) -> None:
         account.has_objects(cluster.settings.storage)
     except CloudError as error:
         bucket, region = cluster.settings.bucket, cluster.region
-        raise CloudError(f"{error}; if there is no such bucket: aws s3 mb s3://{bucket} --region {region}") from None
+        raise CloudError(
+            f"{error}; if there is no such bucket: aws s3 mb s3://{bucket} --region {region}"
+        ) from None
     _check_quotas(cluster, account)
 
 
@@ -353,7 +392,9 @@ def check_inputs(account: Account, inputs: Sequence[str]) -> None:
         except CloudError as error:
             raise CloudError(f"{error}; 'aws s3 ls {address}' must work here") from None
         if not found:
-            raise CloudError(f"{address}: nothing is there; 'aws s3 cp --recursive FOLDER {address}' uploads it")
+            raise CloudError(
+                f"{address}: nothing is there; 'aws s3 cp --recursive FOLDER {address}' uploads it"
+            )
 
 
 def _check_image(cluster: ClusterFile, account: Account) -> None:
@@ -387,7 +428,9 @@ def _check_quotas(cluster: ClusterFile, account: Account) -> None:
             f"--quota-code {code} --desired-value {wanted:g}"
         )
     if refusals:
-        raise CloudError(f"{cluster.path}: available_node_types: no type of worker can be launched: {refusals[0]}")
+        raise CloudError(
+            f"{cluster.path}: available_node_types: no type of worker can be launched: {refusals[0]}"
+        )
 
 
 def _inputs_of(sweep: str) -> str:
@@ -403,7 +446,9 @@ def _group_name(cluster: ClusterFile) -> str:
     return f"raysent-{cluster.name}"
 
 
-def list_machines(ec2: Any, cluster: str | None, *, states: Sequence[str] | None = None) -> tuple[float, list[Machine]]:
+def list_machines(
+    ec2: Any, cluster: str | None, *, states: Sequence[str] | None = None
+) -> tuple[float, list[Machine]]:
     """Return AWS's time, and the machines with raysent's tag.
 
     Args:
@@ -421,7 +466,9 @@ def list_machines(ec2: Any, cluster: str | None, *, states: Sequence[str] | None
         pages = list(ec2.get_paginator("describe_instances").paginate(Filters=filters))
     now = time.time()  # this machine's clock may be wrong: the cloud's is taken where it is given
     with contextlib.suppress(KeyError, ValueError, TypeError):
-        now = parsedate_to_datetime(pages[-1]["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+        now = parsedate_to_datetime(
+            pages[-1]["ResponseMetadata"]["HTTPHeaders"]["date"]
+        ).timestamp()
     found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
     return now, [_machine(one) for one in found]
 
@@ -438,7 +485,10 @@ def _machine(found: Mapping[str, Any]) -> Machine:
     return Machine(
         found["InstanceId"],
         tags.get("ray-user-node-type", ""),
-        {TYPE_LABEL: found["InstanceType"], MARKET_LABEL: found.get("InstanceLifecycle", "on-demand")},
+        {
+            TYPE_LABEL: found["InstanceType"],
+            MARKET_LABEL: found.get("InstanceLifecycle", "on-demand"),
+        },
         found["LaunchTime"].timestamp(),
         ended,
         is_interrupted=found.get("StateReason", {}).get("Code", "").startswith("Server.Spot"),

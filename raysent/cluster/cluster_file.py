@@ -56,7 +56,9 @@ _OPEN_DASHBOARD = re.compile(r"--dashboard-host[= ]\s*(?!127\.0\.0\.1)(\S+)")
 # In the name of the cluster, so that colleagues with one AWS account have a cluster each.
 _USER = re.compile(r"\{\{\s*user\s*\}\}")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
-_STORAGE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?")
+_STORAGE = re.compile(
+    r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?"
+)
 
 # The provider that Ray loads on the head and here, and the folder on the head that it shares with the sweep.
 PROVIDER = "raysent.cluster.gate.AwsProvider"
@@ -99,9 +101,13 @@ def _checked_operator(text: str) -> str:
     try:
         network = ipaddress.IPv4Network(text)
     except ValueError:
-        raise ValueError(f"must be auto or an address such as 203.0.113.7/32; given '{text}'") from None
+        raise ValueError(
+            f"must be auto or an address such as 203.0.113.7/32; given '{text}'"
+        ) from None
     if network.num_addresses > _MAX_OPERATORS:
-        raise ValueError(f"must be at most {_MAX_OPERATORS} addresses, as in 203.0.113.0/24; given '{text}'")
+        raise ValueError(
+            f"must be at most {_MAX_OPERATORS} addresses, as in 203.0.113.0/24; given '{text}'"
+        )
     return str(network)
 
 
@@ -179,14 +185,21 @@ class ClusterFile:
     @property
     def disk_gib(self) -> float:
         """The most GiB of disk of a machine; a machine whose disk the image determines counts as the shipped file's."""
-        disks = [kind["node_config"].get("BlockDeviceMappings", []) for kind in self.node_types.values()]
-        return max(sum(float(one.get("Ebs", {}).get("VolumeSize", 0)) for one in of) or _USUAL_DISK_GIB for of in disks)
+        disks = [
+            kind["node_config"].get("BlockDeviceMappings", []) for kind in self.node_types.values()
+        ]
+        return max(
+            sum(float(one.get("Ebs", {}).get("VolumeSize", 0)) for one in of) or _USUAL_DISK_GIB
+            for of in disks
+        )
 
     @property
     def max_workers(self) -> int:
         """The most workers at once."""
         most = int(self.document.values.get("max_workers", 2))  # the default of Ray
-        return min(most, sum(int(kind.get("max_workers", most)) for kind in self.worker_types.values()))
+        return min(
+            most, sum(int(kind.get("max_workers", most)) for kind in self.worker_types.values())
+        )
 
     @property
     def markets(self) -> dict[str, str]:
@@ -211,7 +224,8 @@ class ClusterFile:
         of_market = [name for name, of in self.markets.items() if market in ("auto", of)]
         if not of_market:
             raise self.document.error(
-                ("available_node_types",), f"must have a worker of cost.market, with labels: {{market: {market}}}"
+                ("available_node_types",),
+                f"must have a worker of cost.market, with labels: {{market: {market}}}",
             )
         values["max_workers"] = num_workers
         for name in self.worker_types:
@@ -233,7 +247,11 @@ class ClusterFile:
         rendered = cast(dict[str, Any], _render(self.document, self.document.values, (), values))
         lifetime_s = parse_duration(self.settings.time_to_live)
         # What the gate on the head needs: it adds the tags that Ray's launch hash must not contain.
-        gate = {"folder": FLEET_FOLDER, "time_to_live_s": lifetime_s, "tags": {SWEEP_TAG: values.get("sweep", "")}}
+        gate = {
+            "folder": FLEET_FOLDER,
+            "time_to_live_s": lifetime_s,
+            "tags": {SWEEP_TAG: values.get("sweep", "")},
+        }
         rendered["provider"] |= {"type": "external", "module": PROVIDER, "raysent": gate}
         # Keys that Ray requires of a provider that is not its own.
         return {**_EXTERNAL, **rendered}
@@ -275,9 +293,13 @@ def read_cluster(path: Path) -> ClusterFile:
         )
     given = document.values.get("metadata", {}).get("raysent")
     if not isinstance(given, dict):
-        raise document.error(("metadata",), "must have 'raysent' with storage, time_to_live, operator and image")
+        raise document.error(
+            ("metadata",), "must have 'raysent' with storage, time_to_live, operator and image"
+        )
     return ClusterFile(
-        path, document, validate(ClusterSettings, replace(document, values=given), at=("metadata", "raysent"))
+        path,
+        document,
+        validate(ClusterSettings, replace(document, values=given), at=("metadata", "raysent")),
     )
 
 
@@ -294,14 +316,19 @@ def _render(document: Document, node: Any, path: tuple[str, ...], values: Mappin
     if isinstance(node, dict):
         return {key: _render(document, value, (*path, key), values) for key, value in node.items()}
     if isinstance(node, list):
-        return [_render(document, value, (*path, str(number)), values) for number, value in enumerate(node)]
+        return [
+            _render(document, value, (*path, str(number)), values)
+            for number, value in enumerate(node)
+        ]
     if not isinstance(node, str) or "{{" not in node:
         return node
 
     def replacement(found: re.Match[str]) -> str:
         name = found["name"]
         if name not in values:
-            raise document.error(path, f"'{{{{ {name} }}}}' has no value{did_you_mean(name, values)}")
+            raise document.error(
+                path, f"'{{{{ {name} }}}}' has no value{did_you_mean(name, values)}"
+            )
         return values[name]
 
     return re.sub(r"\{\{\s*(?P<name>\w+)\s*\}\}", replacement, node)
@@ -335,7 +362,10 @@ def _is_aws(values: dict[str, Any]) -> Iterator[Fault]:
 def _has_no_credentials(values: dict[str, Any]) -> Iterator[Fault]:
     """The file holds no credentials: boto3 finds them."""
     if "aws_credentials" in values["provider"]:
-        yield ("provider", "aws_credentials"), "must not be in a file; use AWS_PROFILE or another source of boto3"
+        yield (
+            ("provider", "aws_credentials"),
+            "must not be in a file; use AWS_PROFILE or another source of boto3",
+        )
 
 
 def _node_config_is_valid(values: dict[str, Any]) -> Iterator[Fault]:
@@ -358,7 +388,12 @@ def _node_config_is_valid(values: dict[str, Any]) -> Iterator[Fault]:
 @functools.cache
 def _machine_shape() -> Any:
     """Return the schema of a machine's settings, from botocore: it needs neither credentials nor a network."""
-    return botocore.session.Session().get_service_model("ec2").operation_model("RunInstances").input_shape
+    return (
+        botocore.session.Session()
+        .get_service_model("ec2")
+        .operation_model("RunInstances")
+        .input_shape
+    )
 
 
 def _head_runs_no_trials(values: dict[str, Any]) -> Iterator[Fault]:
@@ -370,7 +405,10 @@ def _head_runs_no_trials(values: dict[str, Any]) -> Iterator[Fault]:
     if head["resources"].get("CPU") != 0:
         yield (*path, "resources"), "must have CPU: 0, so that no trial trains on the head"
     if not head["resources"].get("raysent_driver"):
-        yield (*path, "resources"), "must have raysent_driver: 64, or how many trials at once the head may drive"
+        yield (
+            (*path, "resources"),
+            "must have raysent_driver: 64, or how many trials at once the head may drive",
+        )
     if "InstanceMarketOptions" in head["node_config"]:
         yield (
             (*path, "node_config", "InstanceMarketOptions"),
@@ -385,16 +423,25 @@ def _workers_scale(values: dict[str, Any]) -> Iterator[Fault]:
         if kind.get("min_workers", 0):
             yield (*path, "min_workers"), "must be 0, so that no machine waits for work"
         if name != values["head_node_type"] and not kind["resources"].get("CPU"):
-            yield (*path, "resources"), "must name CPU, and GPU if it has one, to plan trials before it starts"
+            yield (
+                (*path, "resources"),
+                "must name CPU, and GPU if it has one, to plan trials before it starts",
+            )
     if values["provider"].get("cache_stopped_nodes", True):
-        yield ("provider",), "must have cache_stopped_nodes: false; the disks of stopped machines are still billed"
+        yield (
+            ("provider",),
+            "must have cache_stopped_nodes: false; the disks of stopped machines are still billed",
+        )
 
 
 def _labels_are_correct(values: dict[str, Any]) -> Iterator[Fault]:
     """Every node is labelled with its type and its market, which determine its price."""
     for name, kind in values["available_node_types"].items():
         is_spot = kind["node_config"].get("InstanceMarketOptions", {}).get("MarketType") == "spot"
-        wanted = {TYPE_LABEL: kind["node_config"]["InstanceType"], MARKET_LABEL: "spot" if is_spot else "on-demand"}
+        wanted = {
+            TYPE_LABEL: kind["node_config"]["InstanceType"],
+            MARKET_LABEL: "spot" if is_spot else "on-demand",
+        }
         for label, value in wanted.items():
             if kind.get("labels", {}).get(label) != value:
                 yield (
@@ -421,18 +468,27 @@ def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
     """Machines and disks are tagged with the cluster, and terminate on shutdown."""
     for name, kind in values["available_node_types"].items():
         given, path = kind["node_config"], ("available_node_types", name, "node_config")
-        tagged = {entry.get("ResourceType"): entry.get("Tags", []) for entry in given.get("TagSpecifications", [])}
+        tagged = {
+            entry.get("ResourceType"): entry.get("Tags", [])
+            for entry in given.get("TagSpecifications", [])
+        }
         for resource in ("instance", "volume"):
             tags = {tag.get("Key", ""): tag.get("Value") for tag in tagged.get(resource, [])}
             for key, value in _TAGS.items():
                 if tags.get(key) != value:
                     yield (*path, "TagSpecifications"), f"must tag the {resource} {key}: '{value}'"
             for key in sorted(tags.keys() & set(_CHANGING_TAGS)):
-                yield (*path, "TagSpecifications"), f"must not tag the {resource} {key}; raysent adds it at launch"
+                yield (
+                    (*path, "TagSpecifications"),
+                    f"must not tag the {resource} {key}; raysent adds it at launch",
+                )
         if given.get("InstanceInitiatedShutdownBehavior") != "terminate":
             yield path, "must have InstanceInitiatedShutdownBehavior: terminate"
         if "{{ self_destruct }}" not in given.get("UserData", ""):
-            yield path, "must have '{{ self_destruct }}' in UserData, which terminates the machine at its time"
+            yield (
+                path,
+                "must have '{{ self_destruct }}' in UserData, which terminates the machine at its time",
+            )
 
 
 def _machines_are_closed(values: dict[str, Any]) -> Iterator[Fault]:
@@ -448,9 +504,14 @@ def _machines_are_closed(values: dict[str, Any]) -> Iterator[Fault]:
                 (*path, "SecurityGroupIds"),
                 "must be ['{{ security_group }}']; Ray's default allows the whole internet",
             )
-        wanted = "{{ head_profile }}" if name == values["head_node_type"] else "{{ worker_profile }}"
+        wanted = (
+            "{{ head_profile }}" if name == values["head_node_type"] else "{{ worker_profile }}"
+        )
         if given.get("IamInstanceProfile") != {"Name": wanted}:
-            yield (*path, "IamInstanceProfile"), f"must be {{Name: '{wanted}'}}; Ray's default may do everything"
+            yield (
+                (*path, "IamInstanceProfile"),
+                f"must be {{Name: '{wanted}'}}; Ray's default may do everything",
+            )
 
 
 def _requires_token(values: dict[str, Any]) -> Iterator[Fault]:
@@ -461,10 +522,17 @@ def _requires_token(values: dict[str, Any]) -> Iterator[Fault]:
             yield (key,), "must start Ray with 'ray start'"
         if any("RAY_AUTH_MODE=token" not in command for command in starts):
             yield (key,), "must export RAY_AUTH_MODE=token before 'ray start'"
-    targets = [target for target, source in values.get("file_mounts", {}).items() if source == "{{ token_file }}"]
+    targets = [
+        target
+        for target, source in values.get("file_mounts", {}).items()
+        if source == "{{ token_file }}"
+    ]
     if not any(target.endswith(_TOKEN_FILE) for target in targets):
         yield ("file_mounts",), f"must put '{{{{ token_file }}}}' at ~/{_TOKEN_FILE}"
-    if not any("chmod 600" in command and _TOKEN_FILE in command for command in values.get("setup_commands", [])):
+    if not any(
+        "chmod 600" in command and _TOKEN_FILE in command
+        for command in values.get("setup_commands", [])
+    ):
         yield ("setup_commands",), f"must 'chmod 600 ~/{_TOKEN_FILE}'"
 
 
@@ -472,7 +540,10 @@ def _dashboard_is_local(values: dict[str, Any]) -> Iterator[Fault]:
     """The dashboard listens on the loopback of the head: everyone who reaches it can run code."""
     starts = " ".join(values.get("head_start_ray_commands", []))
     if "--dashboard-host=127.0.0.1" not in starts or _OPEN_DASHBOARD.search(starts):
-        yield ("head_start_ray_commands",), "must have --dashboard-host=127.0.0.1; an SSH tunnel reaches it"
+        yield (
+            ("head_start_ray_commands",),
+            "must have --dashboard-host=127.0.0.1; an SSH tunnel reaches it",
+        )
 
 
 # In this order: later rules rely on earlier ones.

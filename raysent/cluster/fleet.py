@@ -175,18 +175,24 @@ class FleetSettings:
         try:
             return cls(**parse_json(text))
         except (ValueError, TypeError):
-            raise ConfigError(f"{FLEET_VARIABLE}: must describe a cluster as JSON; given {text[:200]}") from None
+            raise ConfigError(
+                f"{FLEET_VARIABLE}: must describe a cluster as JSON; given {text[:200]}"
+            ) from None
 
 
 def num_slots(resources: Mapping[str, float], layout: Layout) -> int:
     """Return how many workers of trials fit on a machine: the least over cores and GPUs."""
     needed = {"CPU": float(layout.cpus_per_worker), "GPU": layout.gpus_per_worker}
     return min(
-        math.floor(float(resources.get(name, 0)) / amount + 1e-6) for name, amount in needed.items() if amount > 0
+        math.floor(float(resources.get(name, 0)) / amount + 1e-6)
+        for name, amount in needed.items()
+        if amount > 0
     )
 
 
-def make_fleet(config: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float) -> Fleet | None:
+def make_fleet(
+    config: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float
+) -> Fleet | None:
     """Return the fleet of this process's cluster; None on a cluster that does not grow.
 
     Args:
@@ -203,7 +209,9 @@ def make_fleet(config: CostConfig, budget: Budget, prices: Prices, layout: Layou
     if settings is None:
         return None
     provider = AwsMachines(settings.cluster, settings.region) if settings.region else None
-    return Fleet(settings, config, budget, prices, layout, since=started - config.boot_s, provider=provider)
+    return Fleet(
+        settings, config, budget, prices, layout, since=started - config.boot_s, provider=provider
+    )
 
 
 class MachineList:
@@ -214,7 +222,12 @@ class MachineList:
     """
 
     def __init__(
-        self, settings: FleetSettings, provider: Provider, *, since: float = 0.0, clock: Callable[[], float] = time.time
+        self,
+        settings: FleetSettings,
+        provider: Provider,
+        *,
+        since: float = 0.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Prepare; no request is sent yet.
 
@@ -251,7 +264,9 @@ class MachineList:
             self._at, listed = self._provider.instances()
             # Another sweep's machines are its own; a machine that names no sweep is charged rather than forgotten.
             own = ("", self._settings.sweep, tag_of(self._settings.sweep))
-            self.instances = [one for one in listed if one.sweep in own or (one.is_head and one.ended is None)]
+            self.instances = [
+                one for one in listed if one.sweep in own or (one.is_head and one.ended is None)
+            ]
             if not self.is_read:
                 self._ahead_s = max(0.0, self._clock() - self._at)
             self._read_at = self._clock()
@@ -261,7 +276,9 @@ class MachineList:
         found = self._unlisted({one.name for one in self.instances})
         for one in self.instances:
             if one.is_head and one.ended is None:
-                seconds, is_payer = self._sharing.of_head(one.name, since=max(one.launched, since), now=self.now)
+                seconds, is_payer = self._sharing.of_head(
+                    one.name, since=max(one.launched, since), now=self.now
+                )
                 if seconds or is_payer:
                     found[one.name] = MachineTime(one.labels, seconds, is_open=is_payer)
             elif one.ended is None or not one.ended < since:
@@ -272,7 +289,12 @@ class MachineList:
         found = {}
         for line in self._record.lines():
             name = line.get("instance")
-            if not name or name in listed or line["event"] != LAUNCHED or line["time"] < self._since:
+            if (
+                not name
+                or name in listed
+                or line["event"] != LAUNCHED
+                or line["time"] < self._since
+            ):
                 continue
             if line["type"] in self._settings.types:
                 labels = self._settings.types[line["type"]]["labels"]
@@ -321,8 +343,15 @@ class Fleet:
             provider: The cloud; None to charge the nodes of Ray.
             clock: Returns Unix seconds.
         """
-        self._settings, self._layout, self._provider, self._clock = settings, layout, provider, clock
-        self._list = None if provider is None else MachineList(settings, provider, since=since, clock=clock)
+        self._settings, self._layout, self._provider, self._clock = (
+            settings,
+            layout,
+            provider,
+            clock,
+        )
+        self._list = (
+            None if provider is None else MachineList(settings, provider, since=since, clock=clock)
+        )
         self._poll_s, self._drain_s = config.poll_s, parse_duration(config.drain)
         self._record = Record(settings.place, settings.sweep)
         self._sharing = Sharing(settings.place, settings.sweep)
@@ -364,7 +393,9 @@ class Fleet:
         """Return funds whose commitment includes the machines in flight."""
         return self._admission.with_in_flight(funds)
 
-    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool = False, tail_s: float | None = None) -> str:
+    def update(
+        self, funds: Funds, *, num_trials: int, is_urgent: bool = False, tail_s: float | None = None
+    ) -> str:
         """Admit machines for the trials that have work; returns why fewer come than are needed.
 
         Args:
@@ -382,16 +413,26 @@ class Fleet:
         names = self._running(now)
         if self._provider is not None:
             joined = joined_instances() if names else set()
-            self._admission.not_joined(Counter(kind for name, kind in names.items() if name not in joined))
+            self._admission.not_joined(
+                Counter(kind for name, kind in names.items() if name not in joined)
+            )
         self._renew(names, seconds=permit_s(self._poll_s))
         released = Counter(names.pop(name) for name in self._released.keys() & names.keys())
         plan = self._admission.plan(
-            now_s=now, num_slots=num_workers, funds=funds, running=Counter(names.values()), is_urgent=is_urgent
+            now_s=now,
+            num_slots=num_workers,
+            funds=funds,
+            running=Counter(names.values()),
+            is_urgent=is_urgent,
         )
         if tail_s is not None and num_trials:
-            self._release(names, num_workers=num_workers, may_move=tail_s > MOVE_DRAINS * self._drain_s)
+            self._release(
+                names, num_workers=num_workers, may_move=tail_s > MOVE_DRAINS * self._drain_s
+            )
         targets = {name: num + released[name] for name, num in plan.targets.items()}
-        self._write(targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s))
+        self._write(
+            targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s)
+        )
         self.waiting = plan.waiting
         return plan.waiting
 
@@ -441,17 +482,27 @@ class Fleet:
         with contextlib.suppress(DrainError):  # tried again at the next poll
             nodes = {name: node for name, node in open_nodes(address).items() if name in names}
             slots = {name: num_slots(total, layout) for name, (_, total, _) in nodes.items()}
-            taken = {name: slots[name] - num_slots(free, layout) for name, (*_, free) in nodes.items()}
+            taken = {
+                name: slots[name] - num_slots(free, layout) for name, (*_, free) in nodes.items()
+            }
             for name in spare(slots, taken, num_needed=num_workers, may_move=may_move):
                 left_s = self._drain_s if taken[name] else 0.0
                 drain_node(address, nodes[name][0], left_s=left_s, why="few trials are left")
                 self._released[name] = self._clock() + left_s
-                self._record.write(RELEASED, names[name], instance=name, trials=taken[name], until=self._released[name])
+                self._record.write(
+                    RELEASED,
+                    names[name],
+                    instance=name,
+                    trials=taken[name],
+                    until=self._released[name],
+                )
 
     def _end_released(self, now: float) -> None:
         if self._released and self._provider is not None:
             due = [name for name in self._running(now) if self._released.get(name, math.inf) <= now]
-            with contextlib.suppress(CloudError):  # tried again at the next poll; without trials, Ray ends it too
+            with contextlib.suppress(
+                CloudError
+            ):  # tried again at the next poll; without trials, Ray ends it too
                 if due:
                     self._provider.terminate(due)
 
@@ -479,13 +530,20 @@ class Fleet:
         for number, line in enumerate(lines):
             if line["event"] == LAUNCHED:
                 totals[line["type"]] += 1
-                self._launched[line["instance"] or f"{line['type']}-{number}"] = line["type"], float(line["time"])
+                self._launched[line["instance"] or f"{line['type']}-{number}"] = (
+                    line["type"],
+                    float(line["time"]),
+                )
         for name, total in totals.items():
             self._admission.launched(name, total=total)
         for line in lines[self._num_read :]:
             if line["event"] == REFUSED:
-                self._admission.refused(line["type"], now_s=float(line["time"]), reason=line["reason"])
-            elif line["event"] == RELEASED:  # by a process of this sweep that was killed, if not by this one
+                self._admission.refused(
+                    line["type"], now_s=float(line["time"]), reason=line["reason"]
+                )
+            elif (
+                line["event"] == RELEASED
+            ):  # by a process of this sweep that was killed, if not by this one
                 self._released[line["instance"]] = float(line["until"])
         self._num_read = len(lines)
 
@@ -510,24 +568,39 @@ class Fleet:
         late = {
             one.name: one
             for one in self._list.instances
-            if one.ended is None and one.node_type in self._settings.types and self._list.now - one.launched > JOIN_S
+            if one.ended is None
+            and one.node_type in self._settings.types
+            and self._list.now - one.launched > JOIN_S
         }
         for name in late.keys() & joined_instances() if late else ():
             del late[name]
         for name in late.keys() - self._terminated:
             reason = f"{name} did not join Ray in {JOIN_S / 60:.0f} minutes"
             self._admission.refused(late[name].node_type, now_s=now, reason=reason)
-            with contextlib.suppress(CloudError):  # tried again at the next poll; the machine also ends itself
+            with contextlib.suppress(
+                CloudError
+            ):  # tried again at the next poll; the machine also ends itself
                 self._provider.terminate([name])
                 self._terminated.add(name)
 
-    def _write(self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float) -> None:
+    def _write(
+        self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float
+    ) -> None:
         """Write the permit first: a machine is launched only if both files allow it."""
-        write_json(self._record.permit_path, {"until": until, "launches": dict(launches), "targets": dict(targets)})
+        write_json(
+            self._record.permit_path,
+            {"until": until, "launches": dict(launches), "targets": dict(targets)},
+        )
         renew_lease(self._record.folder, now=self._clock())
         with self._sharing.turn():
-            others = [Record(self._record.folder, name).permit().get("targets", {}) for name in self._sharing.others()]
-            totals = {name: sum(one.get(name, 0) for one in (targets, *others)) for name in self._settings.types}
+            others = [
+                Record(self._record.folder, name).permit().get("targets", {})
+                for name in self._sharing.others()
+            ]
+            totals = {
+                name: sum(one.get(name, 0) for one in (targets, *others))
+                for name in self._settings.types
+            }
             admit(self._config_path, totals)
 
 
@@ -546,7 +619,9 @@ def renew_lease(folder: Path, *, now: float) -> None:
 
 
 @contextlib.contextmanager
-def cluster_held(settings: FleetSettings, *, is_kept: bool, provider: Provider | None = None) -> Iterator[None]:
+def cluster_held(
+    settings: FleetSettings, *, is_kept: bool, provider: Provider | None = None
+) -> Iterator[None]:
     """Hold the cluster of this process for its sweep inside the block; the last one that lets go ends the cluster.
 
     At the end of the block the sweep's workers are terminated. If no other sweep holds the cluster, all its workers
@@ -585,7 +660,9 @@ def end_workers(settings: FleetSettings, provider: Provider, *, are_all: bool) -
         workers = [
             one.name
             for one in provider.instances()[1]
-            if one.ended is None and one.node_type in settings.types and (are_all or one.sweep == own)
+            if one.ended is None
+            and one.node_type in settings.types
+            and (are_all or one.sweep == own)
         ]
         if workers:
             provider.terminate(workers)

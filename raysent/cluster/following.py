@@ -222,7 +222,9 @@ def remote_of(name: str | Path) -> str:
         return str(read_json(Path(address) / REMOTE_FILE)["remote"])
     if is_remote(address) or (Path(address) / JOB_FILE).is_file():
         return address
-    raise ConfigError(f"{name}: is on this machine only; name a run on a cluster, or its s3:// address")
+    raise ConfigError(
+        f"{name}: is on this machine only; name a run on a cluster, or its s3:// address"
+    )
 
 
 def write_record(remote: str, record: JobRecord) -> None:
@@ -241,7 +243,9 @@ def read_record(remote: str) -> JobRecord:
     try:
         return JobRecord(**values)
     except TypeError:
-        raise ArtifactError(f"{remote}: must be a run on a cluster; it has no {JOB_FILE} of this version") from None
+        raise ArtifactError(
+            f"{remote}: must be a run on a cluster; it has no {JOB_FILE} of this version"
+        ) from None
 
 
 def note_waiting(folder: Path, reason: str) -> None:

@@ -136,7 +136,9 @@ class Record:
         permit = self.permit()
         if now > float(permit.get("until", 0.0)):
             return None
-        launched = [line for line in self.lines() if line["event"] == LAUNCHED and line["type"] == kind]
+        launched = [
+            line for line in self.lines() if line["event"] == LAUNCHED and line["type"] == kind
+        ]
         return max(0, int(permit.get("launches", {}).get(kind, 0)) - len(launched))
 
     def lines(self) -> list[dict[str, Any]]:
@@ -157,19 +159,33 @@ class Record:
         """Append a line."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / LAUNCHES_FILE).open("a", encoding="utf-8") as stream:
-            line = {"time": round(time.time(), 3), "event": event, "type": kind, "sweep": self.sweep, **values}
+            line = {
+                "time": round(time.time(), 3),
+                "event": event,
+                "type": kind,
+                "sweep": self.sweep,
+                **values,
+            }
             stream.write(json.dumps(line) + "\n")
 
     def not_admitted(self, kind: str, reason: str) -> None:
         """Append a refusal of the gate, unless the last line is the same: Ray asks again every few seconds."""
         last = self.lines()[-1:]
-        if not last or (last[0]["event"], last[0]["type"], last[0].get("reason")) != (NOT_ADMITTED, kind, reason):
+        if not last or (last[0]["event"], last[0]["type"], last[0].get("reason")) != (
+            NOT_ADMITTED,
+            kind,
+            reason,
+        ):
             self.write(NOT_ADMITTED, kind, reason=reason)
 
 
-def admitted(folder: Path, kind: str, count: int, *, now: float) -> tuple[list[tuple[Record, int]], str]:
+def admitted(
+    folder: Path, kind: str, count: int, *, now: float
+) -> tuple[list[tuple[Record, int]], str]:
     """Return the sweeps that admit `count` machines of a type, and how many each; or why they may not be launched."""
-    records = [Record(folder, path.stem) for path in sorted((folder / PERMITS_FOLDER).glob("*.json"))]
+    records = [
+        Record(folder, path.stem) for path in sorted((folder / PERMITS_FOLDER).glob("*.json"))
+    ]
     found = [(record, record.num_admitted(kind, now=now)) for record in records]
     valid = [(record, number) for record, number in found if number is not None]
     if not valid:
@@ -212,6 +228,9 @@ def merged(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         tags = by_kind.setdefault(spec["ResourceType"], {})
         tags.update({tag["Key"]: tag["Value"] for tag in spec.get("Tags", [])})
     return [
-        {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+        {
+            "ResourceType": kind,
+            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+        }
         for kind, tags in by_kind.items()
     ]

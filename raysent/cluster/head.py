@@ -37,12 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command of raysent as the job of a run; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m raysent.cluster.head", description=__doc__)
     parser.add_argument("--run", required=True, help="address of the run")
-    parser.add_argument("--keep", action="store_true", help="do not terminate the cluster afterwards")
+    parser.add_argument(
+        "--keep", action="store_true", help="do not terminate the cluster afterwards"
+    )
     parser.add_argument("command", nargs="+", help="arguments of raysent")
     given = parser.parse_args(arguments)
     lines: deque[str] = deque(maxlen=None if "--json" in given.command else NUM_LINES)
     settings = FleetSettings.from_environment()
-    held = contextlib.nullcontext() if settings is None else cluster_held(settings, is_kept=given.keep)
+    held = (
+        contextlib.nullcontext() if settings is None else cluster_held(settings, is_kept=given.keep)
+    )
     with held:
         with _stopped_by_request(given.run):
             code = _run(given.command, lines)
@@ -89,7 +93,9 @@ def _stopped_by_request(run: str) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, interrupt)
     has_ended = threading.Event()
     watcher = threading.Thread(
-        target=watch, args=(run, has_ended, lambda: os.kill(os.getpid(), signal.SIGTERM)), daemon=True
+        target=watch,
+        args=(run, has_ended, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+        daemon=True,
     )
     watcher.start()
     try:

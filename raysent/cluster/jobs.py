@@ -97,10 +97,18 @@ class Jobs:
             given = "the token of another cluster" if token else "none"
             raise CloudError(f"{address}: requires its token; given {given}") from None
         except (ConnectionError, RuntimeError, OSError) as error:
-            raise ConnectionLostError(f"{address}: no job API of Ray answers ({_one_line(error)})") from None
+            raise ConnectionLostError(
+                f"{address}: no job API of Ray answers ({_one_line(error)})"
+            ) from None
 
     def submit(
-        self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str], name: str = "", run: str = ""
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        name: str = "",
+        run: str = "",
     ) -> str:
         """Submit a command together with the code that is running here.
 
@@ -128,7 +136,11 @@ class Jobs:
         until = time.monotonic() + _READY_S
         while True:
             try:
-                return str(self._client.submit_job(entrypoint=join(command), runtime_env=runtime_env, **given))
+                return str(
+                    self._client.submit_job(
+                        entrypoint=join(command), runtime_env=runtime_env, **given
+                    )
+                )
             except _FAILURES as error:
                 if _NOT_YET not in str(error) or time.monotonic() > until:
                     kind = ConnectionLostError if isinstance(error, OSError) else CloudError
@@ -142,7 +154,9 @@ class Jobs:
             ConnectionLostError: If the cluster does not answer.
         """
         with _answering("the list of jobs"):
-            found = [one for one in self._client.list_jobs() if (one.metadata or {}).get(RUN_KEY) == run]
+            found = [
+                one for one in self._client.list_jobs() if (one.metadata or {}).get(RUN_KEY) == run
+            ]
         return {str(one.submission_id): one.status.is_terminal() for one in found}
 
     def other_runs(self, run: str) -> list[str]:
@@ -176,7 +190,9 @@ def _answering(what: str) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        raise ConnectionLostError(f"{what}: the cluster does not answer ({_one_line(error)})") from None
+        raise ConnectionLostError(
+            f"{what}: the cluster does not answer ({_one_line(error)})"
+        ) from None
 
 
 def ship(values: Any, folder: Path) -> Any:
@@ -196,7 +212,11 @@ def check_shipped_size(values: Any) -> None:
     Raises:
         ConfigError: If they are larger than Ray uploads.
     """
-    files = [file for path in named_files(values) for file in (path.rglob("*") if path.is_dir() else [path])]
+    files = [
+        file
+        for path in named_files(values)
+        for file in (path.rglob("*") if path.is_dir() else [path])
+    ]
     num_bytes = sum(file.stat().st_size for file in files if file.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
@@ -213,7 +233,9 @@ def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
         target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
         target.parent.mkdir(parents=True)
         if source.is_dir():  # Ray leaves out what these files name
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns(".gitignore", ".rayignore"))
+            shutil.copytree(
+                source, target, ignore=shutil.ignore_patterns(".gitignore", ".rayignore")
+            )
         else:
             shutil.copy2(source, target)
         copies.append(str(target.relative_to(folder)))
@@ -234,7 +256,12 @@ def download(remote: str, folder: Path) -> None:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", SHIPPED_FOLDER))
+            shutil.copytree(
+                source,
+                folder,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns(".*", SHIPPED_FOLDER),
+            )
 
 
 def _one_line(error: Exception) -> str:

@@ -53,7 +53,9 @@ _ENTRY_POINTS = "[console_scripts]\nraysent = raysent.cli:main\n"
 class Head:
     """The head of a cluster, as every computer reaches it that has the cluster's token and rendered file."""
 
-    def __init__(self, name: str, region: str, *, account: Account | None = None, run: Run | None = None) -> None:
+    def __init__(
+        self, name: str, region: str, *, account: Account | None = None, run: Run | None = None
+    ) -> None:
         """Prepare; no request is sent yet.
 
         Args:
@@ -102,11 +104,15 @@ class Head:
         if head is None:
             raise CloudError(f"{self.name}: no head is running; 'raysent cluster up' launches one")
         if not (self.file.exists() and self.token_file.exists()):
-            raise CloudError(f"{self.name}: its head was not launched from this computer, which has no key for SSH")
+            raise CloudError(
+                f"{self.name}: its head was not launched from this computer, which has no key for SSH"
+            )
         lease = f"{FLEET_FOLDER}/{LEASE_FILE}"
         command = f"mkdir -p {FLEET_FOLDER} && echo {int(seconds)} > {lease}.new && mv {lease}.new {lease}"
         self._ray(["exec", str(self.file), command], lambda _: None)
-        return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds), head.expires
+        return datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+            seconds=seconds
+        ), head.expires
 
     def down(self, *, on_line: Callable[[str], object] = lambda _: None) -> None:
         """Terminate the cluster, including machines that Ray's launcher leaves behind.
@@ -144,7 +150,15 @@ class Head:
             ConnectionLostError: If the head cannot be reached.
         """
         port = _free_port()
-        arguments = [*_RAY, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(self.file)]
+        arguments = [
+            *_RAY,
+            "dashboard",
+            "--port",
+            str(port),
+            "--remote-port",
+            str(DASHBOARD_PORT),
+            str(self.file),
+        ]
         process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
@@ -182,7 +196,9 @@ class Head:
 
         code = self._run([*_RAY, *arguments], receive)
         if code:
-            raise CloudError(f"{self.name}: 'ray {arguments[0]}' ended with exit code {code}: {last[0][:300]}")
+            raise CloudError(
+                f"{self.name}: 'ray {arguments[0]}' ended with exit code {code}: {last[0][:300]}"
+            )
 
 
 class Launcher(Head):
@@ -194,7 +210,9 @@ class Launcher(Head):
         stays: Whether the cluster stays after its sweeps: the head was launched for none, or is to be kept.
     """
 
-    def __init__(self, cluster: ClusterFile, *, account: Account | None = None, run: Run | None = None) -> None:
+    def __init__(
+        self, cluster: ClusterFile, *, account: Account | None = None, run: Run | None = None
+    ) -> None:
         """Prepare; nothing is started yet.
 
         Args:
@@ -232,10 +250,18 @@ class Launcher(Head):
                 was launched by somebody else.
         """
         private(self.folder)
-        with FileLock(self.folder / "up.lock"):  # another call finds the head that this one launches
-            head = next((one for one in self.account.machines(self.cluster.name) if one.is_head), None)
-            own = self.folder / "head"  # the id of the head that was launched from here; missing if it is unknown
-            if head is not None and not (self.file.exists() and (not own.exists() or own.read_text() == head.name)):
+        with FileLock(
+            self.folder / "up.lock"
+        ):  # another call finds the head that this one launches
+            head = next(
+                (one for one in self.account.machines(self.cluster.name) if one.is_head), None
+            )
+            own = (
+                self.folder / "head"
+            )  # the id of the head that was launched from here; missing if it is unknown
+            if head is not None and not (
+                self.file.exists() and (not own.exists() or own.read_text() == head.name)
+            ):
                 raise CloudError(
                     f"{self.cluster.path}: cluster_name: '{self.name}' is taken: its head {head.name} is running since "
                     f"{head.launched_at:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
@@ -309,7 +335,9 @@ def read_token(path: Path) -> str:
     try:
         mode, token = path.stat().st_mode & 0o777, path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise ArtifactError(f"{path}: no token to read; start the cluster with 'raysent cluster up'") from None
+        raise ArtifactError(
+            f"{path}: no token to read; start the cluster with 'raysent cluster up'"
+        ) from None
     if mode & 0o077:
         raise ArtifactError(
             f"{path}: must be readable by its owner only (mode 600); given {mode:o}; 'chmod 600 {path}'"
@@ -383,8 +411,13 @@ def write_wheel(folder: Path) -> Path:
         f"{about}/WHEEL": _WHEEL.encode(),
         f"{about}/entry_points.txt": _ENTRY_POINTS.encode(),
     }
-    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()) for name, data in files.items()}
-    record = "".join(f"{name},sha256={digests[name].decode().rstrip('=')},{len(files[name])}\n" for name in files)
+    digests = {
+        name: base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+        for name, data in files.items()
+    }
+    record = "".join(
+        f"{name},sha256={digests[name].decode().rstrip('=')},{len(files[name])}\n" for name in files
+    )
     files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
     path = folder / wheel_name()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -403,9 +436,13 @@ def write_constraints(folder: Path) -> Path:
     """
     path = folder / "constraints.txt"
     pins = {
-        canonicalize_name(one.name): Version(one.version).public for one in distributions() if one.name != "raysent"
+        canonicalize_name(one.name): Version(one.version).public
+        for one in distributions()
+        if one.name != "raysent"
     }
-    path.write_text("".join(f"{name}=={number}\n" for name, number in sorted(pins.items())), encoding="utf-8")
+    path.write_text(
+        "".join(f"{name}=={number}\n" for name, number in sorted(pins.items())), encoding="utf-8"
+    )
     return path
 
 
@@ -432,7 +469,9 @@ def _metadata() -> str:
     installed = distribution("raysent")
     found = installed.read_text("METADATA") or installed.read_text("PKG-INFO")
     if found is None:
-        raise ArtifactError("raysent: its metadata is not installed; install it with pip, or 'make setup'")
+        raise ArtifactError(
+            "raysent: its metadata is not installed; install it with pip, or 'make setup'"
+        )
     if installed.version != raysent.__version__:
         raise ArtifactError(
             f"raysent: its metadata must be of version {raysent.__version__}; given {installed.version}; reinstall it"

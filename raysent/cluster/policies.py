@@ -14,7 +14,13 @@ Policy = dict[str, Any]
 
 TRUST: Policy = {
     "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "ec2.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
 }
 
 
@@ -39,7 +45,12 @@ def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
         *_run_instances(cluster, account),
         *_tag_and_end(cluster, account),
         # These actions cannot be restricted to single resources.
-        _allow("Describe", "ec2:Describe*", "*", {"StringEquals": {"aws:RequestedRegion": cluster.region}}),
+        _allow(
+            "Describe",
+            "ec2:Describe*",
+            "*",
+            {"StringEquals": {"aws:RequestedRegion": cluster.region}},
+        ),
         _allow(
             "PassWorkerRole",
             "iam:PassRole",
@@ -63,7 +74,11 @@ def input_policy(addresses: Sequence[str]) -> Policy:
         below = [f"{arn}/{prefix}", f"{arn}/{prefix}/*"] if prefix else f"{arn}/*"
         listed = [prefix, f"{prefix}/*"] if prefix else ["", "*"]
         statements.append(_allow(f"ReadInput{number}", ["s3:GetObject"], below))
-        statements.append(_allow(f"ListInput{number}", "s3:ListBucket", arn, {"StringLike": {"s3:prefix": listed}}))
+        statements.append(
+            _allow(
+                f"ListInput{number}", "s3:ListBucket", arn, {"StringLike": {"s3:prefix": listed}}
+            )
+        )
     return _policy(*statements)
 
 
@@ -79,7 +94,9 @@ def split_address(address: str) -> tuple[str, str]:
 def s3_addresses(values: Any) -> list[str]:
     """Return every ``s3://`` address in plain values, such as those of a space and tables of tasks, each once."""
     named = [table_of(value)[0] or value for value in leaves(values)]
-    return sorted({value for value in leaves(named) if isinstance(value, str) and value.startswith("s3://")})
+    return sorted(
+        {value for value in leaves(named) if isinstance(value, str) and value.startswith("s3://")}
+    )
 
 
 def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
@@ -91,7 +108,13 @@ def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
             "StartListedTypes",
             "ec2:RunInstances",
             f"{arn}:instance/*",
-            {"StringEquals": {**tag, "ec2:InstanceType": cluster.instance_types, "ec2:MetadataHttpTokens": "required"}},
+            {
+                "StringEquals": {
+                    **tag,
+                    "ec2:InstanceType": cluster.instance_types,
+                    "ec2:MetadataHttpTokens": "required",
+                }
+            },
         ),
         _allow("CreateVolumes", "ec2:RunInstances", f"{arn}:volume/*", {"StringEquals": tag}),
         _allow(
@@ -105,7 +128,15 @@ def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
             "ec2:RunInstances",
             [
                 f"arn:aws:ec2:{cluster.region}::image/*",
-                *(f"{arn}:{kind}/*" for kind in ("subnet", "network-interface", "key-pair", "spot-instances-request")),
+                *(
+                    f"{arn}:{kind}/*"
+                    for kind in (
+                        "subnet",
+                        "network-interface",
+                        "key-pair",
+                        "spot-instances-request",
+                    )
+                ),
             ],
         ),
     ]
@@ -138,13 +169,18 @@ def _storage(cluster: ClusterFile) -> list[Policy]:
     below = f"{prefix}/*" if prefix else "*"
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     listed = {"StringLike": {"s3:prefix": [prefix, below] if prefix else ["*"]}}
-    return [_allow("ReadWriteRuns", actions, f"{bucket}/{below}"), _allow("ListRuns", "s3:ListBucket", bucket, listed)]
+    return [
+        _allow("ReadWriteRuns", actions, f"{bucket}/{below}"),
+        _allow("ListRuns", "s3:ListBucket", bucket, listed),
+    ]
 
 
 def _policy(*statements: Policy) -> Policy:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _allow(sid: str, actions: str | list[str], resources: str | list[str], condition: Policy | None = None) -> Policy:
+def _allow(
+    sid: str, actions: str | list[str], resources: str | list[str], condition: Policy | None = None
+) -> Policy:
     statement: Policy = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
     return {**statement, "Condition": condition} if condition else statement

@@ -72,7 +72,9 @@ def list_price(instance_type: str, region: str, *, pricing: Any = None) -> Price
 class LiveSpot:
     """Current spot prices for a running sweep. The zone of a node is unknown, so the highest of a region's zones."""
 
-    def __init__(self, region: str, *, ec2: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, region: str, *, ec2: Any = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Prepare; no request is sent yet.
 
         Args:
@@ -120,9 +122,13 @@ def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None
         "preInstalledSw": "NA",
         "capacitystatus": "Used",
     }
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    filters = [
+        {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
+    ]
     pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
-    found = [usd for page in pages for text in page["PriceList"] for usd in _hourly(parse_json(text))]
+    found = [
+        usd for page in pages for text in page["PriceList"] for usd in _hourly(parse_json(text))
+    ]
     return max(found, default=None)
 
 
@@ -148,7 +154,9 @@ def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, 
     }
 
 
-def price_space(path: Path, overrides: Sequence[Override], cluster: ClusterFile) -> tuple[SearchSpace, list[str]]:
+def price_space(
+    path: Path, overrides: Sequence[Override], cluster: ClusterFile
+) -> tuple[SearchSpace, list[str]]:
     """Read a search space and set the prices of a cluster's machines, unless the space sets prices.
 
     Args:
@@ -170,7 +178,10 @@ def price_space(path: Path, overrides: Sequence[Override], cluster: ClusterFile)
     found = {name: list_price(name, cluster.region) for name in cluster.instance_types}
     others = {one.source for one in found.values() if "AWS" not in one.source}
     option = f"--cluster {cluster.path}"
-    usual = {"cost.attached": price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib), "cost.boot": BOOT}
+    usual = {
+        "cost.attached": price_list().attached_usd(cluster.region, disk_gib=cluster.disk_gib),
+        "cost.boot": BOOT,
+    }
     prices = [
         Override("cost.machines", {name: one.usd_per_hour for name, one in found.items()}, option),
         Override("cost.region", cluster.region, option),
@@ -184,7 +195,9 @@ def held_usd_per_hour(cluster: ClusterFile, space: SearchSpace, *, num_workers: 
     """Return the most that the head and `num_workers` workers cost an hour, at their highest prices."""
     prices = Prices(space.cost)
     of_market = cluster.limited(num_workers=num_workers, market=space.cost.market)
-    each = max(prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values())
+    each = max(
+        prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values()
+    )
     return prices.of(cluster.head["labels"]).worst_usd_per_hour + num_workers * each
 
 
@@ -201,9 +214,13 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
         space,
         most=of_market.max_workers,
         head_usd=prices.of(cluster.head["labels"]).worst_usd_per_hour,
-        each_usd=max(prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values()),
+        each_usd=max(
+            prices.of(kind["labels"]).worst_usd_per_hour for kind in of_market.worker_types.values()
+        ),
     )
-    types = sorted({kind["node_config"]["InstanceType"] for kind in of_market.worker_types.values()})
+    types = sorted(
+        {kind["node_config"]["InstanceType"] for kind in of_market.worker_types.values()}
+    )
     gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in types]
     accelerators = tuple(dict.fromkeys(gpus)) if all(gpus) else ()
     return Workers(num, int(of_market.minimum("CPU")), of_market.minimum("GPU"), accelerators)

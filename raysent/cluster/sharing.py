@@ -84,7 +84,9 @@ class Sharing:
             periods: list[list[str | float]] = []
             with contextlib.suppress(ArtifactError, AttributeError):
                 periods = read_json(path).get(name, [])
-            payer, paid_until = (str(periods[-1][0]), float(periods[-1][2])) if periods else ("", since)
+            payer, paid_until = (
+                (str(periods[-1][0]), float(periods[-1][2])) if periods else ("", since)
+            )
             is_payer = payer in ("", self._sweep) or not self._is_held(payer)
             if is_payer:
                 if payer != self._sweep:
@@ -92,7 +94,9 @@ class Sharing:
                     periods.append([self._sweep, start, start])
                 periods[-1][2] = max(float(periods[-1][2]), now)
                 write_json(path, {name: periods})
-        own = [float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep]
+        own = [
+            float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep
+        ]
         return sum(own), is_payer
 
     def _lock(self, sweep: str) -> FileLock:

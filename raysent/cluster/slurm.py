@@ -102,8 +102,20 @@ def slurm_file(
         ConfigError: If the file exists, the budget is not in GPU-hours, or the nodes have no GPU to count.
     """
     folder = f"runs/{Path(space).stem}" if run is None else str(run)
-    options = [word for name, value in (set or {}).items() for word in ("--set", f"{name}={json.dumps(value)}")]
-    text = sbatch_text(str(space), run=folder, num_nodes=nodes, gpus=gpus, time=time, budget=budget, options=options)
+    options = [
+        word
+        for name, value in (set or {}).items()
+        for word in ("--set", f"{name}={json.dumps(value)}")
+    ]
+    text = sbatch_text(
+        str(space),
+        run=folder,
+        num_nodes=nodes,
+        gpus=gpus,
+        time=time,
+        budget=budget,
+        options=options,
+    )
     path = Path(f"{Path(folder).name}.sbatch")
     try:
         with path.open("x", encoding="utf-8") as stream:
@@ -132,9 +144,13 @@ def sbatch_text(
         if not hours > 0:
             raise ConfigError(f"budget {budget}: must look like 40gpuh and be above 0")
         if not gpus:
-            raise ConfigError(f"budget {budget}: must be given with GPUs, which are what it counts; name gpus")
+            raise ConfigError(
+                f"budget {budget}: must be given with GPUs, which are what it counts; name gpus"
+            )
         words += ["--budget", f"{hours:g}usd", "--set", f"cost.usd_per_hour={gpus}"]
-        unit = "The price of a GPU-hour is 1: where raysent prints usd for this sweep, read GPU-hours."
+        unit = (
+            "The price of a GPU-hour is 1: where raysent prints usd for this sweep, read GPU-hours."
+        )
     return _FILE.format(
         name=shlex.quote(run.rstrip("/").rpartition("/")[2]),
         num_nodes=num_nodes,

@@ -122,7 +122,9 @@ def run_submission(
         else:
             with _uninterrupted(say):
                 _end(launcher, job, say=say)
-                if not job.was_submitted and not submission.is_resumed:  # the folder may be named again
+                if (
+                    not job.was_submitted and not submission.is_resumed
+                ):  # the folder may be named again
                     remove(submission.run / REMOTE_FILE)
 
 
@@ -163,7 +165,11 @@ def submit(cluster: Head, job: SweepJob, *, say: Say) -> SubmittedSweep:
     try:
         with _closed_terminal_raises(_ClosedTerminal):
             failure = _with_jobs(cluster, job)
-            ended = SubmittedSweep(1, message=failure) if failure else follow_stored(job.remote, job.on_event, cluster)
+            ended = (
+                SubmittedSweep(1, message=failure)
+                if failure
+                else follow_stored(job.remote, job.on_event, cluster)
+            )
     except (_ClosedTerminal, KeyboardInterrupt):
         if not job.is_running:
             raise KeyboardInterrupt from None
@@ -202,7 +208,9 @@ class SweepJob:
         is_kept: Whether the cluster stays afterwards.
     """
 
-    def __init__(self, submission: Submission, on_event: Listener, *, is_kept: bool = False) -> None:
+    def __init__(
+        self, submission: Submission, on_event: Listener, *, is_kept: bool = False
+    ) -> None:
         """Prepare; nothing is submitted yet.
 
         Args:
@@ -243,7 +251,9 @@ class SweepJob:
             time.sleep(1)  # the sweep has ended, and its job is about to
             known = jobs.of_run(self.remote)
         if not all(known.values()):
-            raise CloudError(f"{self.remote}: a job of this cluster works on it; 'raysent attach {self.remote}'")
+            raise CloudError(
+                f"{self.remote}: a job of this cluster works on it; 'raysent attach {self.remote}'"
+            )
         submission = self.submission
         with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
             command = _pack(submission, Path(scratch), is_kept=self.is_kept)
@@ -251,7 +261,13 @@ class SweepJob:
             write_record(self.remote, self._record())
             fleet = {} if submission.fleet is None else submission.fleet.environment()
             environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}
-            jobs.submit(command, folder=Path(scratch), environment=environment, name=self.name, run=self.remote)
+            jobs.submit(
+                command,
+                folder=Path(scratch),
+                environment=environment,
+                name=self.name,
+                run=self.remote,
+            )
 
     def _record(self) -> JobRecord:
         fleet, space = self.submission.fleet, self.submission.space
@@ -277,7 +293,15 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
     Local files are shipped with the job, and stored beside the run, so that it can be resumed from anywhere.
     """
     options = ["--address", "auto", "--yes", *submission.options]
-    job = ["python", "-m", "raysent.cluster.head", "--run", submission.remote, *(["--keep"] if is_kept else []), "--"]
+    job = [
+        "python",
+        "-m",
+        "raysent.cluster.head",
+        "--run",
+        submission.remote,
+        *(["--keep"] if is_kept else []),
+        "--",
+    ]
     stored = open_folder(submission.remote) / SHIPPED_FOLDER
     if submission.is_resumed:
         if stored.is_dir():
@@ -289,7 +313,9 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
     command = [*job, "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]
-    command += [text for task in submission.tasks or () for text in ("--tasks", str(ship(task, folder)))]
+    command += [
+        text for task in submission.tasks or () for text in ("--tasks", str(ship(task, folder)))
+    ]
     for file in (folder / SHIPPED_FOLDER).rglob("*"):
         if file.is_file():
             with atomic_write(stored / file.relative_to(folder / SHIPPED_FOLDER)) as temporary:
@@ -325,6 +351,8 @@ def _uninterrupted(say: Say) -> AbstractContextManager[None]:
 
     def ignore(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
-        say("still cleaning up; Ctrl-C again leaves machines that cost money: 'raysent cluster down' ends them")
+        say(
+            "still cleaning up; Ctrl-C again leaves machines that cost money: 'raysent cluster down' ends them"
+        )
 
     return signals_handled({"SIGINT": ignore, "SIGHUP": signal.SIG_IGN})

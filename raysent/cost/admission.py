@@ -45,7 +45,11 @@ class MachineType:
 
     def usd(self, seconds: float) -> float:
         """Return the most that `seconds` of a machine cost, its minimum included."""
-        return max(seconds, MINIMUM_S if self.market != "own" else 0.0) / 3600 * self.worst_usd_per_hour
+        return (
+            max(seconds, MINIMUM_S if self.market != "own" else 0.0)
+            / 3600
+            * self.worst_usd_per_hour
+        )
 
 
 @dataclass
@@ -84,7 +88,9 @@ class Plan:
     waiting: str = ""
 
 
-def spare(slots: Mapping[str, int], taken: Mapping[str, int], *, num_needed: int, may_move: bool) -> list[str]:
+def spare(
+    slots: Mapping[str, int], taken: Mapping[str, int], *, num_needed: int, may_move: bool
+) -> list[str]:
     """Return the machines that the last trials of a sweep do not need, those with the fewest trials first.
 
     Source: Misra et al. 2021, "RubberBand: Cloud-based Hyperparameter Tuning", EuroSys: fewer machines as fewer trials
@@ -147,13 +153,19 @@ class Admission:
             return funds
         usd = self._head_usd + sum(
             self.types[name].usd(self._budget.window_s + self._alone_s) * counts.num_in_flight
-            + self.types[name].worst_usd_per_hour * self._alone_s / 3600 * self._not_joined.get(name, 0)
+            + self.types[name].worst_usd_per_hour
+            * self._alone_s
+            / 3600
+            * self._not_joined.get(name, 0)
             for name, counts in self._counts.items()
         )
         hourly = sum(
-            self.types[name].worst_usd_per_hour * counts.num_in_flight for name, counts in self._counts.items()
+            self.types[name].worst_usd_per_hour * counts.num_in_flight
+            for name, counts in self._counts.items()
         )
-        return replace(funds, commitment_usd=funds.commitment_usd + usd, hourly_usd=funds.hourly_usd + hourly).rounded()
+        return replace(
+            funds, commitment_usd=funds.commitment_usd + usd, hourly_usd=funds.hourly_usd + hourly
+        ).rounded()
 
     def launched(self, name: str, *, total: int) -> None:
         """Record how many machines of a type the cloud has launched, over the whole sweep."""
@@ -171,7 +183,11 @@ class Admission:
         counts = self._counts.get(name)
         if counts is not None:
             counts.num_admitted = counts.num_launched
-            counts.skip_until_s, counts.refused_s, counts.reason = now_s + self._retry_s, now_s, reason
+            counts.skip_until_s, counts.refused_s, counts.reason = (
+                now_s + self._retry_s,
+                now_s,
+                reason,
+            )
 
     def num_left(self, name: str) -> int:
         """Return how many more machines of a type the cloud may launch now."""
@@ -191,14 +207,22 @@ class Admission:
             num_slots: Tasks at the same time.
         """
         targets, left = dict(self.withdraw().targets), num_slots
-        for kind in sorted(self.types.values(), key=lambda kind: kind.worst_usd_per_hour / kind.num_slots):
+        for kind in sorted(
+            self.types.values(), key=lambda kind: kind.worst_usd_per_hour / kind.num_slots
+        ):
             needed = -(-max(0, left) // kind.num_slots)
             targets[kind.name] = min(running.get(kind.name, 0), needed)
             left -= targets[kind.name] * kind.num_slots
         return Plan(targets, self._launches())
 
     def plan(
-        self, *, now_s: float, num_slots: int, funds: Funds, running: Mapping[str, int], is_urgent: bool = False
+        self,
+        *,
+        now_s: float,
+        num_slots: int,
+        funds: Funds,
+        running: Mapping[str, int],
+        is_urgent: bool = False,
     ) -> Plan:
         """Admit launches until enough machines for `num_slots` trials are running, in flight or refused.
 
@@ -209,10 +233,18 @@ class Admission:
             running: Type -> machines that are billed now.
             is_urgent: Whether the deadline leaves no time for interruptions: on-demand types come first.
         """
-        free = num_slots - sum(self.types[name].num_slots * num for name, num in running.items() if name in self.types)
-        free -= sum(self.types[name].num_slots * counts.num_in_flight for name, counts in self._counts.items())
+        free = num_slots - sum(
+            self.types[name].num_slots * num for name, num in running.items() if name in self.types
+        )
+        free -= sum(
+            self.types[name].num_slots * counts.num_in_flight
+            for name, counts in self._counts.items()
+        )
         reasons: dict[str, str] = {}
-        order = sorted(self.types.values(), key=lambda kind: (is_urgent and kind.market == "spot", -kind.priority))
+        order = sorted(
+            self.types.values(),
+            key=lambda kind: (is_urgent and kind.market == "spot", -kind.priority),
+        )
         for kind in order:
             while free > 0:
                 reason = self._refusal(kind, now_s=now_s, funds=funds, running=running)
@@ -221,16 +253,25 @@ class Admission:
                     break
                 self._counts[kind.name].num_admitted += 1
                 free -= kind.num_slots
-        targets = {name: running.get(name, 0) + self._counts[name].num_in_flight for name in self.types}
-        return Plan(targets, self._launches(), self._waiting(reasons, now_s=now_s) if free > 0 else "")
+        targets = {
+            name: running.get(name, 0) + self._counts[name].num_in_flight for name in self.types
+        }
+        return Plan(
+            targets, self._launches(), self._waiting(reasons, now_s=now_s) if free > 0 else ""
+        )
 
-    def _refusal(self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]) -> str:
+    def _refusal(
+        self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]
+    ) -> str:
         counts = self._counts[kind.name]
         if counts.is_skipped(now_s):
             return counts.reason
         if running.get(kind.name, 0) + counts.num_in_flight >= kind.max_machines:
             return f"max_workers is {kind.max_machines}"
-        if self._max_machines is not None and sum(running.values()) + self.num_in_flight >= self._max_machines:
+        if (
+            self._max_machines is not None
+            and sum(running.values()) + self.num_in_flight >= self._max_machines
+        ):
             return f"max_workers is {self._max_machines}"
         due = self.with_in_flight(funds)
         if not self._budget.fits_hourly(due.hourly_usd + kind.worst_usd_per_hour):

@@ -41,7 +41,9 @@ def parse_money(value: str | float) -> float:
     found = _MONEY.fullmatch(str(value).strip())
     dollars = float(found["number"]) if found else math.nan
     if not dollars > 0:
-        raise ConfigError(f"an amount must look like 40usd or 0.50usd and be above 0; given '{value}'")
+        raise ConfigError(
+            f"an amount must look like 40usd or 0.50usd and be above 0; given '{value}'"
+        )
     return dollars
 
 
@@ -62,7 +64,9 @@ def parse_deadline(text: str, *, start: datetime.datetime) -> float:
     try:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"a deadline must look like 6h or 2026-11-21T18:00; given '{text}'") from None
+        raise ConfigError(
+            f"a deadline must look like 6h or 2026-11-21T18:00; given '{text}'"
+        ) from None
     seconds = ((at if at.tzinfo else at.replace(tzinfo=datetime.UTC)) - start).total_seconds()
     if seconds <= 0:
         raise ConfigError(f"a deadline must be in the future; given '{text}'")
@@ -87,7 +91,9 @@ def _check_above_zero(text: str) -> str:
 
 Duration = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, parse_duration))]
 PositiveDuration = Annotated[Duration, pydantic.AfterValidator(_check_above_zero)]
-Money = Annotated[str | float | int, pydantic.AfterValidator(lambda value: _checked(value, parse_money))]
+Money = Annotated[
+    str | float | int, pydantic.AfterValidator(lambda value: _checked(value, parse_money))
+]
 # Only the form: whether a deadline has passed is checked when a sweep starts.
 _form = functools.partial(parse_deadline, start=datetime.datetime.min.replace(tzinfo=datetime.UTC))
 Deadline = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, _form))]
@@ -150,7 +156,9 @@ class CostConfig(StrictModel):
     @property
     def least_usd_per_hour(self) -> float:
         """What a machine of the cheapest type costs an hour with what is attached; 0 for your own that cost nothing."""
-        return self.usd_per_hour or min((usd + self.attached for usd in self.machines.values()), default=0.0)
+        return self.usd_per_hour or min(
+            (usd + self.attached for usd in self.machines.values()), default=0.0
+        )
 
     @property
     def window_s(self) -> float:
@@ -189,7 +197,9 @@ class CostConfig(StrictModel):
             return ""
         hourly_usd = self.least_usd_per_hour
         funds = Funds(0.0, hourly_usd * self.window_s / 3600, hourly_usd, 0.0)
-        refusal = Budget(self.budget_usd, reserve=self.reserve, window_s=self.window_s).refusal(funds)
+        refusal = Budget(self.budget_usd, reserve=self.reserve, window_s=self.window_s).refusal(
+            funds
+        )
         # The first seconds cost too.
         least_usd = (funds.commitment_usd + hourly_usd * self.poll_s / 3600) / (1 - self.reserve)
         return refusal and (
@@ -205,7 +215,9 @@ class CostConfig(StrictModel):
         """
         return Budget(
             limit_usd=self.budget_usd,
-            deadline_s=None if self.deadline is None or start is None else parse_deadline(self.deadline, start=start),
+            deadline_s=None
+            if self.deadline is None or start is None
+            else parse_deadline(self.deadline, start=start),
             max_hourly_usd=self.max_hourly_usd,
             reserve=self.reserve,
             window_s=self.window_s,

@@ -68,7 +68,12 @@ class Ledger:
     """
 
     def __init__(
-        self, write: Write, *, past: Iterable[Entry] = (), window_s: float = Budget.window_s, is_listed: bool = False
+        self,
+        write: Write,
+        *,
+        past: Iterable[Entry] = (),
+        window_s: float = Budget.window_s,
+        is_listed: bool = False,
     ) -> None:
         """Restore the state from the lines of earlier sessions.
 
@@ -91,7 +96,9 @@ class Ledger:
         self._left_open: dict[str, Entry] = {}
         for entry in past:
             if entry["entry"] == "node":
-                self._count(entry["node"], entry.get("seconds", 0.0), entry["usd"], is_open=entry["is_open"])
+                self._count(
+                    entry["node"], entry.get("seconds", 0.0), entry["usd"], is_open=entry["is_open"]
+                )
                 self._left_open.pop(entry["node"], None)
                 if entry["is_open"]:
                     self._left_open[entry["node"]] = entry
@@ -138,14 +145,22 @@ class Ledger:
             machine: Its time.
         """
         seconds, usd = self._charged.get(node, (0.0, 0.0))
-        total_s = machine.seconds if machine.is_end_known or not seconds else seconds + self._window_s
-        is_closed = node in self._closed and (total_s <= seconds + _ROUNDING_S or not machine.is_end_known)
+        total_s = (
+            machine.seconds if machine.is_end_known or not seconds else seconds + self._window_s
+        )
+        is_closed = node in self._closed and (
+            total_s <= seconds + _ROUNDING_S or not machine.is_end_known
+        )
         if not machine.is_open and is_closed:
             self.nodes.pop(node, None)
             return  # charged until its end
         missing_s = max(0.0, max(total_s, price.minimum_s) - seconds)
         if missing_s > _ROUNDING_S:
-            why = "" if machine.is_end_known else f"{ASSUMED} when it was last seen: assumed to have run on"
+            why = (
+                ""
+                if machine.is_end_known
+                else f"{ASSUMED} when it was last seen: assumed to have run on"
+            )
             self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why=why)
             usd += price.usd(missing_s)
         self.nodes[node] = _Node(price, 0.0, 0.0, usd)
@@ -163,14 +178,32 @@ class Ledger:
     def drop(self, node: str, *, seconds: float = math.inf, is_interrupted: bool = False) -> None:
         """Write the last line of a machine, with its refund; `seconds` is its time since its launch."""
         ended = self.nodes.pop(node)
-        is_free = is_interrupted and ended.price.market == "spot" and seconds < FREE_IF_INTERRUPTED_S
-        attached_usd = self._charged[node][0] / 3600 * ended.price.attached_usd_per_hour  # disks are never free
+        is_free = (
+            is_interrupted and ended.price.market == "spot" and seconds < FREE_IF_INTERRUPTED_S
+        )
+        attached_usd = (
+            self._charged[node][0] / 3600 * ended.price.attached_usd_per_hour
+        )  # disks are never free
         refund_usd = min(0.0, attached_usd - ended.usd) if is_free else 0.0
-        why = "" if not is_interrupted else f"{INTERRUPTED} in its first hour: free" if is_free else INTERRUPTED
+        why = (
+            ""
+            if not is_interrupted
+            else f"{INTERRUPTED} in its first hour: free"
+            if is_free
+            else INTERRUPTED
+        )
         self._line(node, ended.price, (0.0, refund_usd), is_open=False, why=why)
 
     def record_trial(
-        self, trial: str, *, node: str, rung: int, seconds: float, usd: float, steps: int, steps_lost: int | None = None
+        self,
+        trial: str,
+        *,
+        node: str,
+        rung: int,
+        seconds: float,
+        usd: float,
+        steps: int,
+        steps_lost: int | None = None,
     ) -> None:
         """Record the cost of a trial from one report to the next. Spending does not change.
 
@@ -212,7 +245,9 @@ class Ledger:
         self._line(node, held.price, (seconds, held.price.usd(seconds)), is_open=True, why="")
         held.usd += held.price.usd(seconds)
 
-    def _line(self, node: str, price: Price, amount: tuple[float, float], *, is_open: bool, why: str) -> None:
+    def _line(
+        self, node: str, price: Price, amount: tuple[float, float], *, is_open: bool, why: str
+    ) -> None:
         """Write a machine's line, then count it. `amount` is seconds and dollars."""
         seconds, usd = amount
         self._write(
@@ -225,7 +260,11 @@ class Ledger:
                 "seconds": round(seconds, 3),
                 "usd_per_hour": price.usd_per_hour,
                 "worst_usd_per_hour": price.worst_usd_per_hour,
-                **({"attached_usd_per_hour": price.attached_usd_per_hour} if price.attached_usd_per_hour else {}),
+                **(
+                    {"attached_usd_per_hour": price.attached_usd_per_hour}
+                    if price.attached_usd_per_hour
+                    else {}
+                ),
                 "usd": usd,
                 "is_open": is_open,
                 "why": why,
@@ -339,7 +378,9 @@ def bad_entry(entries: Sequence[Entry]) -> tuple[int, str] | None:
     """
     charged: dict[str, float] = {}
     for place, entry in enumerate(entries):
-        reason = _bad_amount(entry) or (_bad_node(entry, charged) if entry["entry"] == "node" else "")
+        reason = _bad_amount(entry) or (
+            _bad_node(entry, charged) if entry["entry"] == "node" else ""
+        )
         if reason:
             return place, reason
     return None
@@ -362,7 +403,9 @@ def _bad_amount(entry: Any) -> str:
         return f"{missing}: must be text; it is {entry.get(missing)!r}"
     for name in _AMOUNTS[kind]:
         value = entry.get(name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        is_number = (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        )
         if not is_number:
             return f"{name}: must be a finite number; it is {value!r}"
         if value < 0 and (kind, name) != ("node", "usd") and name not in ("steps", "seconds"):
@@ -373,13 +416,23 @@ def _bad_amount(entry: Any) -> str:
 def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
     node, usd = entry["node"], entry["usd"]
     attached = entry.get("attached_usd_per_hour", 0.0)
-    if isinstance(attached, bool) or not isinstance(attached, (int, float)) or not 0 <= attached < math.inf:
+    if (
+        isinstance(attached, bool)
+        or not isinstance(attached, (int, float))
+        or not 0 <= attached < math.inf
+    ):
         return f"attached_usd_per_hour: must be a number from 0; it is {attached!r}"
     before = charged.get(node, 0.0)
-    charged[node] = before + usd - entry["seconds"] / 3600 * attached if entry.get("is_open") else 0.0
+    charged[node] = (
+        before + usd - entry["seconds"] / 3600 * attached if entry.get("is_open") else 0.0
+    )
     if usd >= 0:
         return ""
-    is_refund = entry["why"].startswith(INTERRUPTED) and entry["market"] == "spot" and not entry.get("is_open")
+    is_refund = (
+        entry["why"].startswith(INTERRUPTED)
+        and entry["market"] == "spot"
+        and not entry.get("is_open")
+    )
     if not is_refund or abs(usd + before) > 1e-6 * max(1.0, before):
         return f"usd: must be a number from 0, or the refund of a machine's {before:.6g}; it is {usd!r}"
     return ""
@@ -389,7 +442,9 @@ def _trial_cost(entry: Entry) -> TrialCost:
     lost_usd: float | None = None
     if entry["steps_lost"] is not None and (entry["steps"] > 0 or entry["steps_lost"] == 0):
         lost_usd = entry["usd"] * entry["steps_lost"] / max(1, entry["steps"])
-    return TrialCost(entry["trial"], entry["rung"], entry["seconds"], entry["usd"], lost_usd, entry.get("time"))
+    return TrialCost(
+        entry["trial"], entry["rung"], entry["seconds"], entry["usd"], lost_usd, entry.get("time")
+    )
 
 
 def _is_interrupted(entry: Entry) -> bool:
@@ -414,7 +469,9 @@ def bill_values(entries: Sequence[Entry]) -> dict[str, Any]:
     trials: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry["entry"] == "trial":
-            one = trials.setdefault(entry["trial"], {"rung": 0, "seconds": 0.0, "usd": 0.0, "steps": 0})
+            one = trials.setdefault(
+                entry["trial"], {"rung": 0, "seconds": 0.0, "usd": 0.0, "steps": 0}
+            )
             one["rung"] = max(one["rung"], entry["rung"])
             for name in ("seconds", "usd", "steps"):
                 one[name] = round(one[name] + entry[name], 6)
@@ -427,4 +484,7 @@ def bill_values(entries: Sequence[Entry]) -> dict[str, Any]:
         "lost_usd": bill.lost_usd,
         "on_demand_usd": bill.on_demand_usd,
     }
-    return {**{name: None if value is None else round(value, 6) for name, value in sums.items()}, "trials": trials}
+    return {
+        **{name: None if value is None else round(value, 6) for name, value in sums.items()},
+        "trials": trials,
+    }

@@ -116,7 +116,9 @@ class Prices:
         if name not in machines:
             what = f"type '{name}' has no known price" if name else "its type is not known"
             most = self.most_expensive
-            return replace(most, source=f"{what}; counted as {most.instance_type}, the most expensive")
+            return replace(
+                most, source=f"{what}; counted as {most.instance_type}, the most expensive"
+            )
         return replace(self._by_market(name, labels.get(MARKET_LABEL, "")), instance_type=name)
 
     def _by_market(self, name: str, market: str) -> Price:
@@ -169,14 +171,25 @@ class PriceList:
         """
         known = self.regions.get(region)
         if known is None:
-            raise ConfigError(f"{region}: no list prices of this region are known{did_you_mean(region, self.regions)}")
+            raise ConfigError(
+                f"{region}: no list prices of this region are known{did_you_mean(region, self.regions)}"
+            )
         if instance_type not in known:
             nearest = did_you_mean(instance_type, known)
-            raise ConfigError(f"{instance_type}: no list price in {region} is known; set cost.usd_per_hour{nearest}")
+            raise ConfigError(
+                f"{instance_type}: no list price in {region} is known; set cost.usd_per_hour{nearest}"
+            )
         return on_demand_price(known[instance_type], source=f"list price of {self.as_of}")
 
 
 def price_list() -> PriceList:
     """Return the list prices that are part of the package."""
-    values: dict[str, Any] = json.loads(files("raysent.cost").joinpath("on_demand.json").read_text(encoding="utf-8"))
-    return PriceList(values["as_of"], values["regions"], values["gp3_usd_per_gib_month"], values["ipv4_usd_per_hour"])
+    values: dict[str, Any] = json.loads(
+        files("raysent.cost").joinpath("on_demand.json").read_text(encoding="utf-8")
+    )
+    return PriceList(
+        values["as_of"],
+        values["regions"],
+        values["gp3_usd_per_gib_month"],
+        values["ipv4_usd_per_hour"],
+    )

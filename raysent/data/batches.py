@@ -149,7 +149,9 @@ class BatchStream(_Stream[Batch]):
         places = split.first + candidates, split.documents_at(candidates)
         if not self._gathers:
             return Batch(self._sentences(rows[own]), *places)
-        return Batch(self._sentences(rows[own]), *places, rows=own, texts=number_texts(self._sentences(rows)))
+        return Batch(
+            self._sentences(rows[own]), *places, rows=own, texts=number_texts(self._sentences(rows))
+        )
 
     def _sentences(self, positions: np.ndarray) -> Sentences:
         if not isinstance(self._order, _Contiguous):
@@ -168,7 +170,10 @@ def divide(batch: AnyBatch, num_parts: int) -> list[AnyBatch]:
     """Return a batch of one worker in parts of about equal size; at most one for each example."""
     num = min(num_parts, len(batch))
     rows = np.arange(len(batch))
-    return [select_fields(batch, rows[block_of(len(batch), rank=part, world_size=num)]) for part in range(num)]
+    return [
+        select_fields(batch, rows[block_of(len(batch), rank=part, world_size=num)])
+        for part in range(num)
+    ]
 
 
 def distinct_words(*parts: Sentences) -> np.ndarray:
@@ -176,7 +181,9 @@ def distinct_words(*parts: Sentences) -> np.ndarray:
     return np.unique(np.concatenate([part.ids for part in parts]))
 
 
-def _order_of(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
+def _order_of(
+    split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int
+) -> _Contiguous | _Windows:
     # One window less than fits, so that every epoch can shift its windows.
     num_windows = (len(split) - window + 1) // window
     max_size = len(split) if candidates == "contiguous" else max(num_windows, 0) * window
@@ -206,11 +213,20 @@ class _Windows:
     """Windows of consecutive sentences, each at most once per epoch."""
 
     def __init__(
-        self, split: CorpusSplit, size: int, window: int, num_windows: int, *, seed: int, is_nearest: bool
+        self,
+        split: CorpusSplit,
+        size: int,
+        window: int,
+        num_windows: int,
+        *,
+        seed: int,
+        is_nearest: bool,
     ) -> None:
         self._size = size
         self._window = window
-        self._per_batch = -(-size // window)  # The last window of a batch is truncated if it does not fit.
+        self._per_batch = -(
+            -size // window
+        )  # The last window of a batch is truncated if it does not fit.
         self._split = split
         self._seed = seed
         self._is_nearest = is_nearest
@@ -232,10 +248,16 @@ class _Windows:
         generator = np.random.default_rng((self._seed, epoch))
         shift = int(generator.integers(self._window))
         starts: np.ndarray = shift + self._window * generator.permutation(self._num_windows)
-        return group_nearest_windows(self._split, starts, self._window, self._per_batch) if self._is_nearest else starts
+        return (
+            group_nearest_windows(self._split, starts, self._window, self._per_batch)
+            if self._is_nearest
+            else starts
+        )
 
 
-def group_nearest_windows(split: CorpusSplit, starts: np.ndarray, window: int, group: int) -> np.ndarray:
+def group_nearest_windows(
+    split: CorpusSplit, starts: np.ndarray, window: int, group: int
+) -> np.ndarray:
     """Reorder windows so that each group of `group` windows holds one window and its nearest ones.
 
     Similarity is the cosine of the windows' bags of words, each word hashed to one of 256 signed dimensions and
@@ -253,7 +275,9 @@ def group_nearest_windows(split: CorpusSplit, starts: np.ndarray, window: int, g
     """
     page = _PAGE_WINDOWS // group * group or group
     pages = [starts[first : first + page] for first in range(0, len(starts), page)]
-    return np.concatenate([part[_group_nearest(_bags(split, part, window), group)] for part in pages])
+    return np.concatenate(
+        [part[_group_nearest(_bags(split, part, window), group)] for part in pages]
+    )
 
 
 def _bags(split: CorpusSplit, starts: np.ndarray, window: int) -> np.ndarray:
@@ -262,7 +286,9 @@ def _bags(split: CorpusSplit, starts: np.ndarray, window: int) -> np.ndarray:
     lengths = sentences.lengths.reshape(-1, window).sum(axis=1)
     counts = np.bincount(sentences.ids)
     # Knuth's multiplicative hash: the top 8 bits are the dimension, the next bit is the sign.
-    hashed = (np.arange(len(counts), dtype=np.uint64) * np.uint64(2654435761) & np.uint64(0xFFFFFFFF)) >> np.uint64(23)
+    hashed = (
+        np.arange(len(counts), dtype=np.uint64) * np.uint64(2654435761) & np.uint64(0xFFFFFFFF)
+    ) >> np.uint64(23)
     signs = np.where(hashed & np.uint64(1), 1.0, -1.0)
     weights = signs * np.log(1 + len(sentences.ids) / (1 + counts)) ** 2
     rows = np.repeat(np.arange(len(starts)), lengths)
@@ -279,7 +305,11 @@ def _group_nearest(bags: np.ndarray, group: int) -> np.ndarray:
     order = []
     while len(remaining) > group:
         similarity = bags[remaining[1:]] @ bags[remaining[0]]
-        nearest = 1 + np.argpartition(-similarity, group - 2)[: group - 1] if group > 1 else np.empty(0, dtype=int)
+        nearest = (
+            1 + np.argpartition(-similarity, group - 2)[: group - 1]
+            if group > 1
+            else np.empty(0, dtype=int)
+        )
         chosen = np.concatenate([[0], nearest])
         order.append(remaining[chosen])
         remaining = np.delete(remaining, chosen)
@@ -334,12 +364,21 @@ class TripletStream(_Stream[Triplets]):
     """
 
     def __init__(
-        self, split: CorpusSplit, *, batch_size: int, max_length: int, seed: int, rank: int = 0, world_size: int = 1
+        self,
+        split: CorpusSplit,
+        *,
+        batch_size: int,
+        max_length: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         super().__init__(rank=rank, world_size=world_size)
         self._split, self._seed = split, seed
         self._positions, lengths = _find_triplets(split, max_length=max_length)
-        self._bounds = _batch_bounds(np.diff(lengths, prepend=0, append=max_length + 1), batch_size, world_size)
+        self._bounds = _batch_bounds(
+            np.diff(lengths, prepend=0, append=max_length + 1), batch_size, world_size
+        )
         self.num_batches = len(self._bounds)
         if not self.num_batches:
             raise DataError(
@@ -395,7 +434,9 @@ def _batch_bounds(steps: np.ndarray, batch_size: int, world_size: int) -> np.nda
         for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         for start in range(first, stop, batch_size)
     ]
-    return np.array([bound for bound in bounds if bound[1] - bound[0] >= world_size], dtype=np.int64).reshape(-1, 2)
+    return np.array(
+        [bound for bound in bounds if bound[1] - bound[0] >= world_size], dtype=np.int64
+    ).reshape(-1, 2)
 
 
 class PairStream(_Stream[Pairs]):
@@ -417,7 +458,14 @@ class PairStream(_Stream[Pairs]):
     """
 
     def __init__(
-        self, pairs: Pairs, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1, gathers: bool = False
+        self,
+        pairs: Pairs,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        gathers: bool = False,
     ) -> None:
         super().__init__(rank=rank, world_size=world_size, gathers=gathers)
         self._pairs, self._batch_size, self._seed = pairs, batch_size, seed
@@ -439,7 +487,10 @@ class PairStream(_Stream[Pairs]):
     def sentences(self) -> Sentences:
         """Return the sentences of all batches."""
         sides = (self._pairs.first, self._pairs.second)
-        return Sentences(np.concatenate([side.ids for side in sides]), np.concatenate([side.lengths for side in sides]))
+        return Sentences(
+            np.concatenate([side.ids for side in sides]),
+            np.concatenate([side.lengths for side in sides]),
+        )
 
     def _rows(self, step: int) -> np.ndarray:
         epoch, index = divmod(step, self.num_batches)
@@ -498,7 +549,9 @@ class LabelStream(_Stream[LabelBatch]):
     ) -> None:
         super().__init__(rank=rank, world_size=world_size, gathers=gathers)
         self._sentences, self._labels, self._seed = sentences, labels, seed
-        self._classes = [rows for label in np.unique(labels) if len(rows := np.flatnonzero(labels == label)) > 1]
+        self._classes = [
+            rows for label in np.unique(labels) if len(rows := np.flatnonzero(labels == label)) > 1
+        ]
         least = max(2 * len(self._classes), world_size)
         if len(self._classes) < 2 or batch_size < least:
             raise DataError(
@@ -506,9 +559,13 @@ class LabelStream(_Stream[LabelBatch]):
                 f"with two rows each; given {batch_size}, and {len(self._classes)} such classes"
             )
         share, rest = divmod(batch_size, len(self._classes))
-        self._counts = [min(len(rows), share + (place < rest)) for place, rows in enumerate(self._classes)]
+        self._counts = [
+            min(len(rows), share + (place < rest)) for place, rows in enumerate(self._classes)
+        ]
         if sum(self._counts) < world_size:
-            raise DataError(f"workers {world_size}: must be at most {sum(self._counts)}, the rows of a batch")
+            raise DataError(
+                f"workers {world_size}: must be at most {sum(self._counts)}, the rows of a batch"
+            )
         self.num_batches = max(1, sum(map(len, self._classes)) // sum(self._counts))
         self._order = lru_cache(maxsize=4 * len(self._classes))(self._make_order)
 
@@ -521,12 +578,17 @@ class LabelStream(_Stream[LabelBatch]):
         return self._order(place, number)[within * count : (within + 1) * count]
 
     def _make_order(self, place: int, number: int) -> np.ndarray:
-        return np.random.default_rng((self._seed, place, number, 1)).permutation(self._classes[place])
+        return np.random.default_rng((self._seed, place, number, 1)).permutation(
+            self._classes[place]
+        )
 
     def _at(self, rows: np.ndarray, own: slice) -> LabelBatch:
         candidates = rows if self._gathers else rows[own]
         batch = LabelBatch(
-            select_rows(self._sentences, rows[own]), candidates, np.zeros_like(candidates), self._labels[candidates]
+            select_rows(self._sentences, rows[own]),
+            candidates,
+            np.zeros_like(candidates),
+            self._labels[candidates],
         )
         if not self._gathers:
             return batch

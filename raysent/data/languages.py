@@ -29,7 +29,9 @@ _NUM_SAMPLED = 100  # texts of which a language is found
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"[a-z]+")
 # Words of English that other languages in Latin letters do not have, and their least share of a text in English.
-_ENGLISH = re.compile(r"and|are|but|for|from|have|her|his|it|my|not|of|she|that|the|they|this|to|was|we|were|with|you")
+_ENGLISH = re.compile(
+    r"and|are|but|for|from|have|her|his|it|my|not|of|she|that|the|they|this|to|was|we|were|with|you"
+)
 _LEAST_ENGLISH = 0.12
 
 
@@ -46,7 +48,9 @@ class TextLanguage(NamedTuple):
 
     def split(self, text: str) -> list[str]:
         """Return the sentences of a document or a part of one."""
-        return split_sentences(text, self.code if self.is_given else find_language(text, default=self.code))
+        return split_sentences(
+            text, self.code if self.is_given else find_language(text, default=self.code)
+        )
 
 
 def find_language(text: str, *, default: str) -> str:
@@ -57,13 +61,19 @@ def find_language(text: str, *, default: str) -> str:
     counts = {code: len(letters.findall(text)) for code, letters in _SCRIPTS.items()}
     if sum(counts.values()) > num_letters / 2:
         if counts["ja"] + counts["zh"] > counts["ko"] + counts["th"]:
-            is_japanese = 10 * counts["ja"] > counts["zh"] or (default == "ja" and num_letters < _FEWEST_LETTERS)
+            is_japanese = 10 * counts["ja"] > counts["zh"] or (
+                default == "ja" and num_letters < _FEWEST_LETTERS
+            )
             return "ja" if is_japanese else "zh"
         return max("ko", "th", key=lambda code: counts[code])
     words = _WORD.findall(text.lower())
     if sum(_ENGLISH.fullmatch(word) is not None for word in words) > _LEAST_ENGLISH * len(words):
         return "en"
-    return str(import_module("py3langid").classify(text)[0]) if num_letters >= _FEWEST_LETTERS else default
+    return (
+        str(import_module("py3langid").classify(text)[0])
+        if num_letters >= _FEWEST_LETTERS
+        else default
+    )
 
 
 def main_language(texts: Iterable[str]) -> str:

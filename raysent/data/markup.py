@@ -34,7 +34,9 @@ _INLINE = frozenset({
 _BREAK = "\n\n"
 _EMPTY_LINE = re.compile(r"\n\s*\n")
 _WHITE_SPACE = re.compile(r"\s+")
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
+)
 
 
 def markup_version() -> str:
@@ -46,7 +48,9 @@ def markup_version() -> str:
     try:
         return f"1-selectolax-{version('selectolax')}-markdown-it-py-{version('markdown-it-py')}"
     except PackageNotFoundError as error:
-        raise ConfigError(f"Markdown and HTML: need the package {error.name}; install raysent[markup]") from None
+        raise ConfigError(
+            f"Markdown and HTML: need the package {error.name}; install raysent[markup]"
+        ) from None
 
 
 def markdown_paragraphs(text: str) -> list[str]:
@@ -87,6 +91,8 @@ def _texts(root: LexborNode) -> Iterator[str]:
         elif node.is_element_node:
             edge = "" if node.tag in _INLINE else _BREAK
             yield edge
-            if not (node.tag in _LEFT_OUT or (node.tag == "table" and node.css_first("th") is not None)):
+            if not (
+                node.tag in _LEFT_OUT or (node.tag == "table" and node.css_first("th") is not None)
+            ):
                 waiting.append(edge)
                 waiting += reversed(list(node.iter(include_text=True)))

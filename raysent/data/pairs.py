@@ -18,7 +18,14 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.data.languages import WITHOUT_BLANKS, main_language
-from raysent.data.tables import TableBlocks, as_labels, check_texts, is_table, open_lines, open_table
+from raysent.data.tables import (
+    TableBlocks,
+    as_labels,
+    check_texts,
+    is_table,
+    open_lines,
+    open_table,
+)
 from raysent.data.text_files import iterate_lines
 from raysent.data.vocabulary import (
     MAX_UNKNOWN_SHARE,
@@ -153,7 +160,9 @@ class PairTexts:
     @property
     def key(self) -> str:
         """Hash of the content, 16 hexadecimal digits."""
-        targets = [None if values is None else values.tolist() for values in (self.labels, self.scores)]
+        targets = [
+            None if values is None else values.tolist() for values in (self.labels, self.scores)
+        ]
         further = [self.positives, self.negatives] if self.positives or self.negatives else []
         return content_key(self.first, self.second, *targets, self.classes, *further)
 
@@ -168,9 +177,16 @@ class PairTexts:
 
     def encode(self, vocabulary: Vocabulary, *, max_length: int) -> Pairs:
         """Return the pairs as ids; sentences are truncated to `max_length` tokens."""
-        first, second, *further = (vocabulary.ids(column, max_length=max_length) for column in self.columns)
-        positives, negatives = tuple(further[: len(self.positives)]), tuple(further[len(self.positives) :])
-        return Pairs(first, second, self.labels, self.scores, positives=positives, negatives=negatives)
+        first, second, *further = (
+            vocabulary.ids(column, max_length=max_length) for column in self.columns
+        )
+        positives, negatives = (
+            tuple(further[: len(self.positives)]),
+            tuple(further[len(self.positives) :]),
+        )
+        return Pairs(
+            first, second, self.labels, self.scores, positives=positives, negatives=negatives
+        )
 
 
 def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
@@ -194,7 +210,9 @@ def select_fields(examples: Examples, rows: np.ndarray) -> Examples:
             return [value[row] for row in rows]
         return value[rows] if isinstance(value, np.ndarray) else value
 
-    return replace(examples, **{one.name: of(getattr(examples, one.name)) for one in fields(examples)})
+    return replace(
+        examples, **{one.name: of(getattr(examples, one.name)) for one in fields(examples)}
+    )
 
 
 def number_texts(*columns: Sentences) -> tuple[np.ndarray, ...]:
@@ -204,7 +222,9 @@ def number_texts(*columns: Sentences) -> tuple[np.ndarray, ...]:
     for column in columns:
         ids, ends = np.ascontiguousarray(column.ids), np.cumsum(column.lengths).tolist()
         rows = (ids[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False))
-        numbers.append(np.array([known.setdefault(row, len(known)) for row in rows], dtype=np.int64))
+        numbers.append(
+            np.array([known.setdefault(row, len(known)) for row in rows], dtype=np.int64)
+        )
     return tuple(numbers)
 
 
@@ -233,7 +253,9 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
     """
     paths = [config.path] if isinstance(config.path, str) else config.path
     try:
-        kept = list(islice((row for path in paths for row in _read_file(path, config)), config.max_pairs))
+        kept = list(
+            islice((row for path in paths for row in _read_file(path, config)), config.max_pairs)
+        )
     except DataError as error:
         raise DataError(f"{name}.{path_name}: {error}") from None
     if len(kept) < _MIN_PAIRS:
@@ -254,7 +276,9 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
     )
 
 
-def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, name: str) -> np.ndarray:
+def _class_numbers(
+    names: Sequence[str | None], classes: tuple[str, ...], *, name: str
+) -> np.ndarray:
     index = {name: number for number, name in enumerate(classes)}
     unknown = next((label for label in names if label not in index), None)
     if unknown is not None:
@@ -277,14 +301,31 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
         values = dict(zip(columns, block, strict=True))
         for name, column in columns.items():
             if kinds := _KINDS.get(name.split(".")[0]):
-                check_texts(values[name], source=path, column=f"'{column}'", first_row=num_rows + 1, kinds=kinds)
+                check_texts(
+                    values[name],
+                    source=path,
+                    column=f"'{column}'",
+                    first_row=num_rows + 1,
+                    kinds=kinds,
+                )
         missing = [None] * len(block[0])
         labels = as_labels(values.get("label", missing), label_names)
         further = zip(*(values[name] for name in columns if "." in name), strict=True)
         cells = further if any("." in name for name in columns) else ((),) * len(missing)
-        rows = zip(values["first"], values["second"], labels, values.get("score", missing), cells, strict=True)
+        rows = zip(
+            values["first"],
+            values["second"],
+            labels,
+            values.get("score", missing),
+            cells,
+            strict=True,
+        )
         for row, (first, second, label, score, others) in enumerate(rows, start=num_rows + 1):
-            if first.strip() and second.strip() and not ("label" in values and label in (None, _NO_LABEL)):
+            if (
+                first.strip()
+                and second.strip()
+                and not ("label" in values and label in (None, _NO_LABEL))
+            ):
                 number = None if "score" not in values else _number(f"{path}: row {row}", score)
                 filled = tuple((other or "").strip() or second.strip() for other in others)
                 yield first.strip(), second.strip(), label, number, filled
@@ -293,14 +334,20 @@ def _read_file(path: str, config: PairsConfig) -> Iterator[_Row]:
 
 def _open(path: str, config: PairsConfig) -> tuple[TableBlocks, dict[str, Column]]:
     columns: dict[str, Column] = {
-        name: column for name in ("first", "second", "label", "score") if (column := getattr(config, name)) is not None
+        name: column
+        for name in ("first", "second", "label", "score")
+        if (column := getattr(config, name)) is not None
     }
     for name in ("positives", "negatives"):
-        columns |= {f"{name}.{number}": column for number, column in enumerate(getattr(config, name))}
+        columns |= {
+            f"{name}.{number}": column for number, column in enumerate(getattr(config, name))
+        }
     has_header = any(isinstance(column, str) for column in columns.values())
     name, kind = path.removesuffix(".gz").lower(), config.format
     if kind == "jsonl" or (kind == "auto" and name.endswith((".jsonl", ".json"))):
-        return open_table(path, kind=".jsonl"), {role: str(column) for role, column in columns.items()}
+        return open_table(path, kind=".jsonl"), {
+            role: str(column) for role, column in columns.items()
+        }
     if kind == "auto" and is_table(path) and not name.endswith((".csv", ".tsv")):
         return open_table(path), columns
     line = next(filter(str.strip, iterate_lines(path)), "")
@@ -316,10 +363,14 @@ def _position(table: TableBlocks, column: Column) -> int:
     if isinstance(column, str):
         if column in table.names:
             return table.names.index(column)
-        raise DataError(f"{table.source}: no such column: '{column}'{did_you_mean(column, table.names)}")
+        raise DataError(
+            f"{table.source}: no such column: '{column}'{did_you_mean(column, table.names)}"
+        )
     if 0 <= column < len(table.names):
         return column
-    raise DataError(f"{table.source}: must have column {column}, counted from 0; given {len(table.names)} columns")
+    raise DataError(
+        f"{table.source}: must have column {column}, counted from 0; given {len(table.names)} columns"
+    )
 
 
 def _number(where: str, value: Any) -> float:
@@ -348,7 +399,10 @@ def read_sts(folder: str | Path) -> dict[str, PairTexts]:
             f"validation.sts: {folder}: must contain STS.input.NAME.txt and STS.gs.NAME.txt; given none; name a folder "
             "of SentEval's STS data, such as STS14-en-test"
         )
-    return {path.name.removeprefix("STS.input.").removesuffix(".txt"): _read_sts_set(path) for path in inputs}
+    return {
+        path.name.removeprefix("STS.input.").removesuffix(".txt"): _read_sts_set(path)
+        for path in inputs
+    }
 
 
 def _read_sts_set(path: Path) -> PairTexts:
@@ -356,7 +410,9 @@ def _read_sts_set(path: Path) -> PairTexts:
     pairs = [line.split("\t") for line in iterate_lines(str(path))]
     scores = [line.strip() for line in iterate_lines(str(gold))]
     if len(pairs) != len(scores):
-        raise DataError(f"{gold}: must have one line for each of the {len(pairs)} pairs; given {len(scores)}")
+        raise DataError(
+            f"{gold}: must have one line for each of the {len(pairs)} pairs; given {len(scores)}"
+        )
     for number, pair in enumerate(pairs, start=1):
         if len(pair) < 2:
             raise DataError(f"{path}:{number}: must have two columns; given {len(pair)}")
@@ -366,7 +422,9 @@ def _read_sts_set(path: Path) -> PairTexts:
         if score
     ]
     numbers = np.array([score for _, score in scored], dtype=np.float64)
-    return PairTexts([pair[0] for pair, _ in scored], [pair[1] for pair, _ in scored], scores=numbers)
+    return PairTexts(
+        [pair[0] for pair, _ in scored], [pair[1] for pair, _ in scored], scores=numbers
+    )
 
 
 class PairCorpus:
@@ -410,7 +468,9 @@ def vocabulary_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Voc
     return train_subwords((texts[place] for place in order.tolist()), config)
 
 
-def vocabulary_type_of(columns: Sequence[list[str]], config: VocabularyConfig) -> tuple[VocabularyType, str]:
+def vocabulary_type_of(
+    columns: Sequence[list[str]], config: VocabularyConfig
+) -> tuple[VocabularyType, str]:
     """Return the type of vocabulary that ``auto`` takes for columns of text, and why, in words."""
     if config.type != "auto":
         return config.type, "given"
@@ -435,7 +495,8 @@ def _hold_out(pairs: PairTexts, config: PairsConfig) -> tuple[PairTexts, PairTex
     """Return training and validation pairs; equal pairs, in either order, are never divided between the two."""
     index: dict[tuple[str, str], int] = {}
     distinct = [
-        index.setdefault((min(pair), max(pair)), len(index)) for pair in zip(pairs.first, pairs.second, strict=True)
+        index.setdefault((min(pair), max(pair)), len(index))
+        for pair in zip(pairs.first, pairs.second, strict=True)
     ]
     order = np.random.default_rng(config.seed).permutation(len(index))
     is_held_out = np.zeros(len(index), dtype=bool)

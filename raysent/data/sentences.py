@@ -99,4 +99,6 @@ def _split_plainly(text: str) -> list[str]:
 
 
 def _belongs(before: str, piece: str) -> bool:
-    return bool(_NO_WORD.match(piece) or (_CONTINUATION.match(piece) and before.endswith(_OPEN_ENDS)))
+    return bool(
+        _NO_WORD.match(piece) or (_CONTINUATION.match(piece) and before.endswith(_OPEN_ENDS))
+    )

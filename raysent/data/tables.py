@@ -28,7 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from raysent.data.text_files import batched, iterate_lines, open_bytes, parse_object, reading_errors, text_blocks
+from raysent.data.text_files import (
+    batched,
+    iterate_lines,
+    open_bytes,
+    parse_object,
+    reading_errors,
+    text_blocks,
+)
 from raysent.errors import DataError, did_you_mean
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder
@@ -81,7 +88,12 @@ class Table:
         """Return some of the rows, int64, in the order given."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         parts = {name: np.flatnonzero(np.isin(rows, part)) for name, part in self.parts.items()}
-        return replace(self, columns=columns, parts=parts, places=rows if self.places is None else self.places[rows])
+        return replace(
+            self,
+            columns=columns,
+            parts=parts,
+            places=rows if self.places is None else self.places[rows],
+        )
 
     def column(self, name: str, *, key: str) -> list[Any]:
         """Return a column's values [rows].
@@ -111,7 +123,12 @@ class Table:
 
 
 def check_texts(
-    values: Sequence[Any], *, source: str, column: str, first_row: int = 1, kinds: tuple[type, ...] = (str,)
+    values: Sequence[Any],
+    *,
+    source: str,
+    column: str,
+    first_row: int = 1,
+    kinds: tuple[type, ...] = (str,),
 ) -> None:
     """Refuse values of a column that are not text.
 
@@ -129,7 +146,9 @@ def check_texts(
     if wrong is not None:
         wanted = "text" if kinds == (str,) else "text or a number"
         given = "nothing" if values[wrong] is None else type(values[wrong]).__name__
-        raise DataError(f"{source}: row {first_row + wrong}: {column} must be {wanted}; given {given}")
+        raise DataError(
+            f"{source}: row {first_row + wrong}: {column} must be {wanted}; given {given}"
+        )
 
 
 def is_table(path: str | Path) -> bool:
@@ -145,7 +164,9 @@ def is_dataset_folder(path: Path) -> bool:
     return any((path / name).is_file() for name in (DATASET_FILE, SPLITS_FILE))
 
 
-def open_table(path: str | Path, *, kind: str | None = None, has_header: bool = True) -> TableBlocks:
+def open_table(
+    path: str | Path, *, kind: str | None = None, has_header: bool = True
+) -> TableBlocks:
     """Open a file of rows or the folder of one `datasets` dataset, on disk or in ``s3://``, for reading.
 
     Args:
@@ -174,7 +195,9 @@ def _kind(path: str | Path) -> str:
 def check_header(name: str, *, has_header: bool) -> None:
     """Refuse to read a file without a header where only a format with names, or without columns, is possible."""
     if not has_header and _kind(name) not in _DELIMITED:
-        raise DataError(f"{name}: only {' and '.join(_DELIMITED)} may be read without a line of names")
+        raise DataError(
+            f"{name}: only {' and '.join(_DELIMITED)} may be read without a line of names"
+        )
 
 
 def read_table(path: str | Path, *, has_header: bool = True) -> Table:
@@ -202,13 +225,17 @@ def read_table(path: str | Path, *, has_header: bool = True) -> Table:
     starts = [0]
     for split, one in opened.items():
         if set(one.names) != set(first.names):
-            raise DataError(f"{name}: splits must have the same columns; '{split}' has {', '.join(one.names)}")
+            raise DataError(
+                f"{name}: splits must have the same columns; '{split}' has {', '.join(one.names)}"
+            )
         for block in one.blocks(first.names):
             for column, values in zip(first.names, block, strict=True):
                 columns[column] += values
         starts.append(len(next(iter(columns.values()), [])))
     parts = {
-        split: np.arange(start, stop) for split, start, stop in zip(opened, starts, starts[1:], strict=False) if split
+        split: np.arange(start, stop)
+        for split, start, stop in zip(opened, starts, starts[1:], strict=False)
+        if split
     }
     return Table(name, columns, parts, first.class_names, first.has_header)
 
@@ -240,7 +267,9 @@ class TableBlocks:
         yield from self.read([self.names.index(name) for name in names])
 
 
-def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], where: str, otherwise: str = "") -> str:
+def find_text_column(
+    names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], where: str, otherwise: str = ""
+) -> str:
     """Return the column of text: the wanted one; in place of ``text``, the default, also the only ``sentence``.
 
     Args:
@@ -255,12 +284,17 @@ def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], whe
     if wanted in names:
         return wanted
     if wanted != TEXT_COLUMNS[0]:
-        raise DataError(f"{where}: must name a column; given '{wanted}'{did_you_mean(wanted, names)}")
+        raise DataError(
+            f"{where}: must name a column; given '{wanted}'{did_you_mean(wanted, names)}"
+        )
     usual = {name.lower(): name for name in reversed(names) if name.lower() in TEXT_COLUMNS}
     guess = next((usual[name] for name in _GUESSED if name in usual), None)
     if guess is not None:
         return guess
-    likely = next((usual[name] for name in TEXT_COLUMNS if name in usual), names[0] if len(names) == 1 else "NAME")
+    likely = next(
+        (usual[name] for name in TEXT_COLUMNS if name in usual),
+        names[0] if len(names) == 1 else "NAME",
+    )
     shown = ", ".join([*names[:_MAX_SHOWN], *(["…"] if len(names) > _MAX_SHOWN else [])])
     raise DataError(
         f"{where}: must name the column of text; the columns are {shown}; name one, as {shlex.quote(likely)}{otherwise}"
@@ -289,7 +323,9 @@ def _open_delimited(name: str, delimiter: str, has_header: bool) -> TableBlocks:
     return _open_rows(name, lambda: _csv_rows(name, delimiter, has_header), has_header=has_header)
 
 
-def _open_rows(name: str, rows: Callable[[], Iterator[list[str]]], *, has_header: bool) -> TableBlocks:
+def _open_rows(
+    name: str, rows: Callable[[], Iterator[list[str]]], *, has_header: bool
+) -> TableBlocks:
     """Return rows of text as a table; each call of `rows` begins with the first."""
     first = next(rows(), None)
     if first is None or (has_header and not "".join(first).strip() and len(first) == 1):
@@ -298,10 +334,14 @@ def _open_rows(name: str, rows: Callable[[], Iterator[list[str]]], *, has_header
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
         num_rows = 0
         for block in batched(islice(rows(), int(has_header), None), _BATCH_ROWS):
-            short = next((place for place, row in enumerate(block) if len(row) <= max(columns)), None)
+            short = next(
+                (place for place, row in enumerate(block) if len(row) <= max(columns)), None
+            )
             if short is not None:
                 given = f"given {len(block[short])}"
-                raise DataError(f"{name}: row {num_rows + short + 1}: must have {max(columns) + 1} values; {given}")
+                raise DataError(
+                    f"{name}: row {num_rows + short + 1}: must have {max(columns) + 1} values; {given}"
+                )
             yield [[row[column] for row in block] for column in columns]
             num_rows += len(block)
 
@@ -339,7 +379,9 @@ def _csv_rows(name: str, delimiter: str, has_header: bool) -> Iterator[list[str]
                 )
             yield row
     except csv.Error:  # a value is too long
-        raise (_unclosed(name, reader.line_num - len(taken)) if len(taken) > 1 else _too_long(name)) from None
+        raise (
+            _unclosed(name, reader.line_num - len(taken)) if len(taken) > 1 else _too_long(name)
+        ) from None
 
 
 def _unclosed(name: str, num_before: int) -> DataError:
@@ -370,7 +412,9 @@ def _whole_lines(name: str) -> Iterator[str]:
 
 
 def _too_long(name: str) -> DataError:
-    return DataError(f"{name}: a row must have less than {_MAX_ROW >> 20} MiB; check its double quotes")
+    return DataError(
+        f"{name}: a row must have less than {_MAX_ROW >> 20} MiB; check its double quotes"
+    )
 
 
 def _open_tsv(name: str, has_header: bool) -> TableBlocks:
@@ -380,7 +424,9 @@ def _open_tsv(name: str, has_header: bool) -> TableBlocks:
     return open_lines(name, "\t", has_header=has_header, convert=_unquoted)
 
 
-def open_lines(name: str, separator: str, *, has_header: bool, convert: Callable[[str], str] = str) -> TableBlocks:
+def open_lines(
+    name: str, separator: str, *, has_header: bool, convert: Callable[[str], str] = str
+) -> TableBlocks:
     """Open lines of values, of which each has as many as are read, or more.
 
     Args:
@@ -416,7 +462,9 @@ def _checked_names(source: str, names: Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in names)
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
-        raise DataError(f"{source}: columns must have different names; given '{repeated}' twice; rename one")
+        raise DataError(
+            f"{source}: columns must have different names; given '{repeated}' twice; rename one"
+        )
     return names
 
 
@@ -464,9 +512,13 @@ def _values(column: Any, name: str) -> list[Any]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: text must be UTF-8; given byte 0x{error.object[error.start]:02x}") from None
+        raise DataError(
+            f"{name}: text must be UTF-8; given byte 0x{error.object[error.start]:02x}"
+        ) from None
     except OverflowError:
-        raise DataError(f"{name}: dates must be in the years 1 to 9999; one is not; leave out its column") from None
+        raise DataError(
+            f"{name}: dates must be in the years 1 to 9999; one is not; leave out its column"
+        ) from None
 
 
 def _open_dataset(folder: str, name: str = "") -> TableBlocks:
@@ -479,7 +531,9 @@ def _open_dataset(folder: str, name: str = "") -> TableBlocks:
         for file in files:
             with _arrow_reader(file, name) as reader:
                 if set(reader.schema.names) != set(schema.names):
-                    raise DataError(f"{name}: files must have the same columns; {Path(file).name} has others")
+                    raise DataError(
+                        f"{name}: files must have the same columns; {Path(file).name} has others"
+                    )
                 for batch in reader:
                     yield [_values(batch.column(schema.names[column]), name) for column in columns]
 
@@ -511,7 +565,9 @@ def _dataset_errors(folder: str) -> Iterator[None]:
     except (OSError, KeyError, TypeError, ValueError) as error:
         # An ArrowInvalid is a ValueError.
         reason = " ".join(str(error).split())[:100]
-        raise DataError(f"{folder}: not a folder of datasets, or incomplete ({reason}); save it again") from None
+        raise DataError(
+            f"{folder}: not a folder of datasets, or incomplete ({reason}); save it again"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -531,7 +587,9 @@ def _open_splits(folder: Path) -> dict[str, TableBlocks]:
         raise DataError(f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
                         "save it as .csv, or with save_to_disk")  # fmt: skip
     splits = split_names(str(folder)) if (folder / SPLITS_FILE).is_file() else [""]
-    return {split: _open_dataset(str(folder / split), address_of(folder / split)) for split in splits}
+    return {
+        split: _open_dataset(str(folder / split), address_of(folder / split)) for split in splits
+    }
 
 
 def split_names(folder: str) -> list[str]:
@@ -557,7 +615,9 @@ def _class_names(schema: Any) -> dict[str, list[str]]:
     return {
         column: list(feature["names"])
         for column, feature in features.items()
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
+        if isinstance(feature, dict)
+        and feature.get("_type") == "ClassLabel"
+        and feature.get("names")
     }
 
 

@@ -70,10 +70,14 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
             import smart_open  # noqa: PLC0415 - a third of a second that only a remote path needs
 
             stack.enter_context(s3_errors(name, kind=DataError))
-            raw = cast(IO[bytes], stack.enter_context(smart_open.open(name, "rb", compression="disable")))
+            raw = cast(
+                IO[bytes], stack.enter_context(smart_open.open(name, "rb", compression="disable"))
+            )
         else:
             path = Path(name).expanduser()
-            if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe waits for its writer
+            if (
+                path.exists() and not path.is_file() and not path.is_dir()
+            ):  # opening a pipe waits for its writer
                 raise DataError(f"{name}: must be a file; it is a pipe or a device")
             raw = stack.enter_context(path.open("rb"))
         if name.endswith(".gz"):
@@ -102,10 +106,14 @@ def text_blocks(stream: IO[bytes], *, source: str) -> Iterator[str]:
             place = line + error.object.count(b"\n", 0, error.start)
             byte = f"byte 0x{error.object[error.start]:02x}"
             required = encoding.removesuffix("-sig").upper()
-            raise DataError(f"{source}:{place}: must be {required}; given {byte}; convert it with iconv") from None
+            raise DataError(
+                f"{source}:{place}: must be {required}; given {byte}; convert it with iconv"
+            ) from None
         if (nul := text.find("\0")) >= 0:
             place = line + text.count("\n", 0, nul)
-            raise DataError(f"{source}:{place}: must be plain text; given a NUL byte: is this a binary file?")
+            raise DataError(
+                f"{source}:{place}: must be plain text; given a NUL byte: is this a binary file?"
+            )
         line += text.count("\n")
         if text:
             yield text
@@ -140,7 +148,9 @@ def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     yield from iter(lambda: list(islice(iterator, size)), [])
 
 
-def grouped(items: Iterable[Item], size: Callable[[Item], int], *, at_least: int) -> Iterator[list[Item]]:
+def grouped(
+    items: Iterable[Item], size: Callable[[Item], int], *, at_least: int
+) -> Iterator[list[Item]]:
     """Yield items in lists whose sizes add up to at least a number, except those of the last."""
     group: list[Item] = []
     total = 0
@@ -176,6 +186,8 @@ def read_counts(file: Path) -> dict[str, int]:
     for number, line in enumerate(read_lines(file), start=1):
         word, _, count = line.rpartition(" ")
         if not word or not count.isdecimal():
-            raise DataError(f"{file}:{number}: must be a word and a whole number; given '{line[:40]}'")
+            raise DataError(
+                f"{file}:{number}: must be a word and a whole number; given '{line[:40]}'"
+            )
         counts[word] = counts.get(word, 0) + int(count)
     return counts

@@ -68,7 +68,11 @@ def read_texts(file: str | None, *, column: str | None = None, has_header: bool 
 
 
 def open_texts(
-    source: Source, *, column: str | None = None, splits_sentences: bool = False, has_header: bool = True
+    source: Source,
+    *,
+    column: str | None = None,
+    splits_sentences: bool = False,
+    has_header: bool = True,
 ) -> TextBlocks:
     """Open a file for reading as `read_texts` does, but in blocks, so that memory is bounded.
 
@@ -94,12 +98,20 @@ def open_texts(
     table = open_table(source.path, has_header=has_header)
     if not table.names:  # JSON lines without an object
         if next(iter(table.blocks([])), None) is not None:
-            raise DataError(f"{source.path}: the first object must have the field '{wanted}'; given {{}}")
+            raise DataError(
+                f"{source.path}: the first object must have the field '{wanted}'; given {{}}"
+            )
         return TextBlocks(iter(()), column or "")
     is_only = not has_header and column is None and len(table.names) == 1
     otherwise = " or, if the first line is a row, set header=false" if table.has_header else ""
-    name = table.names[0] if is_only else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
-    return TextBlocks(_checked((block for (block,) in table.blocks([name])), source.path, name), name)
+    name = (
+        table.names[0]
+        if is_only
+        else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
+    )
+    return TextBlocks(
+        _checked((block for (block,) in table.blocks([name])), source.path, name), name
+    )
 
 
 def _check_no_column(column: str | None, name: str) -> None:

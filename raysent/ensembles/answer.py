@@ -16,7 +16,12 @@ from raysent.storage import address_of
 
 MAJORITY = "majority"
 # How a metric is called in a sentence.
-_METRICS = {"accuracy": "accuracy", "macro_f1": "macro F1", "pearson": "correlation x 100", "ndcg_at_10": "nDCG@10"}
+_METRICS = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "pearson": "correlation x 100",
+    "ndcg_at_10": "nDCG@10",
+}
 _SHOWN_MEMBERS = 4
 # A difference of at most so many points is a small one.
 _SMALL_POINTS = 2.0
@@ -57,7 +62,11 @@ class Candidate(StrictModel):
         names = [shown_name(name) for name in self.members]
         if len(names) > _SHOWN_MEMBERS:
             names = [*names[: _SHOWN_MEMBERS - 1], f"{len(names) - _SHOWN_MEMBERS + 1} more"]
-        return " + ".join(names) + ("" if len(self.members) == 1 else f" ({self.method})") + LEARNED * self.learned
+        return (
+            " + ".join(names)
+            + ("" if len(self.members) == 1 else f" ({self.method})")
+            + LEARNED * self.learned
+        )
 
 
 class Answer(StrictModel):
@@ -111,11 +120,17 @@ class Answer(StrictModel):
         """How it was chosen and scored, in a sentence."""
         if self.ranks:
             return (
-                "Chosen by the queries of dev, a fitted weight by other queries; scored on queries that chose nothing."
+                "Chosen by the queries of dev, a fitted weight by other queries; "
+                "scored on queries that chose nothing."
             )
-        fewer = ", what learned labels by validation rows" if any(one.learned for one in self.candidates) else ""
+        fewer = (
+            ", what learned labels by validation rows"
+            if any(one.learned for one in self.candidates)
+            else ""
+        )
         return (
-            f"Chosen by rows that train, each predicted by a fit without it{fewer}; scored on rows that chose nothing."
+            f"Chosen by rows that train, each predicted by a fit without it{fewer}; "
+            "scored on rows that chose nothing."
         )
 
     @property
@@ -140,7 +155,12 @@ class Answer(StrictModel):
         scored = f"{self.task}: {self.metric_text} {found.test:.1f} [{low:.1f}, {high:.1f}]"
         scored += f" on {self.test_text}"
         if self.ranks:
-            return "; ".join([scored, *(f"{_signed(one.behind)} above {one.title} alone" for one in self.simpler)])
+            return "; ".join(
+                [
+                    scored,
+                    *(f"{_signed(one.behind)} above {one.title} alone" for one in self.simpler),
+                ]
+            )
         beside = [] if self.simplest in (None, self.taken) else [self.candidates[self.simplest]]
         texts = [f"{one.title} alone {one.test:.1f}" for one in beside]
         if self.majority not in (None, self.taken):
@@ -149,15 +169,18 @@ class Answer(StrictModel):
             scored += f"; {', '.join(texts)}"
         if self.taken == self.majority:
             best = next(one for one in self.candidates if one.method != MAJORITY)
-            return (
-                f"{scored}; on validation no model is better by an interval, {best.title} {_signed(self.over_majority)}"
-            )
+            lead = _signed(self.over_majority)
+            return f"{scored}; on validation no model is better by an interval, {best.title} {lead}"
         if self.taken == self.simplest:
-            scored += "; it is the simplest thing, and nothing is better by an interval on validation"
+            scored += (
+                "; it is the simplest thing, and nothing is better by an interval on validation"
+            )
         elif beside:
             scored += f": {_signed(beside[0].behind)}, so {_verdict(found, beside[0])}"
         if self.over_majority is not None and self.over_majority.interval[0] <= 0:
-            scored += "; on validation no model is better than the most frequent class by an interval"
+            scored += (
+                "; on validation no model is better than the most frequent class by an interval"
+            )
         return scored
 
 
@@ -170,7 +193,9 @@ def answer_lines(answers: Sequence[tuple[Path, Answer]]) -> list[str]:
     lines = []
     for folder, found in answers:
         lines += [f"Take {address_of(folder)}: {found.answer.title}", found.sentence]
-        lines += [LEARNED_NOTE] if any(one.learned for one in (found.answer, *found.simpler)) else []
+        lines += (
+            [LEARNED_NOTE] if any(one.learned for one in (found.answer, *found.simpler)) else []
+        )
     return [*lines, "      ".join(commands(*answers[0]))] if answers else []
 
 
@@ -192,12 +217,16 @@ def answer_card(folder: Path, answer: Answer) -> str:
     place = address_of(folder)
     python = f'model = raysent.load("{place}")\nmodel.predict(["One text.", "Another."])'
     if answer.ranks:
-        python = f'raysent.index("{place}", "texts/", "index")\nraysent.search("index", "One query.")'
+        python = (
+            f'raysent.index("{place}", "texts/", "index")\nraysent.search("index", "One query.")'
+        )
     lines = [
         f"# {answer.task}: {answer.answer.title}",
         f"{answer.sentence}.",
         answer.basis,
-        "```console\n" + "\n".join(f"$ {command}" for command in commands(folder, answer)) + "\n```",
+        "```console\n"
+        + "\n".join(f"$ {command}" for command in commands(folder, answer))
+        + "\n```",
         f"```python\n{python}\n```",
         f"| model | validation | test {answer.metric_text} | the answer is above by |\n|---|---|---|---|\n"
         + "\n".join(rows),
@@ -231,7 +260,9 @@ def _verdict(taken: Candidate, simple: Candidate) -> str:
     ratio = taken.encode_ms / simple.encode_ms if simple.encode_ms > 0 else 0.0
     times = f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
     if low > 0:
-        return f"it is better than {simple.title} alone" + (f", and {times} slower" if ratio >= _FASTER else "")
+        return f"it is better than {simple.title} alone" + (
+            f", and {times} slower" if ratio >= _FASTER else ""
+        )
     faster = f" and {times} faster" if ratio >= _FASTER else ""
     if high < 0:
         return f"{simple.title} alone is better on these rows{faster}"
@@ -239,4 +270,6 @@ def _verdict(taken: Candidate, simple: Candidate) -> str:
         return f"{simple.title} alone is as good{faster}"
     if high <= _SMALL_POINTS:
         return f"{simple.title} alone is nearly as good{faster}"
-    return f"these rows show no difference from {simple.title} alone" + (f", which is{faster[4:]}" if faster else "")
+    return f"these rows show no difference from {simple.title} alone" + (
+        f", which is{faster[4:]}" if faster else ""
+    )

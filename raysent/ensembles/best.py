@@ -35,7 +35,13 @@ from raysent.ensembles.cross_fitting import cross_fit
 from raysent.ensembles.methods import fit, lexical_method
 from raysent.ensembles.pools import LOWEST_FEATURE
 from raysent.ensembles.predictions import as_predictions
-from raysent.ensembles.result import EnsembleResult, MemberCost, member_cost, total_cost, write_result
+from raysent.ensembles.result import (
+    EnsembleResult,
+    MemberCost,
+    member_cost,
+    total_cost,
+    write_result,
+)
 from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import compatible, fold_predictions, num_fitted
 from raysent.evaluation.baselines import LEXICAL, is_free
@@ -50,7 +56,14 @@ from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
 from raysent.storage import read_json, remove_folder, write_json, write_text
-from raysent.storage.layout import BEST_FOLDER, CARD_FILE, ENCODER_FOLDER, EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE
+from raysent.storage.layout import (
+    BEST_FOLDER,
+    CARD_FILE,
+    ENCODER_FOLDER,
+    EVALUATION_FOLDER,
+    MEMBERS_FOLDER,
+    RUN_FILE,
+)
 
 Prefer = Literal["speed", "size"]
 # The method of a model alone, whose weight is 1.
@@ -135,9 +148,15 @@ def save_encoder(run: Path, records: Members) -> None:
         records: The models' records on each task, those before first that win among equals.
     """
     remove_folder(run / ENCODER_FOLDER)
-    ranked = sorted(records, key=lambda one: -float(np.mean([record.validation for record in records[one]] or [0.0])))
+    ranked = sorted(
+        records,
+        key=lambda one: -float(np.mean([record.validation for record in records[one]] or [0.0])),
+    )
     for member in ranked:
-        if split_path(member.path)[1] is not None and copied(member, run / ENCODER_FOLDER) is not member:
+        if (
+            split_path(member.path)[1] is not None
+            and copied(member, run / ENCODER_FOLDER) is not member
+        ):
             for record in records[member]:
                 _write_record(run / ENCODER_FOLDER, member, record)
             return
@@ -149,8 +168,12 @@ def _save(
     members = list(records)
     costs = [member_cost(one, [record]) for one, record in records.items()]
     learned = [one for one in members if records[one].score.learned]
-    candidates = fit_candidates(list(records.values()), costs, groups=groups_of(members, trials, learned=learned))
-    answer = answer_of(candidates, list(records.values()), [one.name for one in members], prefer=prefer)
+    candidates = fit_candidates(
+        list(records.values()), costs, groups=groups_of(members, trials, learned=learned)
+    )
+    answer = answer_of(
+        candidates, list(records.values()), [one.name for one in members], prefer=prefer
+    )
     needed = [one for one in members if one.name in answer.answer.members]
     kept: dict[Member, Sequence[Record]] = {}
     for member in sorted(needed, key=lambda one: -records[one].validation):
@@ -193,11 +216,15 @@ def groups_of(
     free = [place for place, one in enumerate(members) if is_free(one.path)]
     trained = [place for place, one in enumerate(members) if one in trials]
     sets: list[list[int]] = []
-    for left_out in (learned, ()) if any(members[place] not in learned for place in trained) else ((),):
+    for left_out in (
+        (learned, ()) if any(members[place] not in learned for place in trained) else ((),)
+    ):
         kept = [place for place in trained if members[place] not in left_out]
         whole = [place for place, one in enumerate(members) if one not in left_out]
         sets += [[*free, *kept[:1]], lexical, free, kept, [*free, *kept], whole]
-    return list(dict.fromkeys(tuple(sorted(set(places))) for places in sets if len(set(places)) > 1))
+    return list(
+        dict.fromkeys(tuple(sorted(set(places))) for places in sets if len(set(places)) > 1)
+    )
 
 
 def fit_candidates(
@@ -211,7 +238,10 @@ def fit_candidates(
         groups: Sets of models to combine, as places among them; see `groups_of`.
     """
     folds = [record.folds[0] for record in records]
-    sizes = [(-len(one.validation_rows), of.num_bytes, of.encode_ms) for one, of in zip(folds, costs, strict=True)]
+    sizes = [
+        (-len(one.validation_rows), of.num_bytes, of.encode_ms)
+        for one, of in zip(folds, costs, strict=True)
+    ]
     cheapest = sizes.index(min(sizes))
     asked: Iterator[tuple[Sequence[int], str | None]] = chain(
         (((place,), ALONE) for place in range(len(records))),
@@ -220,21 +250,35 @@ def fit_candidates(
     )
     found = []
     for group, given in asked:
-        some = compatible([records[place] for place in group])  # those without labels learned have more rows
+        some = compatible(
+            [records[place] for place in group]
+        )  # those without labels learned have more rows
         method = given or lexical_method(num_fitted(some))
         fitted = cross_fit(*fold_predictions(some, 0), method=method)
         # Some methods give most models no weight: they are not needed, and without them the others weigh otherwise.
-        places = [place for weight, place in zip(fitted.fitted.weights, group, strict=True) if weight > 0]
+        places = [
+            place for weight, place in zip(fitted.fitted.weights, group, strict=True) if weight > 0
+        ]
         needed = compatible([records[place] for place in places])
         if num_fitted(needed) > num_fitted(some):
             continue  # what learned labels has no weight: the candidate without it is fitted on more rows
         saved = fit(*fold_predictions(needed, 0), method=method)
-        tested = saved.combination(as_predictions([folds[place].test_log_probabilities for place in places]))
+        tested = saved.combination(
+            as_predictions([folds[place].test_log_probabilities for place in places])
+        )
         # A row that chooses is predicted without it, by models that were left over without it too.
-        fold = replace(some[0].folds[0], validation_log_probabilities=fitted.held_out, test_log_probabilities=tested)
-        members = tuple(place for _, place in sorted(zip(-saved.weights, places, strict=True)))  # by weight
+        fold = replace(
+            some[0].folds[0],
+            validation_log_probabilities=fitted.held_out,
+            test_log_probabilities=tested,
+        )
+        members = tuple(
+            place for _, place in sorted(zip(-saved.weights, places, strict=True))
+        )  # by weight
         cost = total_cost([costs[place] for place in places])
-        found.append(Fitted(members, method, fold, cost, is_first=given is None and group == groups[0]))
+        found.append(
+            Fitted(members, method, fold, cost, is_first=given is None and group == groups[0])
+        )
     return found
 
 
@@ -257,7 +301,9 @@ def choose(
     best = models[best_of(targets.measure([candidates[place].held_out for place in models]))]
     above = None if majority is None else estimates[best].minus(estimates[majority])
     if majority is not None and len(targets) >= MIN_MAJORITY_ROWS:
-        right = [np.maximum(one.held_out[rows, targets.labels], LOWEST_FEATURE) for one in candidates]
+        right = [
+            np.maximum(one.held_out[rows, targets.labels], LOWEST_FEATURE) for one in candidates
+        ]
         (drawn,) = resamples.means([(rows, np.column_stack(right))])
         gains = (interval_of(drawn[:, place] - drawn[:, majority])[0] for place in models)
         lowest = (estimates[place].minus(estimates[majority]).interval[0] for place in models)
@@ -270,11 +316,17 @@ def choose(
     behind = {place: estimates[taken].minus(estimates[place]) for place in models}
     near = [place for place, one in behind.items() if one.value <= one.draws.std()]
     cost = _COSTS[prefer]
-    return min(near, key=lambda place: (getattr(candidates[place].cost, cost), behind[place].value)), above
+    return min(
+        near, key=lambda place: (getattr(candidates[place].cost, cost), behind[place].value)
+    ), above
 
 
 def answer_of(
-    candidates: Sequence[Fitted], records: Sequence[Record], names: Sequence[str], *, prefer: Prefer | None = None
+    candidates: Sequence[Fitted],
+    records: Sequence[Record],
+    names: Sequence[str],
+    *,
+    prefer: Prefer | None = None,
 ) -> Answer:
     """Return the answer on one task, with all candidates by falling score of the rows that may choose them."""
     first = compatible(records)[0]
@@ -282,18 +334,30 @@ def answer_of(
     common, tests = least.validation_rows, targets.take(least.test_rows)
     # What learned labels may have fewer rows than what is taken first.
     whole = next((one.fold for one in candidates if one.is_first), least).validation_rows
-    fewer = [place for place, one in enumerate(candidates) if len(one.fold.validation_rows) < len(whole)]
+    fewer = [
+        place for place, one in enumerate(candidates) if len(one.fold.validation_rows) < len(whole)
+    ]
     others = [place for place in range(len(candidates)) if place not in fewer]
-    seen = [replace(one, fold=one.fold.at(common if k in fewer else whole)) for k, one in enumerate(candidates)]
-    chosen, above = choose([seen[place] for place in others], targets.take(whole), task=first.task, prefer=prefer)
+    seen = [
+        replace(one, fold=one.fold.at(common if k in fewer else whole))
+        for k, one in enumerate(candidates)
+    ]
+    chosen, above = choose(
+        [seen[place] for place in others], targets.take(whole), task=first.task, prefer=prefer
+    )
     scores = [targets.take(one.fold.validation_rows).measure([one.held_out])[0] for one in seen]
     order = sorted(range(len(candidates)), key=lambda place: (place in fewer, *-scores[place]))
     resamples, taken = Resamples.of(first.task, len(targets)), others[chosen]
     if fewer:
-        pair = [seen[place].fold.at(common).validation_log_probabilities for place in (order[len(others)], taken)]
+        pair = [
+            seen[place].fold.at(common).validation_log_probabilities
+            for place in (order[len(others)], taken)
+        ]
         learned, plain = resamples.estimates([(common, targets.take(common), one) for one in pair])
         taken = order[len(others)] if learned.minus(plain).interval[0] > 0 else taken
-    tested = resamples.estimates([(least.test_rows, tests, one.fold.test_log_probabilities) for one in candidates])
+    tested = resamples.estimates(
+        [(least.test_rows, tests, one.fold.test_log_probabilities) for one in candidates]
+    )
     shown = tuple(
         Candidate(
             members=tuple(names[member] for member in candidates[place].members),
@@ -308,7 +372,11 @@ def answer_of(
         )
         for place in order
     )
-    alone = [place for place, one in enumerate(shown) if one.method == ALONE and one.members[0] in LEXICAL]
+    alone = [
+        place
+        for place, one in enumerate(shown)
+        if one.method == ALONE and one.members[0] in LEXICAL
+    ]
     majority = [place for place, one in enumerate(shown) if one.method == MAJORITY]
     return Answer(
         task=first.task,

@@ -71,7 +71,10 @@ class Calibration:
             ConfigError: If it is not above 0 and at most 1.
         """
         _check_share("coverage", coverage)
-        return next((one for one in self.levels if one.num_rows >= coverage * self.num_rows), self.levels[-1])
+        return next(
+            (one for one in self.levels if one.num_rows >= coverage * self.num_rows),
+            self.levels[-1],
+        )
 
     def for_precision(self, precision: float) -> Answered:
         """Return the threshold that answers the most rows, of those whose answers are right often enough.
@@ -138,7 +141,9 @@ def _lower_bound(level: Answered) -> float:
     return float(beta.ppf(1 - _CONFIDENCE, right, wrong + 1)) if right else 0.0
 
 
-def calibrate(held_out: Float64, targets: Targets, bins: tuple[CalibrationBin, ...] = ()) -> Calibration:
+def calibrate(
+    held_out: Float64, targets: Targets, bins: tuple[CalibrationBin, ...] = ()
+) -> Calibration:
     """Fit a temperature and thresholds.
 
     Args:
@@ -155,11 +160,15 @@ def calibrate(held_out: Float64, targets: Targets, bins: tuple[CalibrationBin, .
     sizes = np.unique(np.ceil(len(order) * np.arange(1, _STEPS + 1) / _STEPS).astype(int))
     # Rows of equal confidence are answered together.
     sizes = np.unique(np.searchsorted(-falling, -falling[sizes - 1], side="right"))
-    levels = tuple(Answered(float(falling[size - 1]), int(size), int(num_right[size - 1])) for size in sizes)
+    levels = tuple(
+        Answered(float(falling[size - 1]), int(size), int(num_right[size - 1])) for size in sizes
+    )
     return Calibration(temperature, len(order), levels, bins)
 
 
-def calibrated_reliability(records: Sequence[Record], folds: Sequence[CrossFitted]) -> tuple[CalibrationBin, ...]:
+def calibrated_reliability(
+    records: Sequence[Record], folds: Sequence[CrossFitted]
+) -> tuple[CalibrationBin, ...]:
     """Return bins of the test rows of all outer folds, each with the temperature of its fold's validation rows."""
     targets, predicted, rows = records[0].targets, [], []
     for fitted, *of_members in zip(folds, *(record.folds for record in records), strict=True):

@@ -12,7 +12,13 @@ import numpy as np
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.measures import TaskScores, mean_scores
 from raysent.ensembles.methods import ENSEMBLE, METHODS, check_method
-from raysent.ensembles.result import EnsembleResult, MeanOverTasks, MemberCost, member_cost, write_result
+from raysent.ensembles.result import (
+    EnsembleResult,
+    MeanOverTasks,
+    MemberCost,
+    member_cost,
+    write_result,
+)
 from raysent.ensembles.task_ensemble import BASELINES, score_methods, score_model, task_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.bootstrap import mean_estimate
@@ -23,7 +29,13 @@ from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.parallel import Progress
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, SWEEP_FILE, TRIALS_FOLDER
+from raysent.storage.layout import (
+    EVALUATION_FOLDER,
+    MEMBERS_FOLDER,
+    RUN_FILE,
+    SWEEP_FILE,
+    TRIALS_FOLDER,
+)
 
 # In place of a method's name: score every method and keep the one of the best cross-validated score.
 ALL = "all"
@@ -88,14 +100,24 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
-    ranked = dict(sorted(records.items(), key=lambda item: -np.mean([record.validation for record in item[1]])))
+    ranked = dict(
+        sorted(
+            records.items(), key=lambda item: -np.mean([record.validation for record in item[1]])
+        )
+    )
     chosen: Members = dict(list(ranked.items())[:top])
     of_tasks = [list(of_task) for of_task in zip(*chosen.values(), strict=True)]
     if method == ALL or len(chosen) < len(ranked):
         _check_choice(of_tasks)
-    scores = [score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES]) for of_task in of_tasks]
+    scores = [
+        score_methods(of_task, list(METHODS) if method == ALL else [method, *BASELINES])
+        for of_task in of_tasks
+    ]
     if method == ALL:
-        method = max(METHODS, key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]))
+        method = max(
+            METHODS,
+            key=lambda name: np.mean([of_task[name].cross_fitted.value for of_task in scores]),
+        )
     others = evaluator.records(evaluator.baselines(list(chosen), tasks) if baselines else [], tasks)
     result = ensemble_result(
         output,
@@ -142,7 +164,9 @@ def _other_outputs(members: Sequence[Member]) -> Iterator[Path]:
         folders[path] = None
         if path.parent.name == TRIALS_FOLDER:
             folders[path.parent.parent] = None
-    yield from (folder / EVALUATION_FOLDER for folder in folders if (folder / EVALUATION_FOLDER).is_dir())
+    yield from (
+        folder / EVALUATION_FOLDER for folder in folders if (folder / EVALUATION_FOLDER).is_dir()
+    )
 
 
 def _check_choice(records: Sequence[Sequence[Record]]) -> None:
@@ -174,9 +198,14 @@ def ensemble_result(
         others: The baselines.
         scores: Of methods on each task [tasks], where they are known.
     """
-    names, by_task = [one.name for one in members], [list(of_task) for of_task in zip(*members.values(), strict=True)]
+    names, by_task = (
+        [one.name for one in members],
+        [list(of_task) for of_task in zip(*members.values(), strict=True)],
+    )
     others, scores = others or {}, scores or [{} for _ in by_task]
-    baselines = {one.name: [score_model(record) for record in found] for one, found in others.items()}
+    baselines = {
+        one.name: [score_model(record) for record in found] for one, found in others.items()
+    }
     tasks = {
         of_task[0].task: task_ensemble(
             of_task,
@@ -202,7 +231,10 @@ def ensemble_result(
         mean=MeanOverTasks(
             scores={name: mean_scores(found) for name, found in of_all.items()},
             difference=mean_estimate(
-                [one.tested.minus(best.tested) for one, best in zip(of_all[ENSEMBLE], of_all[names[0]], strict=True)]
+                [
+                    one.tested.minus(best.tested)
+                    for one, best in zip(of_all[ENSEMBLE], of_all[names[0]], strict=True)
+                ]
             ),
         ),
     )

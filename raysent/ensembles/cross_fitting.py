@@ -13,7 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.ensembles.methods import FittedMethod, fit
-from raysent.ensembles.predictions import MemberPredictions, PredictionsLike, as_predictions, as_targets
+from raysent.ensembles.predictions import (
+    MemberPredictions,
+    PredictionsLike,
+    as_predictions,
+    as_targets,
+)
 from raysent.evaluation.protocols.fast import stratified_folds
 from raysent.evaluation.targets import Float64, Int64, Targets
 
@@ -41,7 +46,10 @@ class CrossFitted:
 
 
 def cross_fit(
-    log_probabilities: PredictionsLike, labels: Targets | npt.ArrayLike, *, method: str = "validation"
+    log_probabilities: PredictionsLike,
+    labels: Targets | npt.ArrayLike,
+    *,
+    method: str = "validation",
 ) -> CrossFitted:
     """Fit a method on all rows, and predict each row by a fit that did not see it.
 
@@ -57,7 +65,9 @@ def cross_fit(
     predictions = as_predictions(log_probabilities)
     targets = as_targets(labels, predictions)
     fitted = fit(predictions, targets, method=method)
-    return CrossFitted(fitted, fitted.combination(predictions), held_out(predictions, targets, method=method))
+    return CrossFitted(
+        fitted, fitted.combination(predictions), held_out(predictions, targets, method=method)
+    )
 
 
 def held_out(predictions: MemberPredictions, targets: Targets, *, method: str) -> Float64:
@@ -65,7 +75,9 @@ def held_out(predictions: MemberPredictions, targets: Targets, *, method: str) -
     predicted = np.empty(predictions.shape[1:])
     single = np.arange(len(targets))
     for training, unseen in list(folds_of(targets.labels)) or [(single, single)]:
-        combination = fit(predictions.take(training), targets.take(training), method=method).combination
+        combination = fit(
+            predictions.take(training), targets.take(training), method=method
+        ).combination
         predicted[unseen] = combination(predictions.take(unseen))
     return predicted
 

@@ -51,7 +51,9 @@ class Ensemble(SentenceEncoder):
 
     adds_prompts = False  # each member by itself
 
-    def __init__(self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult) -> None:
+    def __init__(
+        self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult
+    ) -> None:
         """Join loaded members; `load_ensemble` does so from a folder."""
         self.folder, self.result = folder, result
         self.members = tuple(members)
@@ -66,7 +68,9 @@ class Ensemble(SentenceEncoder):
     @property
     def cannot_encode(self) -> str | None:
         """Why it has no vectors: a member has none."""
-        lacking = next((member.name for member in self.members if member.encoder.cannot_encode), None)
+        lacking = next(
+            (member.name for member in self.members if member.encoder.cannot_encode), None
+        )
         return lacking and (
             f"{address_of(self.folder)}: cannot encode, as its member {lacking} has no vectors of a fixed size; "
             f"it predicts {', '.join(self.tasks)}; to encode, name another member"
@@ -82,7 +86,9 @@ class Ensemble(SentenceEncoder):
         """Tokens that some member reads of a longer sentence; None where one reads all."""
         return self._vectors.max_seq_length
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = 512, **options: Any) -> Float32:
+    def encode_texts(
+        self, sentences: list[str], *, batch_size: int = 512, **options: Any
+    ) -> Float32:
         """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`.
 
         Raises:
@@ -91,7 +97,9 @@ class Ensemble(SentenceEncoder):
         self._check_vectors()
         return self._vectors.encode_texts(sentences, batch_size=batch_size, **options)
 
-    def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    def _with_prompt(
+        self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> dict[str, Any]:
         return self._vectors._with_prompt(names, args, options)
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
@@ -112,7 +120,9 @@ class Ensemble(SentenceEncoder):
     def _predictor(self, task: str) -> Predictor:
         found, records = self.result.tasks[task], []
         for member in self.members:
-            folder = record_folder(self.folder / EVALUATION_FOLDER / folder_name(member.name), self.result.protocol)
+            folder = record_folder(
+                self.folder / EVALUATION_FOLDER / folder_name(member.name), self.result.protocol
+            )
             record = read_record(folder, task, key=found.keys[member.name])
             if record is None:
                 raise ArtifactError(
@@ -122,7 +132,12 @@ class Ensemble(SentenceEncoder):
         source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
         combination = read_combination(found.combination, source=source)
         calibration = found.calibration or calibration_of(records, method=self.result.method)
-        return Predictor(tuple(member.encoder for member in self.members), tuple(records), combination, calibration)
+        return Predictor(
+            tuple(member.encoder for member in self.members),
+            tuple(records),
+            combination,
+            calibration,
+        )
 
 
 def load_ensemble(folder: Path) -> Ensemble:

@@ -19,13 +19,32 @@ from raysent.ensembles.result import read_result
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.fusion import Ranking, fuse
-from raysent.evaluation.members import Member, Model, ensemble_members, expand, model_key, saved_path
-from raysent.evaluation.retrieval import RetrievalRecord, fit_weight, mean_over_queries, rank, record_of
+from raysent.evaluation.members import (
+    Member,
+    Model,
+    ensemble_members,
+    expand,
+    model_key,
+    saved_path,
+)
+from raysent.evaluation.retrieval import (
+    RetrievalRecord,
+    fit_weight,
+    mean_over_queries,
+    rank,
+    record_of,
+)
 from raysent.evaluation.task import RetrievalData, Task
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 from raysent.storage import address_of, read_json, write_json, write_text
-from raysent.storage.layout import BEST_FOLDER, CARD_FILE, ENSEMBLE_FILE, FUSION_FILE, MEMBERS_FOLDER
+from raysent.storage.layout import (
+    BEST_FOLDER,
+    CARD_FILE,
+    ENSEMBLE_FILE,
+    FUSION_FILE,
+    MEMBERS_FOLDER,
+)
 
 _KIND = "raysent fusion"
 WORDS = "bm25"
@@ -62,7 +81,9 @@ class FusedModel(JoinedEncoders):
 
     fuses_words = True
 
-    def __init__(self, encoders: Iterable[SentenceEncoder], *, folder: Path, result: FusionResult) -> None:
+    def __init__(
+        self, encoders: Iterable[SentenceEncoder], *, folder: Path, result: FusionResult
+    ) -> None:
         """Join loaded encoders; `load_fusion` does so from a folder."""
         super().__init__(encoders)
         self.folder, self.result, self.word_weight = folder, result, result.word_weight
@@ -78,7 +99,9 @@ def load_fusion(folder: Path) -> FusedModel:
     encoders = []
     for name, path in zip(result.members, ensemble_members(folder), strict=True):
         if model_key(path) != result.keys[name]:
-            raise ArtifactError(f"{address_of(folder / FUSION_FILE)}: member '{name}' changed since; make it again")
+            raise ArtifactError(
+                f"{address_of(folder / FUSION_FILE)}: member '{name}' changed since; make it again"
+            )
         encoders.append(load_model(path))
     return FusedModel(encoders, folder=folder, result=result)
 
@@ -90,7 +113,9 @@ def read_answers(run: Path) -> list[tuple[Path, Answer]]:
         ArtifactError: If a file is of another kind or version.
     """
     places = [run / BEST_FOLDER, *sorted((run / BEST_FOLDER).glob("*/"))]
-    found = [(place, read_result(place).answer) for place in places if (place / ENSEMBLE_FILE).is_file()]
+    found = [
+        (place, read_result(place).answer) for place in places if (place / ENSEMBLE_FILE).is_file()
+    ]
     found += [(place, _read(place).answer) for place in places if (place / FUSION_FILE).is_file()]
     return [(place, answer) for place, answer in found if answer is not None]
 
@@ -102,7 +127,9 @@ def _read(folder: Path) -> FusionResult:
             raise KeyError("kind")
         return FusionResult.model_validate(values, strict=False)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise ArtifactError(f"{address_of(folder)}: no {FUSION_FILE} of this version; make it again") from None
+        raise ArtifactError(
+            f"{address_of(folder)}: no {FUSION_FILE} of this version; make it again"
+        ) from None
 
 
 def save_fusion(
@@ -123,22 +150,35 @@ def save_fusion(
     """
     encoders = [one for one in expand(models) if one.path != WORDS]
     if not encoders:
-        raise ConfigError("models: must be at least one encoder to rank passages with words; given none")
+        raise ConfigError(
+            "models: must be at least one encoder to rank passages with words; given none"
+        )
     data = task.load(evaluator.data_dir)
     assert isinstance(data, RetrievalData)
     members = [*encoders, *expand([WORDS])]
     made = {member: record for member, (record,) in evaluator.results(members, [task]).items()}
-    found = {member: record for member, record in made.items() if isinstance(record, RetrievalRecord)}
+    found = {
+        member: record for member, record in made.items() if isinstance(record, RetrievalRecord)
+    }
     words = found[members[-1]].ranking
     scored: list[tuple[tuple[Member, ...], float | None, RetrievalRecord]] = []
 
-    def add(some: tuple[Member, ...], weight: float | None, ranking: Ranking, held_out: float | None = None) -> None:
-        scored.append((some, weight, record_of(ranking, data, model=some[0].name, validation=held_out)))
+    def add(
+        some: tuple[Member, ...],
+        weight: float | None,
+        ranking: Ranking,
+        held_out: float | None = None,
+    ) -> None:
+        scored.append(
+            (some, weight, record_of(ranking, data, model=some[0].name, validation=held_out))
+        )
 
     for member in encoders:
         add((member,), 0.0, found[member].ranking)
     if len(encoders) > 1:
-        loaded = [evaluator.load(one.path) if one.encoder is None else one.encoder for one in encoders]
+        loaded = [
+            evaluator.load(one.path) if one.encoder is None else one.encoder for one in encoders
+        ]
         add(tuple(encoders), 0.0, rank(JoinedEncoders(loaded), data, words.queries))
     best = max(scored, key=lambda one: one[2].score.validation)
     is_dev = np.arange(len(words.queries)) < len(data.dev)

@@ -108,7 +108,9 @@ def parse_sizes(sizes: str | int | Sequence[int | str]) -> list[int | str]:
     Raises:
         ConfigError: If one is no number of at least 8, or `all`.
     """
-    parts = [part.strip() for part in str(sizes).split(",")] if isinstance(sizes, str | int) else sizes
+    parts = (
+        [part.strip() for part in str(sizes).split(",")] if isinstance(sizes, str | int) else sizes
+    )
     found = [int(part) if str(part).isdecimal() else part for part in parts if part != ""]
     if not found:
         raise ConfigError("labels: must name at least one number; as 32,100,300,1000,all")
@@ -143,7 +145,9 @@ def label_curve(
     Raises:
         ConfigError: If the task's rows have scores instead of classes, or no size fits.
     """
-    scores = LabelScores(data, members, baselines, sizes=sizes, progress=progress, map_jobs=map_jobs)
+    scores = LabelScores(
+        data, members, baselines, sizes=sizes, progress=progress, map_jobs=map_jobs
+    )
     names = [one.name for one in members]
     if len(names) > 1:
         scores.combine(ENSEMBLE, names, method=method)
@@ -161,7 +165,11 @@ def write_curves(folder: Path, curves: Sequence[LabelCurve]) -> None:
         ArtifactError: If the folder cannot be written.
     """
     for curve in curves:
-        write_json(folder / LABELS_FOLDER / f"{curve.task}.json", curve.model_dump(mode="json"), sealed=True)
+        write_json(
+            folder / LABELS_FOLDER / f"{curve.task}.json",
+            curve.model_dump(mode="json"),
+            sealed=True,
+        )
 
 
 def read_curves(folder: Path) -> list[LabelCurve]:
@@ -217,9 +225,13 @@ class CurveJob:
         if isinstance(encoder, LexicalModel):
             fitter = _Lexical(encoder, self.data, test)
         else:
-            needed = np.unique(np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)]))
+            needed = np.unique(
+                np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)])
+            )
             fitter = _Dense(encoder, self.data, test, needed)
-        return has_learned(encoder, self.data), {count: fitter.fit(of_size) for count, of_size in draws.items()}
+        return has_learned(encoder, self.data), {
+            count: fitter.fit(of_size) for count, of_size in draws.items()
+        }
 
 
 def _pool_and_test(data: TaskData) -> tuple[np.ndarray, np.ndarray]:
@@ -233,14 +245,18 @@ def _draws(labels: np.ndarray, pool: np.ndarray, count: int) -> list[np.ndarray]
     draws = []
     for number in range(num_draws):
         generator = np.random.default_rng((SEED, number))
-        draws.append(pool[np.argsort(stratified_ranks(labels[pool], generator), kind="stable")[:count]])
+        draws.append(
+            pool[np.argsort(stratified_ranks(labels[pool], generator), kind="stable")[:count]]
+        )
     return draws
 
 
 class _Dense:
     """Fits probes on vectors: all draws of a size at once."""
 
-    def __init__(self, encoder: SentenceEncoder, data: TaskData, test: np.ndarray, needed: np.ndarray) -> None:
+    def __init__(
+        self, encoder: SentenceEncoder, data: TaskData, test: np.ndarray, needed: np.ndarray
+    ) -> None:
         """Encode the needed rows alone; they are sorted, and contain the test rows and all draws."""
         columns = tuple([column[row] for row in needed] for column in data.sentences)
         self.features, self.needed = features_of(encoder, columns, kind=data.kind), needed
@@ -268,7 +284,9 @@ class _Dense:
             first = number * (NUM_FOLDS + 1)
             problems = first + torch.from_numpy(fold)
             candidates = [
-                log_probabilities(margins[torch.from_numpy(place), :, problems + index * num_masks]).numpy()
+                log_probabilities(
+                    margins[torch.from_numpy(place), :, problems + index * num_masks]
+                ).numpy()
                 for index in range(len(STRENGTHS))
             ]
             best = best_of(Targets.of(self.data).take(draw).measure(candidates))
@@ -302,22 +320,36 @@ class _Lexical:
         folds = stratified_folds(labels, NUM_FOLDS, seed=SEED)
         candidates = []
         for strength in STRENGTHS:
-            margins = np.empty((len(draw), 1 if num_classes == 2 else num_classes), dtype=np.float32)
+            margins = np.empty(
+                (len(draw), 1 if num_classes == 2 else num_classes), dtype=np.float32
+            )
             for fold in range(NUM_FOLDS):
-                probe = self._probe(features[: len(draw)][folds != fold], labels[folds != fold], strength)
-                margins[folds == fold] = features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
+                probe = self._probe(
+                    features[: len(draw)][folds != fold], labels[folds != fold], strength
+                )
+                margins[folds == fold] = (
+                    features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
+                )
             candidates.append(Probe.log_probabilities_of_margins(margins))
         best = best_of(Targets.of(self.data).take(draw).measure(candidates))
         probe = self._probe(features[: len(draw)], labels, STRENGTHS[best])
-        tested = Probe.log_probabilities_of_margins(features[len(draw) :] @ probe.weights + probe.intercepts)
+        tested = Probe.log_probabilities_of_margins(
+            features[len(draw) :] @ probe.weights + probe.intercepts
+        )
         return _Fitted(candidates[best], tested)
 
     def _probe(self, features: sparse.csr_matrix, labels: np.ndarray, strength: float) -> Probe:
         num_classes = len(self.data.label_names)
         if len(np.unique(labels)) == 1:
             outputs = 1 if num_classes == 2 else num_classes
-            return Probe(np.zeros((features.shape[1], outputs), np.float32), np.zeros(outputs, np.float32), strength)
-        return full_probe(fit_classifier(features, labels, strength=strength), num_classes, strength)
+            return Probe(
+                np.zeros((features.shape[1], outputs), np.float32),
+                np.zeros(outputs, np.float32),
+                strength,
+            )
+        return full_probe(
+            fit_classifier(features, labels, strength=strength), num_classes, strength
+        )
 
     def _features(self, draw: np.ndarray) -> sparse.csr_matrix:
         """Return the features of the draw's rows and of the test rows, sparse [rows, features]."""
@@ -326,7 +358,9 @@ class _Lexical:
         seen = np.sum([(counts[draw] > 0).sum(axis=0) for counts in self.counts], axis=0).ravel()
         num_texts = len(draw) * len(self.counts)
         known = np.flatnonzero(seen)  # the others weigh nothing
-        idf = sparse.diags_array((np.log((1 + num_texts) / (1 + seen[known])) + 1).astype(np.float32))
+        idf = sparse.diags_array(
+            (np.log((1 + num_texts) / (1 + seen[known])) + 1).astype(np.float32)
+        )
         rows = np.concatenate([draw, self.test])
         vectors = [normalize(counts[rows][:, known] @ idf, copy=False) for counts in self.counts]
         return join_columns(vectors, kind=self.data.kind)
@@ -358,7 +392,9 @@ class LabelScores:
         counts = sorted({len(pool) if size == ALL else int(size) for size in sizes})
         counts = [count for count in counts if count <= len(pool)]
         if not counts:
-            raise ConfigError(f"labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
+            raise ConfigError(
+                f"labels: {data.task} has {len(pool)} rows to train on; name fewer labels"
+            )
         self.draws = {count: _draws(data.labels, pool, count) for count in counts}
         self._data, self._test, self._targets = data, test, Targets.of(data)
         models = [*members, *baselines]
@@ -368,7 +404,11 @@ class LabelScores:
 
         def report(name: str, done: int) -> None:
             if progress is not None:
-                progress(f"{name}: {data.task}, by number of labels" if name else "done", done, len(models))
+                progress(
+                    f"{name}: {data.task}, by number of labels" if name else "done",
+                    done,
+                    len(models),
+                )
 
         report(models[0].name, 0)
         fitted: dict[str, dict[int, list[_Fitted]]] = {}
@@ -379,11 +419,20 @@ class LabelScores:
             report(models[place].name, len(fitted))
         report("", len(models))
         self._fitted = {model.name: fitted[model.name] for model in models}
-        self._fitted[CHANCE] = {count: [self._most_frequent(draw) for draw in self.draws[count]] for count in counts}
+        self._fitted[CHANCE] = {
+            count: [self._most_frequent(draw) for draw in self.draws[count]] for count in counts
+        }
         self._kinds[CHANCE] = "baseline"
         self._means: dict[tuple[str, int], Float64] = {}
 
-    def combine(self, name: str, models: Sequence[str], *, method: str | None = None, kind: Kind = "ensemble") -> None:
+    def combine(
+        self,
+        name: str,
+        models: Sequence[str],
+        *,
+        method: str | None = None,
+        kind: Kind = "ensemble",
+    ) -> None:
         """Combine models.
 
         Their weights are fitted on each draw; the validation score is of out-of-fold predictions of its rows.
@@ -401,14 +450,20 @@ class LabelScores:
                 fits = [self._fitted[model][count][place] for model in models]
                 targets, by = self._targets.take(draw), method or lexical_method(count)
                 fitted = cross_fit(np.stack([one.validation for one in fits]), targets, method=by)
-                found[count].append(_Fitted(fitted.held_out, fitted.predict(np.stack([one.test for one in fits]))))
+                found[count].append(
+                    _Fitted(fitted.held_out, fitted.predict(np.stack([one.test for one in fits])))
+                )
         self._fitted[name], self._kinds[name] = found, kind
         self._learned |= {name} if self._learned & set(models) else set()
 
     def validation(self, name: str) -> tuple[float, ...]:
         """Return a model's cross-validated score within the draws at each size, in percent."""
         return tuple(
-            100 * mean(self._targets.take(draw).score(fit.validation) for draw, fit in zip(draws, fits, strict=True))
+            100
+            * mean(
+                self._targets.take(draw).score(fit.validation)
+                for draw, fit in zip(draws, fits, strict=True)
+            )
             for draws, fits in zip(self.draws.values(), self._fitted[name].values(), strict=True)
         )
 
@@ -420,10 +475,16 @@ class LabelScores:
         if (name, size) not in self._means:
             targets, all_rows = self._targets.take(self._test), np.arange(len(self._test))
             weights, resamples = _resamples(len(self.draws[size]), len(self._test))
-            columns = [targets.columns(targets.values(fit.test)) for fit in self._fitted[name][size]]
-            scores = map(targets.scores_of_means, resamples.means([(all_rows, one) for one in columns]))
+            columns = [
+                targets.columns(targets.values(fit.test)) for fit in self._fitted[name][size]
+            ]
+            scores = map(
+                targets.scores_of_means, resamples.means([(all_rows, one) for one in columns])
+            )
             # Rounded, so that sums in another order give the same percentages.
-            self._means[name, size] = np.round(100 * (weights * np.stack(list(scores), axis=1)).sum(axis=1), 9)
+            self._means[name, size] = np.round(
+                100 * (weights * np.stack(list(scores), axis=1)).sum(axis=1), 9
+            )
         return self._means[name, size]
 
     def curve(self) -> LabelCurve:
@@ -446,7 +507,8 @@ class LabelScores:
             sizes=sizes,
             num_draws=tuple(map(len, self.draws.values())),
             num_test=len(self._test),
-            chance=100 * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
+            chance=100
+            * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
             curves=curves,
             sentence=f"{self._data.task}: {leading}",
         )
@@ -461,7 +523,9 @@ class LabelScores:
         return found
 
 
-def leaders(names: Sequence[str], sizes: Sequence[int], means: Means, *, what: str = "labels") -> str:
+def leaders(
+    names: Sequence[str], sizes: Sequence[int], means: Means, *, what: str = "labels"
+) -> str:
     """Return which model is better than all others by an interval, and at how many labels.
 
     Args:
@@ -473,14 +537,20 @@ def leaders(names: Sequence[str], sizes: Sequence[int], means: Means, *, what: s
     best = []
     for size in sizes:
         leader = max(names, key=lambda name: float(means(name, size)[0]))
-        others = (estimate_of(means(leader, size) - means(name, size)) for name in names if name != leader)
-        best.append(leader if len(names) > 1 and all(other.interval[0] > 0 for other in others) else None)
+        others = (
+            estimate_of(means(leader, size) - means(name, size)) for name in names if name != leader
+        )
+        best.append(
+            leader if len(names) > 1 and all(other.interval[0] > 0 for other in others) else None
+        )
     if not any(best):
         return "no model is better than all others by an interval"
     last = len(best)
     while last > 0 and best[last - 1] == best[-1]:
         last -= 1
-    found = [f"{name} at {size:,} {what}" for name, size in zip(best[:last], sizes, strict=False) if name]
+    found = [
+        f"{name} at {size:,} {what}" for name, size in zip(best[:last], sizes, strict=False) if name
+    ]
     if best[-1]:
         found.append(f"{best[-1]} from {sizes[last]:,} {what} on")
     return f"best by an interval is {', '.join(found)}"

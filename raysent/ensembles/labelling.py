@@ -33,7 +33,11 @@ _NUM_CANDIDATES, _NUM_DIMENSIONS = 10, 100
 
 
 def next_rows(
-    log_probabilities: PredictionsLike, texts: Sequence[str], num_rows: int, *, known: Sequence[str] = ()
+    log_probabilities: PredictionsLike,
+    texts: Sequence[str],
+    num_rows: int,
+    *,
+    known: Sequence[str] = (),
 ) -> Int64:
     """Return the rows to label next, int64 [at most num_rows], the most useful first.
 
@@ -52,16 +56,22 @@ def next_rows(
         compared = order[:num_compared]
         copies = near_copies([*known, *(texts[row] for row in compared)])
         is_new = ~np.isin(copies[len(known) :], copies[: len(known)])
-        candidates = compared[is_new][np.sort(np.unique(copies[len(known) :][is_new], return_index=True)[1])]
+        candidates = compared[is_new][
+            np.sort(np.unique(copies[len(known) :][is_new], return_index=True)[1])
+        ]
         if len(candidates) >= num_rows or num_compared >= len(order):
             break
     if len(candidates) <= num_rows:
         return candidates
     clusters = _clusters(
-        [texts[row] for row in candidates], num_rows, weights=scores[candidates] + np.finfo(np.float64).tiny
+        [texts[row] for row in candidates],
+        num_rows,
+        weights=scores[candidates] + np.finfo(np.float64).tiny,
     )
     is_best = np.zeros(len(candidates), dtype=bool)
-    is_best[np.unique(clusters, return_index=True)[1]] = True  # candidates are in the order of their scores
+    is_best[np.unique(clusters, return_index=True)[1]] = (
+        True  # candidates are in the order of their scores
+    )
     best_first = np.argsort(~is_best, kind="stable")[:num_rows]
     chosen: Int64 = candidates[np.sort(best_first)]
     return chosen
@@ -75,7 +85,9 @@ def _clusters(texts: Sequence[str], num_clusters: int, *, weights: Float64) -> I
     vectors = LexicalModel("chars").vectorizer().fit_transform(texts)
     num_dimensions = min(_NUM_DIMENSIONS, *(size - 1 for size in vectors.shape))
     reduced = normalize(TruncatedSVD(max(1, num_dimensions), random_state=0).fit_transform(vectors))
-    found = KMeans(num_clusters, n_init=1, random_state=0).fit_predict(reduced, sample_weight=weights)
+    found = KMeans(num_clusters, n_init=1, random_state=0).fit_predict(
+        reduced, sample_weight=weights
+    )
     return np.asarray(found, dtype=np.int64)
 
 
@@ -110,7 +122,10 @@ def out_of_fold(records: Sequence[Record]) -> tuple[Int64, Float64]:
     fitted = cross_fit(predictions, targets, method=lexical_method(num_fitted(records)))
     folds = [record.folds[0] for record in records]
     tested = fitted.predict([fold.test_log_probabilities for fold in folds])
-    return (np.concatenate([folds[0].validation_rows, folds[0].test_rows]), np.concatenate([fitted.held_out, tested]))
+    return (
+        np.concatenate([folds[0].validation_rows, folds[0].test_rows]),
+        np.concatenate([fitted.held_out, tested]),
+    )
 
 
 def suspicion(log_probabilities: Float64, labels: Int64) -> Float64:

@@ -58,7 +58,9 @@ class MeanScores:
     test: float
     interval: Interval
     measures: Mapping[str, BootstrapEstimate]
-    draws: Annotated[Any, pydantic.Field(exclude=True)] = field(default=None, compare=False, repr=False)
+    draws: Annotated[Any, pydantic.Field(exclude=True)] = field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def tested(self) -> BootstrapEstimate:
@@ -86,7 +88,10 @@ def mean_scores(scores: Sequence[MeanScores]) -> MeanScores:
         optimism=float(np.mean([one.optimism for one in scores])),
         test=tested.value,
         interval=tested.interval,
-        measures={name: mean_estimate([one.measures[name] for one in scores]) for name in scores[0].measures},
+        measures={
+            name: mean_estimate([one.measures[name] for one in scores])
+            for name in scores[0].measures
+        },
         draws=tested.draws,
     )
 
@@ -114,13 +119,18 @@ def measure(
         name: BootstrapEstimate.of(float(values[column]), drawn[:, column])
         for column, name in enumerate(("accuracy", "nll", "brier"))
     }
-    estimates["ece"] = BootstrapEstimate.of(float(np.abs(values[3:]).sum()), np.abs(drawn[:, 3:]).sum(axis=1))
+    estimates["ece"] = BootstrapEstimate.of(
+        float(np.abs(values[3:]).sum()), np.abs(drawn[:, 3:]).sum(axis=1)
+    )
     return estimates, reliability(log_probabilities, labels)
 
 
 def reliability(log_probabilities: Float64, labels: np.ndarray) -> tuple[CalibrationBin, ...]:
     """Return bins of rows of similar confidence, by rising confidence, of predictions [rows, classes]."""
-    confidence, right = np.exp(log_probabilities.max(axis=1)), log_probabilities.argmax(axis=1) == labels
+    confidence, right = (
+        np.exp(log_probabilities.max(axis=1)),
+        log_probabilities.argmax(axis=1) == labels,
+    )
     bins = equal_mass_bins(confidence)
     sizes = bins.sum(axis=0)
     found = zip(confidence @ bins / sizes, right @ bins / sizes, sizes, strict=True)
@@ -159,7 +169,11 @@ def contributions(
         return {}
     whole = targets.score(held_out(predictions, targets, method=method))
     without = [
-        targets.score(held_out(predictions.select([m for m in members if m != left_out]), targets, method=method))
+        targets.score(
+            held_out(
+                predictions.select([m for m in members if m != left_out]), targets, method=method
+            )
+        )
         for left_out in members
     ]
     return {name: 100 * (whole - score) for name, score in zip(names, without, strict=True)}

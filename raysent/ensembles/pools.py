@@ -72,7 +72,9 @@ def linear_pool(log_probabilities: PredictionsLike, weights: npt.ArrayLike) -> F
 def normalize(scores: Float64) -> Float64:
     """Return log-probabilities proportional to scores [rows, classes], which have a finite value in every row."""
     highest = scores.max(axis=1, keepdims=True)
-    normalized: Float64 = scores - highest - np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
+    normalized: Float64 = (
+        scores - highest - np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
+    )
     return normalized
 
 
@@ -85,7 +87,9 @@ def checked_weights(weights: npt.ArrayLike, predictions: MemberPredictions) -> F
     members = predictions.shape[0]
     checked = np.asarray(weights, dtype=np.float64)
     if checked.shape != (members,) or not (np.isfinite(checked) & (checked >= 0)).all():
-        raise DataError(f"weights: must be {members} finite numbers of at least 0; given {checked.tolist()}")
+        raise DataError(
+            f"weights: must be {members} finite numbers of at least 0; given {checked.tolist()}"
+        )
     return checked
 
 
@@ -121,7 +125,10 @@ class Combination(ABC):
 
     def plain(self) -> dict[str, Any]:
         """Return its kind and parameters as plain values for JSON."""
-        return {"kind": self.kind, **{field.name: getattr(self, field.name).tolist() for field in fields(self)}}
+        return {
+            "kind": self.kind,
+            **{field.name: getattr(self, field.name).tolist() for field in fields(self)},
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +195,9 @@ class Regression(Combination):
 
 
 # The kinds that `ensemble.json` can store.
-COMBINATIONS: Mapping[str, type[Combination]] = {kind.kind: kind for kind in (LogarithmicPool, LinearPool, Regression)}
+COMBINATIONS: Mapping[str, type[Combination]] = {
+    kind.kind: kind for kind in (LogarithmicPool, LinearPool, Regression)
+}
 
 
 def read_combination(values: Mapping[str, Any], *, source: str) -> Combination:
@@ -203,6 +212,10 @@ def read_combination(values: Mapping[str, Any], *, source: str) -> Combination:
     """
     try:
         kind = COMBINATIONS[values["kind"]]
-        return kind(**{field.name: np.array(values[field.name], dtype=np.float64) for field in fields(kind)})
+        return kind(
+            **{field.name: np.array(values[field.name], dtype=np.float64) for field in fields(kind)}
+        )
     except (KeyError, TypeError, ValueError):
-        raise ArtifactError(f"{source}: holds no combination of this version of raysent; make it again") from None
+        raise ArtifactError(
+            f"{source}: holds no combination of this version of raysent; make it again"
+        ) from None

@@ -40,9 +40,13 @@ class MemberPredictions:
         self._rows: Int64 | None = None
         self._whole: Float64 | None = None
         shapes = [opened.shape for opened in map(_opened, self._sources)]
-        if not shapes or any(len(shape) != 2 or 0 in shape or shape != shapes[0] for shape in shapes):
+        if not shapes or any(
+            len(shape) != 2 or 0 in shape or shape != shapes[0] for shape in shapes
+        ):
             given = sorted(set(shapes)) if len(set(shapes)) > 1 else (len(shapes), *shapes[:1])
-            raise DataError(f"log_probabilities: must be [members, rows, classes], none of them 0; given {given}")
+            raise DataError(
+                f"log_probabilities: must be [members, rows, classes], none of them 0; given {given}"
+            )
         self._num_rows, self._num_classes = shapes[0]
         for _, block in self.blocks():
             if np.isnan(block).any() or np.isposinf(block).any():
@@ -142,7 +146,9 @@ def as_targets(labels: Targets | npt.ArrayLike, predictions: MemberPredictions) 
     targets = labels if isinstance(labels, Targets) else Targets(np.asarray(labels, dtype=np.int64))
     _, rows, classes = predictions.shape
     if targets.labels.shape != (rows,) or len(targets.scores) not in (0, rows):
-        raise DataError(f"labels: must be one per row; given {len(targets.labels)} for {predictions.shape}")
+        raise DataError(
+            f"labels: must be one per row; given {len(targets.labels)} for {predictions.shape}"
+        )
     if targets.labels.min() < 0 or targets.labels.max() >= classes:
         raise DataError(
             f"labels: must be from 0 to {classes - 1}; given {targets.labels.min()} to {targets.labels.max()}"

@@ -81,7 +81,9 @@ class Predictor:
     def combined(self, columns: Sequence[Texts]) -> Float64:
         """Return log-probabilities of rows as the members' combination has them, float64 [rows, classes]."""
         predicted = self.of_members(columns)
-        return self.combination(predicted) if predicted.shape[1] else predicted[0].astype(np.float64)
+        return (
+            self.combination(predicted) if predicted.shape[1] else predicted[0].astype(np.float64)
+        )
 
     def of_members(self, columns: Sequence[Texts]) -> np.ndarray:
         """Return the log-probabilities of each member, [members, rows, classes].
@@ -96,12 +98,18 @@ class Predictor:
         texts = tuple(as_sentences(column, name=f"{self.task}: sentences") for column in columns)
         if len(texts) != self.num_columns or len({len(column) for column in texts}) != 1:
             given = " and ".join(str(len(column)) for column in texts) or "none"
-            raise ConfigError(f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; given {given}")
+            raise ConfigError(
+                f"{self.task}: needs {self.num_columns} list(s) of equally many sentences; given {given}"
+            )
         if not texts[0]:
             return np.empty((len(self.members), 0, len(self.label_names)))
-        return np.stack([_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)])
+        return np.stack(
+            [_predicted(*one, texts) for one in zip(self.members, self.records, strict=True)]
+        )
 
-    def answers(self, log_probabilities: Float64, threshold: float = 0.0) -> list[str | None] | list[float]:
+    def answers(
+        self, log_probabilities: Float64, threshold: float = 0.0
+    ) -> list[str | None] | list[float]:
         """Return the name of the most probable class of each row [rows, classes]; of rated pairs the mean rating.
 
         Rows of a confidence below the threshold have no answer.
@@ -113,7 +121,11 @@ class Predictor:
                 scores = low + (scores - 1) * (high - low) / (len(self.label_names) - 1)
             found: list[float] = scores.tolist()
             return found
-        confident = log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold) if threshold else None
+        confident = (
+            log_probabilities.max(axis=1, initial=-np.inf) >= np.log(threshold)
+            if threshold
+            else None
+        )
         names = [self.label_names[best] for best in log_probabilities.argmax(axis=1)]
         return (
             [*names]
@@ -136,14 +148,24 @@ class Predictor:
         if precision is None:
             assert coverage is not None
             return Promise(
-                self.calibration, self.calibration.for_coverage(coverage), f"{coverage:.0%} of rows answered"
+                self.calibration,
+                self.calibration.for_coverage(coverage),
+                f"{coverage:.0%} of rows answered",
             )
-        return Promise(self.calibration, self.calibration.for_precision(precision), f"{precision:.1%} of answers right")
+        return Promise(
+            self.calibration,
+            self.calibration.for_precision(precision),
+            f"{precision:.1%} of answers right",
+        )
 
 
-def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...]) -> np.ndarray:
+def _predicted(
+    encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...]
+) -> np.ndarray:
     if isinstance(encoder, LexicalModel):
-        return predict_lexical(encoder, record.probe, dict(record.arrays), columns, kind=record.kind)
+        return predict_lexical(
+            encoder, record.probe, dict(record.arrays), columns, kind=record.kind
+        )
     if record.about.get("own_layer"):
         return own_log_probabilities(encoder, columns[0])
     return record.probe.log_probabilities(features_of(encoder, columns, kind=record.kind))
@@ -186,7 +208,9 @@ def find_predictor(encoder: SentenceEncoder, task: str | None = None) -> Predict
         task = next(iter(known))
     if not isinstance(task, str):
         given = type(task).__name__
-        raise ConfigError(f"task: must be the name of a task, before its texts: {', '.join(known)}; given {given}")
+        raise ConfigError(
+            f"task: must be the name of a task, before its texts: {', '.join(known)}; given {given}"
+        )
     if task not in known:
         raise ConfigError(f"{task}: {name} was not made on this task{did_you_mean(task, known)}")
     found: Predictor = known[task]
@@ -215,7 +239,11 @@ def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
 
     The records are those of its own folder, then those of the sweep that it is a trial of.
     """
-    folder = None if encoder.source is None or is_scheme_name(encoder.source) else open_folder(encoder.source)
+    folder = (
+        None
+        if encoder.source is None or is_scheme_name(encoder.source)
+        else open_folder(encoder.source)
+    )
     if folder is None or model_folder(folder) is None:
         return {}
     key, found = model_key(str(folder)), dict[str, Predictor]()
@@ -224,7 +252,10 @@ def recorded(encoder: SentenceEncoder) -> Mapping[str, Predictor]:
             record = None if path.stem in found else read_record(place, path.stem)
             if record is not None and record.model_key == key:
                 found[record.task] = Predictor(
-                    (encoder,), (record,), LogarithmicPool(np.ones(1)), calibration_of([record], method="uniform")
+                    (encoder,),
+                    (record,),
+                    LogarithmicPool(np.ones(1)),
+                    calibration_of([record], method="uniform"),
                 )
     return found
 

@@ -99,7 +99,8 @@ class EnsembleResult(StrictModel):
         """Return what it is worth as plain values, without what only loading needs."""
         needed = {"combination", "keys", "row_hash", "label_names", "calibration"}
         return self.model_dump(
-            mode="json", exclude={"kind": True, "paths": True, "keys": True, "tasks": {"__all__": needed}}
+            mode="json",
+            exclude={"kind": True, "paths": True, "keys": True, "tasks": {"__all__": needed}},
         )
 
 
@@ -165,13 +166,19 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
         per_thousand.append(float(seconds.get("encode_ms_per_1000", first_use)))
     encode_ms = float(np.median(per_thousand))
     found = find_scheme(member.path)
-    if found is not None and hasattr(found[0], "num_bytes"):  # pretrained elsewhere, for an unknown time
-        return MemberCost(encode_ms=encode_ms, num_bytes=found[0].num_bytes(found[1]), training_s=None)
+    if found is not None and hasattr(
+        found[0], "num_bytes"
+    ):  # pretrained elsewhere, for an unknown time
+        return MemberCost(
+            encode_ms=encode_ms, num_bytes=found[0].num_bytes(found[1]), training_s=None
+        )
     if member.path in LEXICAL:  # fitted on every task
         known = sum((Costs(**record.about["costs"]) for record in records), Costs(0, 0, 0.0))
     elif found is not None:
         place = split_path(member.path)[1]
-        known = replace(Costs(num_bytes=0) if place is None else costs_of(Path(place)), training_hours=0.0)
+        known = replace(
+            Costs(num_bytes=0) if place is None else costs_of(Path(place)), training_hours=0.0
+        )
     else:
         known = costs_of(Path(member.path))
     training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR
@@ -216,7 +223,9 @@ class FrontRow(StrictModel):
 def _on_front(rows: Iterable[FrontRow]) -> tuple[FrontRow, ...]:
     timed: list[FrontRow] = []
     for row in sorted(rows, key=lambda one: (one.encode_ms or 0.0, -one.test)):
-        timed.append(row.model_copy(update={"is_on_front": all(row.test > one.test for one in timed)}))
+        timed.append(
+            row.model_copy(update={"is_on_front": all(row.test > one.test for one in timed)})
+        )
     return tuple(timed)
 
 
@@ -244,16 +253,35 @@ def student_front(
     """
     members = [member for member in records if member != student]
     costs = {member: member_cost(member, found) for member, found in records.items()}
-    tests = {member: mean_estimate([score_model(one).tested for one in found]) for member, found in records.items()}
-    best = max(members, key=lambda member: float(np.mean([one.validation for one in records[member]])))
+    tests = {
+        member: mean_estimate([score_model(one).tested for one in found])
+        for member, found in records.items()
+    }
+    best = max(
+        members, key=lambda member: float(np.mean([one.validation for one in records[member]]))
+    )
     rows = [
-        (member.name, STUDENT if member == student else MEMBER, tests[member], costs[member].encode_ms)
+        (
+            member.name,
+            STUDENT if member == student else MEMBER,
+            tests[member],
+            costs[member].encode_ms,
+        )
         for member in records
     ]
     if len(members) > 1:
         of_tasks = zip(*(records[member] for member in members), strict=True)
-        pooled = mean_estimate([score_methods(list(of_task), [method])[method].tested for of_task in of_tasks])
-        rows.append((ENSEMBLE, ENSEMBLE, pooled, total_cost([costs[member] for member in members]).encode_ms))
+        pooled = mean_estimate(
+            [score_methods(list(of_task), [method])[method].tested for of_task in of_tasks]
+        )
+        rows.append(
+            (
+                ENSEMBLE,
+                ENSEMBLE,
+                pooled,
+                total_cost([costs[member] for member in members]).encode_ms,
+            )
+        )
     return _on_front(
         FrontRow(
             name=name,

@@ -25,7 +25,14 @@ from raysent.evaluation.members import Member, model_folder, model_key
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
-from raysent.storage import content_key, file_sha256, open_folder, read_json, remove_folder, write_json
+from raysent.storage import (
+    content_key,
+    file_sha256,
+    open_folder,
+    read_json,
+    remove_folder,
+    write_json,
+)
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, SOUP_FOLDER, VOCABULARY_FILE
 
 # Not the encoder's: each training has its own.
@@ -92,7 +99,11 @@ def _start_of(member: Member) -> str:
     model = SentenceModel.load(folder)
     towers = [{**tower.model_dump(mode="json"), "dropout": None} for tower in model.config.towers]
     paths = [tower.get("path") for tower in towers]
-    if model.code is not None or model.postprocessing.is_fitted_to_text or not (run.get("initial") or all(paths)):
+    if (
+        model.code is not None
+        or model.postprocessing.is_fitted_to_text
+        or not (run.get("initial") or all(paths))
+    ):
         return ""
     start = paths if run.get("initial") is None else model_key(str(open_folder(run["initial"])))
     shapes = {name: list(value.shape) for name, value in _encoder_values(model).items()}
@@ -100,7 +111,11 @@ def _start_of(member: Member) -> str:
 
 
 def _encoder_values(model: SentenceModel) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in model.kept_tensors().items() if not name.startswith(_OBJECTIVE)}
+    return {
+        name: value
+        for name, value in model.kept_tensors().items()
+        if not name.startswith(_OBJECTIVE)
+    }
 
 
 def _write(folder: Path, members: Sequence[Member]) -> None:

@@ -113,7 +113,9 @@ def task_ensemble(
             **{name: score_model(record) for name, record in zip(names, records, strict=True)},
             **(others or {}),
         },
-        learned=tuple(name for name, record in zip(names, records, strict=True) if record.score.learned),
+        learned=tuple(
+            name for name, record in zip(names, records, strict=True) if record.score.learned
+        ),
         combination=final.fitted.combination.plain(),
         keys={name: record.key for name, record in zip(names, records, strict=True)},
         row_hash=records[0].row_hash,
@@ -128,7 +130,11 @@ def task_ensemble(
 def calibration_of(records: Sequence[Record], *, method: str) -> Calibration | None:
     """Return the calibration of members' records on one task, of a method; None for ratings."""
     predictions, targets = validation_predictions(compatible(records))
-    return None if targets.is_scored else calibrate(held_out(predictions, targets, method=method), targets)
+    return (
+        None
+        if targets.is_scored
+        else calibrate(held_out(predictions, targets, method=method), targets)
+    )
 
 
 def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str, TaskScores]:
@@ -146,7 +152,9 @@ def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str
     """
     records = compatible(records)
     distinct = dict.fromkeys(methods)
-    return {method: score_folds(records, fitted_folds(records, method=method)) for method in distinct}
+    return {
+        method: score_folds(records, fitted_folds(records, method=method)) for method in distinct
+    }
 
 
 def score_model(record: Record) -> TaskScores:
@@ -156,7 +164,10 @@ def score_model(record: Record) -> TaskScores:
 
 def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:
     """Return a method's fit on the validation rows of every outer fold."""
-    return [cross_fit(*fold_predictions(records, fold), method=method) for fold in range(len(records[0].folds))]
+    return [
+        cross_fit(*fold_predictions(records, fold), method=method)
+        for fold in range(len(records[0].folds))
+    ]
 
 
 def fold_predictions(records: Sequence[Record], fold: int) -> tuple[MemberPredictions, Targets]:
@@ -183,7 +194,9 @@ def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions
         taken = np.concatenate([taken, folds[0].validation_rows[is_new]])
         for part, fold in zip(parts, folds, strict=True):
             part.append(fold.validation_log_probabilities[is_new])
-    return MemberPredictions([np.concatenate(part) for part in parts]), records[0].targets.take(taken)
+    return MemberPredictions([np.concatenate(part) for part in parts]), records[0].targets.take(
+        taken
+    )
 
 
 def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:
@@ -196,8 +209,14 @@ def score_folds(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> Tas
         in_sample.append(100 * targets.take(rows).score(found.in_sample))
         out_of_fold.append((rows, targets.take(rows), found.held_out))
         tested.append(found.predict([fold.test_log_probabilities for fold in folds]))
-    rows, predicted = np.concatenate([fold.test_rows for fold in records[0].folds]), np.concatenate(tested)
-    validation, cross_fitted = float(np.mean(in_sample)), mean_estimate(resamples.estimates(out_of_fold))
+    rows, predicted = (
+        np.concatenate([fold.test_rows for fold in records[0].folds]),
+        np.concatenate(tested),
+    )
+    validation, cross_fitted = (
+        float(np.mean(in_sample)),
+        mean_estimate(resamples.estimates(out_of_fold)),
+    )
     test = resamples.estimates([(rows, targets.take(rows), predicted)])[0]
     measures, bins = measure(predicted, targets.labels[rows], rows=rows, resamples=resamples)
     return TaskScores(
@@ -240,7 +259,8 @@ def compatible(records: Sequence[Record]) -> Sequence[Record]:
             )
     rows = [fold.validation_rows for fold in least.folds]
     return [
-        replace(one, folds=tuple(fold.at(some) for fold, some in zip(one.folds, rows, strict=True))) for one in records
+        replace(one, folds=tuple(fold.at(some) for fold, some in zip(one.folds, rows, strict=True)))
+        for one in records
     ]
 
 
@@ -271,7 +291,9 @@ def _check_complete(record: Record) -> None:
 
 
 def _have_equal_rows(one: FoldResult, other: FoldResult) -> bool:
-    return np.array_equal(one.validation_rows, other.validation_rows) and np.array_equal(one.test_rows, other.test_rows)
+    return np.array_equal(one.validation_rows, other.validation_rows) and np.array_equal(
+        one.test_rows, other.test_rows
+    )
 
 
 def _has_rows(one: FoldResult, other: FoldResult) -> bool:

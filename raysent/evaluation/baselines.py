@@ -29,7 +29,11 @@ _FORMS = ("tfidf:", "words:", "start:", "hash:")
 
 
 def baselines_of(
-    members: Sequence[Member], *, protocol: str = "fast", ranks: bool = False, tasks: Iterable[Task] = ()
+    members: Sequence[Member],
+    *,
+    protocol: str = "fast",
+    ranks: bool = False,
+    tasks: Iterable[Task] = (),
 ) -> list[Member]:
     """Return the baselines of models, without `chance`; those of a trained model are of the first that has a folder.
 
@@ -38,15 +42,35 @@ def baselines_of(
     `tasks` are what the models are evaluated on, see `lexical_names`.
     """
     own = dict[str, str]()
-    names = [*RANKING] if ranks else [*lexical_names(tasks)] if protocol.partition("/")[0] == "fast" else []
-    trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
+    names = (
+        [*RANKING]
+        if ranks
+        else [*lexical_names(tasks)]
+        if protocol.partition("/")[0] == "fast"
+        else []
+    )
+    trained = next(
+        (
+            one
+            for one in members
+            if one.encoder is None and model_folder(Path(one.path)) is not None
+        ),
+        None,
+    )
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()
-        own = {f"{what}{trained.path}": f"{what}{trained.name}" for what in ("words:", "start:", "words:start:")}
+        own = {
+            f"{what}{trained.path}": f"{what}{trained.name}"
+            for what in ("words:", "start:", "words:start:")
+        }
         names += [*(name for name in own if _can_load(name)), f"hash:{dim}"]
     given = {member.path for member in members}
     missing = [name for name in names if name not in given]
-    return [replace(one, name=own.get(one.path, one.name)) for one in expand(missing)] if missing else []
+    return (
+        [replace(one, name=own.get(one.path, one.name)) for one in expand(missing)]
+        if missing
+        else []
+    )
 
 
 def lexical_names(tasks: Iterable[Task]) -> tuple[str, ...]:
@@ -88,7 +112,11 @@ def below_start(scores: Mapping[str, float]) -> dict[str, float]:
     Args:
         scores: Model -> its score; a model without a score of `start:MODEL` is left out.
     """
-    lost = {name: scores[f"start:{name}"] - score for name, score in scores.items() if f"start:{name}" in scores}
+    lost = {
+        name: scores[f"start:{name}"] - score
+        for name, score in scores.items()
+        if f"start:{name}" in scores
+    }
     return {name: points for name, points in lost.items() if points > 0}
 
 

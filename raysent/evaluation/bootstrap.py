@@ -49,7 +49,9 @@ class BootstrapEstimate:
 
     value: float
     interval: Interval
-    draws: Annotated[Any, pydantic.Field(exclude=True)] = field(default=None, compare=False, repr=False)
+    draws: Annotated[Any, pydantic.Field(exclude=True)] = field(
+        default=None, compare=False, repr=False
+    )
 
     @classmethod
     def of(cls, value: float, draws: Float64) -> BootstrapEstimate:
@@ -91,22 +93,34 @@ class Resamples:
         for (rows, values), end, width in zip(parts, ends, widths, strict=True):
             columns[rows, end - width : end - 1] = values
             columns[rows, end - 1] = 1  # sums to the number of drawn rows
-        chunks = [self._counts[first : first + _CHUNK] for first in range(0, len(self._counts), _CHUNK)]
+        chunks = [
+            self._counts[first : first + _CHUNK] for first in range(0, len(self._counts), _CHUNK)
+        ]
         sums = np.concatenate([chunk.astype(np.float64) @ columns for chunk in chunks])
         # A resample may hold none of very few rows; their mean is then 0.
-        return [part[:, :-1] / np.maximum(part[:, -1:], 1) for part in np.split(sums, ends[:-1], axis=1)]
+        return [
+            part[:, :-1] / np.maximum(part[:, -1:], 1) for part in np.split(sums, ends[:-1], axis=1)
+        ]
 
-    def estimates(self, parts: Sequence[tuple[Int64, Targets, np.ndarray]]) -> list[BootstrapEstimate]:
+    def estimates(
+        self, parts: Sequence[tuple[Int64, Targets, np.ndarray]]
+    ) -> list[BootstrapEstimate]:
         """Return the score of each part in percent.
 
         Args:
             parts: Some of the rows [rows], their targets, and log-probabilities [rows, classes].
         """
         values = [targets.values(predicted) for _, targets, predicted in parts]
-        columns = [targets.columns(value) for (_, targets, _), value in zip(parts, values, strict=True)]
-        drawn = self.means([(rows, column) for (rows, _, _), column in zip(parts, columns, strict=True)])
+        columns = [
+            targets.columns(value) for (_, targets, _), value in zip(parts, values, strict=True)
+        ]
+        drawn = self.means(
+            [(rows, column) for (rows, _, _), column in zip(parts, columns, strict=True)]
+        )
         return [
-            BootstrapEstimate.of(100 * targets.score_of(value), 100 * targets.scores_of_means(means))
+            BootstrapEstimate.of(
+                100 * targets.score_of(value), 100 * targets.scores_of_means(means)
+            )
             for (_, targets, _), value, means in zip(parts, values, drawn, strict=True)
         ]
 
@@ -131,4 +145,8 @@ def score_interval(result: ProbeResult, data: TaskData) -> Interval:
         shares = [right / len(rows), 0.0, (len(rows) - right) / len(rows)]
         counts = np.random.default_rng(0).multinomial(len(rows), shares, size=NUM_OUTCOME_RESAMPLES)
         return interval_of(100 * (counts[:, 0] / len(rows)))
-    return Resamples.of(0, len(rows)).estimates([(np.arange(len(rows)), targets, predicted)])[0].interval
+    return (
+        Resamples.of(0, len(rows))
+        .estimates([(np.arange(len(rows)), targets, predicted)])[0]
+        .interval
+    )

@@ -31,7 +31,11 @@ from raysent.storage import address_of, atomic_write, is_remote, read_json, writ
 from raysent.storage.layout import DIVISIONS_FOLDER, ROWS_SUFFIX, TEST_SUFFIX
 
 # Of `TaskData`: one value a row, places of rows, and tuples.
-_BY_ROW, _PLACES, _TUPLES = ("labels", "scores", "folds"), ("train", "validation", "test"), ("label_names", "scale")
+_BY_ROW, _PLACES, _TUPLES = (
+    ("labels", "scores", "folds"),
+    ("train", "validation", "test"),
+    ("label_names", "scale"),
+)
 
 
 class DividedTask(ProbeTask):
@@ -63,7 +67,11 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
     has_test_file = isinstance(task, ProbeTask) and task.has_test_file
     if task.scoring not in PROBED or has_test_file or not (task.files or isinstance(task, OwnTask)):
         return task
-    given, saved, place = task.load(data_dir), _saved_division(folder, task.name), folder / DIVISIONS_FOLDER / task.name
+    given, saved, place = (
+        task.load(data_dir),
+        _saved_division(folder, task.name),
+        folder / DIVISIONS_FOLDER / task.name,
+    )
     assert isinstance(given, TaskData)
     data = divided(given)
     if saved is not None and saved["row_hash"] != data.row_hash:
@@ -72,8 +80,15 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
             f"test; given {len(data)} rows, some of them others; restore them, or begin another run"
         )
     save_rows(Path(f"{place}{ROWS_SUFFIX}"), [replace(data.without_test(), part_of=data.row_hash)])
-    save_rows(Path(f"{place}{TEST_SUFFIX}"), [replace(data.select(data.test), test=data.test, part_of=data.row_hash)])
-    known = {"row_hash": data.row_hash, "num_rows": len(data), "ranks": saved["ranks"] if saved else ranks}
+    save_rows(
+        Path(f"{place}{TEST_SUFFIX}"),
+        [replace(data.select(data.test), test=data.test, part_of=data.row_hash)],
+    )
+    known = {
+        "row_hash": data.row_hash,
+        "num_rows": len(data),
+        "ranks": saved["ranks"] if saved else ranks,
+    }
     write_json(Path(f"{place}.json"), {**known, "is_scored": data.is_scored}, sealed=True)
     return divided_tasks(folder)[task.name]
 
@@ -91,13 +106,19 @@ def divided_tasks(folder: Path) -> dict[str, Task]:
 
 @lru_cache(maxsize=4)
 def _joined(place: Path, row_hash: str, *_: object) -> TaskData:
-    (kept,), (tests,) = (read_rows(Path(f"{place}{suffix}")) for suffix in (ROWS_SUFFIX, TEST_SUFFIX))
+    (kept,), (tests,) = (
+        read_rows(Path(f"{place}{suffix}")) for suffix in (ROWS_SUFFIX, TEST_SUFFIX)
+    )
     others = np.setdiff1d(np.arange(len(kept) + len(tests)), tests.test)
-    labels, scores, folds = (np.concatenate([getattr(kept, name), getattr(tests, name)]) for name in _BY_ROW)
+    labels, scores, folds = (
+        np.concatenate([getattr(kept, name), getattr(tests, name)]) for name in _BY_ROW
+    )
     texts = tuple(one + other for one, other in zip(kept.sentences, tests.sentences, strict=True))
     rows = replace(kept, sentences=texts, labels=labels, scores=scores, folds=folds, part_of="")
     rows = rows.select(np.argsort(np.concatenate([others, tests.test])))
-    data = replace(rows, train=others[kept.train], validation=others[kept.validation], test=tests.test)
+    data = replace(
+        rows, train=others[kept.train], validation=others[kept.validation], test=tests.test
+    )
     if data.row_hash != row_hash:
         raise _not_rows(f"{place}{TEST_SUFFIX}")
     return data
@@ -121,7 +142,9 @@ def _saved_division(folder: Path, task: str) -> dict[str, Any] | None:
         return None
     values = read_json(path)
     if not isinstance(values, dict) or not {"row_hash", "num_rows", "ranks"} <= values.keys():
-        raise ArtifactError(f"{address_of(path)}: not a division of a task's rows; restore it, or begin another run")
+        raise ArtifactError(
+            f"{address_of(path)}: not a division of a task's rows; restore it, or begin another run"
+        )
     return values
 
 
@@ -133,12 +156,23 @@ def save_rows(path: Path, tasks: Sequence[TaskData]) -> None:
     """
     with atomic_write(path) as new, new.open("w", encoding="ascii") as stream:
         for data in tasks:
-            columns = {name: getattr(data, name).tolist() for name in _BY_ROW if len(getattr(data, name))}
-            about = {one.name: getattr(data, one.name) for one in fields(data) if one.name not in _BY_ROW}
+            columns = {
+                name: getattr(data, name).tolist() for name in _BY_ROW if len(getattr(data, name))
+            }
+            about = {
+                one.name: getattr(data, one.name) for one in fields(data) if one.name not in _BY_ROW
+            }
             about |= {name: about[name].tolist() for name in _PLACES}
-            about |= {"sentences": len(data.sentences), "columns": list(columns), "num_rows": len(data)}
+            about |= {
+                "sentences": len(data.sentences),
+                "columns": list(columns),
+                "num_rows": len(data),
+            }
             rows = zip(*data.sentences, *columns.values(), strict=True)
-            stream.writelines(json.dumps(line) + "\n" for line in chain([{**about, "row_hash": data.row_hash}], rows))
+            stream.writelines(
+                json.dumps(line) + "\n"
+                for line in chain([{**about, "row_hash": data.row_hash}], rows)
+            )
 
 
 def read_rows(path: str | Path) -> list[TaskData]:
@@ -152,7 +186,9 @@ def read_rows(path: str | Path) -> list[TaskData]:
         with open_bytes(str(path)) as stream:
             for line in stream:
                 about = parse_json(line)
-                num_texts, names, row_hash = (about.pop(name) for name in ("sentences", "columns", "row_hash"))
+                num_texts, names, row_hash = (
+                    about.pop(name) for name in ("sentences", "columns", "row_hash")
+                )
                 columns: list[list[Any]] = [[] for _ in range(num_texts + len(names))]
                 for row in islice(stream, about.pop("num_rows")):
                     for column, value in zip(columns, parse_json(row), strict=True):
@@ -171,8 +207,14 @@ def read_rows(path: str | Path) -> list[TaskData]:
 
 def has_rows(path: str | None) -> bool:
     """Return whether a file of rows is there, in the form of this version."""
-    return path is not None and path.endswith(ROWS_SUFFIX) and (is_remote(path) or Path(path).is_file())
+    return (
+        path is not None
+        and path.endswith(ROWS_SUFFIX)
+        and (is_remote(path) or Path(path).is_file())
+    )
 
 
 def _not_rows(path: str | Path) -> ArtifactError:
-    return ArtifactError(f"{address_of(Path(path))}: not the rows that were divided; restore it, or begin another run")
+    return ArtifactError(
+        f"{address_of(Path(path))}: not the rows that were divided; restore it, or begin another run"
+    )

@@ -54,7 +54,9 @@ def divided(data: TaskData) -> TaskData:
     groups = data.folds if len(data.folds) else None
     test = draw_rows(data.sentences, data.labels, groups, share=test_share(len(data)))
     if not len(test):
-        raise DataError(f"{data.task}: its rows must be divisible into train and test; name train and test rows")
+        raise DataError(
+            f"{data.task}: its rows must be divisible into train and test; name train and test rows"
+        )
     train = np.setdiff1d(np.arange(len(data)), test)
     folds = NO_ROWS
     if groups is not None:
@@ -69,7 +71,12 @@ def test_share(num_rows: int) -> float:
 
 
 def draw_rows(
-    texts: Sequence[Sequence[str]], strata: Int64, groups: Int64 | None = None, *, share: float, seed: int = 0
+    texts: Sequence[Sequence[str]],
+    strata: Int64,
+    groups: Int64 | None = None,
+    *,
+    share: float,
+    seed: int = 0,
 ) -> Int64:
     """Draw rows whose text alone decides the order; whole groups, and near-copies together.
 
@@ -98,7 +105,10 @@ def draw_rows(
     order = sorted(first, key=lambda unit: first[unit])
     for unit in order:
         here = inside[unit]
-        gain = sum(abs(wanted[one] - taken[one]) - abs(wanted[one] - taken[one] - num) for one, num in here.items())
+        gain = sum(
+            abs(wanted[one] - taken[one]) - abs(wanted[one] - taken[one] - num)
+            for one, num in here.items()
+        )
         if gain > 0 and _leaves(here, taken, counts):
             drawn.add(unit)
             taken.update(here)
@@ -114,7 +124,9 @@ def _leaves(here: Counter[int], taken: Counter[int], counts: Counter[int]) -> bo
 
 def _row_key(seed: int, texts: tuple[str, ...]) -> int:
     text = "\x1f".join((f"{VERSION}:{seed}", *texts))
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
 
 
 def _units(texts: Sequence[Sequence[str]], groups: Int64 | None) -> Int64:
@@ -132,7 +144,9 @@ def _components(one: Int64, other: Int64, num_nodes: int) -> Int64:
     from scipy import sparse  # noqa: PLC0415 - it takes a while to import, and most commands divide nothing
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - as above
 
-    edges = sparse.coo_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(num_nodes, num_nodes))
+    edges = sparse.coo_array(
+        (np.ones(len(one), dtype=np.int8), (one, other)), shape=(num_nodes, num_nodes)
+    )
     found: Int64 = connected_components(edges, directed=False)[1].astype(np.int64)
     return found
 
@@ -162,7 +176,8 @@ def near_copies(texts: Sequence[str]) -> Int64:
 def _similarity(one: str, other: str) -> float:
     """Return the part that two texts share of the sequences of four characters of either."""
     first, second = (
-        {text[place : place + _SHINGLE] for place in range(max(1, len(text) - _SHINGLE + 1))} for text in (one, other)
+        {text[place : place + _SHINGLE] for place in range(max(1, len(text) - _SHINGLE + 1))}
+        for text in (one, other)
     )
     return len(first & second) / len(first | second)
 
@@ -178,7 +193,9 @@ def _signatures(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     for number in np.unique(chunk):
         rows = np.flatnonzero(chunk == number)
         joined = "".join(texts[row] + pad for row in rows.tolist())
-        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
+        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(
+            np.uint64
+        )
         windows = np.zeros(len(codes) - len(pad), dtype=np.uint64)
         for place in range(_SHINGLE):
             windows = windows * _PRIME + codes[place : place + len(windows)]

@@ -42,7 +42,14 @@ from raysent.evaluation.records import (
     write_record,
     write_score,
 )
-from raysent.evaluation.retrieval import RETRIEVAL, RetrievalRecord, rank, read_retrieval, record_of, write_retrieval
+from raysent.evaluation.retrieval import (
+    RETRIEVAL,
+    RetrievalRecord,
+    rank,
+    read_retrieval,
+    record_of,
+    write_retrieval,
+)
 from raysent.evaluation.retrieval import VERSION as RETRIEVAL_VERSION
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
@@ -128,7 +135,9 @@ class Evaluator:
     divides: bool = False
     lexical_s: float | None = None
 
-    def evaluate(self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None) -> list[AnyScore]:
+    def evaluate(
+        self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None
+    ) -> list[AnyScore]:
         """Score models on tasks.
 
         Args:
@@ -170,16 +179,23 @@ class Evaluator:
             for member, of_member in results.items()
         }
 
-    def baselines(self, members: Sequence[Member], tasks: Iterable[str | Task] | None = None) -> list[Member]:
+    def baselines(
+        self, members: Sequence[Member], tasks: Iterable[str | Task] | None = None
+    ) -> list[Member]:
         """Return the baselines of members on tasks with a probe; see `baselines_of`."""
         chosen = resolve_tasks(tasks, self.data_dir, scorings=PROBED, default={"accuracy"})
         return baselines_of(members, protocol=self.protocol, tasks=chosen)
 
-    def results(self, members: Sequence[Member], tasks: Sequence[Task]) -> dict[Member, list[Result]]:
+    def results(
+        self, members: Sequence[Member], tasks: Sequence[Task]
+    ) -> dict[Member, list[Result]]:
         """Return the result of every member on every task, made or read, by member."""
         data = [task.load(self.data_dir) for task in tasks]
         protocol = protocol_name(self.protocol)
-        lacks_test_rows = [isinstance(rows, TaskData) and (rows.split == "nested" or rows.is_drawn) for rows in data]
+        lacks_test_rows = [
+            isinstance(rows, TaskData) and (rows.split == "nested" or rows.is_drawn)
+            for rows in data
+        ]
         if protocol == "fast" and self.divides and any(lacks_test_rows):
             protocol = DIVIDED
         if protocol == DIVIDED:
@@ -209,13 +225,17 @@ class Evaluator:
             return jobs
         each_s, all_s = self.lexical_s / sum(shared), self.lexical_s
         return [
-            replace(job, lexical_s=each_s, limited_key=content_key(job.key, all_s)) if is_shared else job
+            replace(job, lexical_s=each_s, limited_key=content_key(job.key, all_s))
+            if is_shared
+            else job
             for job, is_shared in zip(jobs, shared, strict=True)
         ]
 
     def _read(self, job: Job) -> Result | None:
         own = record_folder(self.output / job.member.folder, job.protocol)
-        others = [record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs]
+        others = [
+            record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs
+        ]
         for folder in (own, *others, *_shared_folder(job)):
             found: Result | None
             if isinstance(job.data, TaskData):
@@ -235,10 +255,14 @@ class Evaluator:
     def _write(self, job: Job, result: Result) -> None:
         _write(record_folder(self.output / job.member.folder, job.protocol), job, result)
         if isinstance(result, Record) and result.key == job.limited_key:
-            messages.print(f"{result.model} on {result.task}: {result.about['limited']}", soft_wrap=True)
+            messages.print(
+                f"{result.model} on {result.task}: {result.about['limited']}", soft_wrap=True
+            )
             return
         for folder in _shared_folder(job):
-            with contextlib.suppress(ArtifactError, OSError):  # a cache; the run's own record is written
+            with contextlib.suppress(
+                ArtifactError, OSError
+            ):  # a cache; the run's own record is written
                 _write(folder, job, result)
 
     def _report(self, job: Job, done: int, total: int) -> None:
@@ -249,7 +273,9 @@ class Evaluator:
 def _job(member: Member, data: AnyData, protocol: str) -> Job:
     settings: object
     if isinstance(data, TaskData):
-        settings = PROTOCOLS[protocol].settings() | ({"joins": True} if _trains_on_validation(data, protocol) else {})
+        settings = PROTOCOLS[protocol].settings() | (
+            {"joins": True} if _trains_on_validation(data, protocol) else {}
+        )
     elif isinstance(data, RetrievalData):
         protocol, settings = RETRIEVAL, RETRIEVAL_VERSION
     else:
@@ -311,7 +337,9 @@ def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: fl
     )
 
 
-def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder) -> RetrievalRecord:
+def _run_retrieval(
+    member: Member, data: RetrievalData, encoder: SentenceEncoder
+) -> RetrievalRecord:
     ranking = rank(encoder, data, np.concatenate([data.dev, data.test]))
     return record_of(
         ranking,
@@ -324,7 +352,9 @@ def _run_retrieval(member: Member, data: RetrievalData, encoder: SentenceEncoder
 
 def has_learned(encoder: SentenceEncoder, data: TaskData) -> bool:
     """Return whether a model was trained on labels of a task's training rows."""
-    tasks: Mapping[str, str] = getattr(encoder, "learned_tasks", {})  # other objects that encode have none
+    tasks: Mapping[str, str] = getattr(
+        encoder, "learned_tasks", {}
+    )  # other objects that encode have none
     return data.task in tasks or data.is_any_of(tasks.values())
 
 
@@ -347,9 +377,15 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     result = scored_by_validation(result, data) if trains_on_both else result
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
     if isinstance(encoder, LexicalModel):
-        encode, costs = encoder.restored(arrays).transform, _lexical_costs(arrays, result, seconds["probe_s"])
+        encode, costs = (
+            encoder.restored(arrays).transform,
+            _lexical_costs(arrays, result, seconds["probe_s"]),
+        )
     else:
-        encode, costs = encoder.encode, costs_of(Path(job.member.path)) if job.member.encoder is None else Costs()
+        encode, costs = (
+            encoder.encode,
+            costs_of(Path(job.member.path)) if job.member.encoder is None else Costs(),
+        )
     seconds["encode_ms_per_1000"] = _encode_ms(encode, data.sentences[0])
     about = {
         "settings": PROTOCOLS[job.protocol].settings(),

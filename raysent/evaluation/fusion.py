@@ -35,7 +35,9 @@ class Ranking:
     scores: np.ndarray
 
 
-def fuse(vectors: Ranking, words: Ranking, *, weight: float | None = None, depth: int = DEPTH) -> Ranking:
+def fuse(
+    vectors: Ranking, words: Ranking, *, weight: float | None = None, depth: int = DEPTH
+) -> Ranking:
     """Return one ranking of two of the same queries.
 
     Args:
@@ -50,7 +52,10 @@ def fuse(vectors: Ranking, words: Ranking, *, weight: float | None = None, depth
     sides = [(one, share) for one, share in zip((vectors, words), shares, strict=True) if share]
     for number in range(len(rows)):
         lists = [(one.rows[number], one.scores[number]) for one, _ in sides]
-        parts = [(some[some >= 0], _scaled(points, some >= 0, is_rank=weight is None)) for some, points in lists]
+        parts = [
+            (some[some >= 0], _scaled(points, some >= 0, is_rank=weight is None))
+            for some, points in lists
+        ]
         found = np.unique(np.concatenate([some for some, _ in parts]))
         total = np.zeros(len(found))
         for (some, points), (_, share) in zip(parts, sides, strict=True):

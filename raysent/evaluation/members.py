@@ -16,9 +16,25 @@ from uuid import uuid4
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
 from raysent.models.pretrained import is_on_hub
-from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, load, missing_model, split_path
+from raysent.models.schemes import (
+    find_scheme,
+    is_scheme_name,
+    known_forms,
+    load,
+    missing_model,
+    split_path,
+)
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.storage import address_of, content_key, file_sha256, is_remote, open_folder, read_json, refresh, to_uri
+from raysent.storage import (
+    address_of,
+    content_key,
+    file_sha256,
+    is_remote,
+    open_folder,
+    read_json,
+    refresh,
+    to_uri,
+)
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,
@@ -83,10 +99,14 @@ def expand(models: Sequence[Model]) -> list[Member]:
         else:
             sources += _paths(str(model))
     if not sources:
-        raise ArtifactError(f"MODEL: needs at least one run or model, such as a folder, {known_forms()}; given none")
+        raise ArtifactError(
+            f"MODEL: needs at least one run or model, such as a folder, {known_forms()}; given none"
+        )
     sources = list({one if isinstance(one, str) else id(one): one for one in sources}.values())
     return [
-        Member(name, source, model_key(source)) if isinstance(source, str) else Member(name, name, uuid4().hex, source)
+        Member(name, source, model_key(source))
+        if isinstance(source, str)
+        else Member(name, name, uuid4().hex, source)
         for name, source in zip(_unique_names(sources), sources, strict=True)
     ]
 
@@ -102,7 +122,11 @@ def model_key(path: str) -> str:
     if folder is None:
         keys = [model_key(member) for member in part_paths(place)]
         fusion = place / FUSION_FILE
-        return content_key(keys, read_json(fusion).get("word_weight")) if fusion.is_file() else content_key(keys)
+        return (
+            content_key(keys, read_json(fusion).get("word_weight"))
+            if fusion.is_file()
+            else content_key(keys)
+        )
     files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
     return content_key(*map(_digest, files))
 
@@ -155,7 +179,9 @@ def saved_path(path: str, folder: Path) -> str:
     if place is None or is_remote(place) or is_on_hub(place):
         return path
     member, base = Path(place).expanduser().resolve(), folder.resolve()
-    return scheme + (os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member))
+    return scheme + (
+        os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
+    )
 
 
 def shared_name(path: str) -> str:
@@ -188,7 +214,9 @@ def load_shared(name: str, key: str) -> tuple[str, SentenceEncoder]:
         reason = f"machine {socket.gethostname()} cannot read the model ({error}); {_SHARE}"
         raise UnreadableModelError(f"{name}: {reason}") from None
     if not is_same:
-        raise UnreadableModelError(f"{name}: machine {socket.gethostname()} has another model there; {_SHARE}")
+        raise UnreadableModelError(
+            f"{name}: machine {socket.gethostname()} has another model there; {_SHARE}"
+        )
     return path, encoder
 
 
@@ -214,7 +242,9 @@ def _paths(name: str) -> list[str]:
     if model_folder(path) is not None:
         return [str(path)]
     if (path / TRIALS_FOLDER).is_dir():
-        trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None)
+        trials = sorted(
+            trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None
+        )
         if not trials:
             raise ArtifactError(
                 f"{address_of(path / TRIALS_FOLDER)}: must hold a trained trial; found none; finish the sweep first"
@@ -222,7 +252,9 @@ def _paths(name: str) -> list[str]:
         return [str(trial) for trial in trials]
     if any((path / file).is_file() for file in (ENSEMBLE_FILE, COMPOSITION_FILE, FUSION_FILE)):
         return [str(path)]
-    seeds = sorted(place for place in path.glob(f"{SEED_FOLDER}*") if model_folder(place) is not None)
+    seeds = sorted(
+        place for place in path.glob(f"{SEED_FOLDER}*") if model_folder(place) is not None
+    )
     if seeds:
         return [str(place) for place in seeds]
     if not path.exists():
@@ -242,12 +274,16 @@ def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
             above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
             names[index] = f"{above.name}-{names[index]}"
     by_path = dict(zip(map(str, sources), names, strict=True))
-    for index, source in enumerate(sources):  # what a scheme makes of another one of them has that one's name
+    for index, source in enumerate(
+        sources
+    ):  # what a scheme makes of another one of them has that one's name
         start, path = split_path(source) if isinstance(source, str) else ("", None)
         names[index] = start + by_path[path] if start and path in by_path else names[index]
     taken: set[str] = set()
     for index, name in enumerate(names):
-        names[index] = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken)
+        names[index] = next(
+            one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken
+        )
         taken.add(names[index])
     return names
 

@@ -83,20 +83,33 @@ def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], 
     Raises:
         ConfigError: If there is neither a compiler nor FAISS.
     """
-    codes, queries, k = np.ascontiguousarray(codes), np.ascontiguousarray(queries), min(k, len(codes))
+    codes, queries, k = (
+        np.ascontiguousarray(codes),
+        np.ascontiguousarray(queries),
+        min(k, len(codes)),
+    )
     kernel = try_load("hamming")
     if kernel is not None:
         return _by_kernel(kernel, codes, queries, k)
     faiss = load_faiss("search of codes without a C++ compiler")
-    found = _with_ties(lambda some, size: faiss.knn_hamming(some, codes, size), queries, len(codes), k=k, slack=0)
+    found = _with_ties(
+        lambda some, size: faiss.knn_hamming(some, codes, size), queries, len(codes), k=k, slack=0
+    )
     orders = [np.lexsort((rows, distances))[:k] for distances, rows in found]
-    near = [(rows[order], distances[order]) for (distances, rows), order in zip(found, orders, strict=True)]
-    return Hits(np.stack([rows for rows, _ in near]), np.stack([some for _, some in near]).astype(np.int64))
+    near = [
+        (rows[order], distances[order])
+        for (distances, rows), order in zip(found, orders, strict=True)
+    ]
+    return Hits(
+        np.stack([rows for rows, _ in near]), np.stack([some for _, some in near]).astype(np.int64)
+    )
 
 
 def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: int) -> Hits:
     """Return the nearest codes by the kernel, which reads memory once for all queries of a thread."""
-    hits = Hits(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.int64))
+    hits = Hits(
+        np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.int64)
+    )
 
     def search(part: slice) -> None:
         own, rows, distances = queries[part], hits.rows[part], hits.scores[part]
@@ -106,11 +119,15 @@ def _by_kernel(kernel: ctypes.CDLL, codes: np.ndarray, queries: np.ndarray, k: i
 
     size = max(1, -(-len(queries) // torch.get_num_threads()))
     with ThreadPoolExecutor() as pool:
-        list(pool.map(search, (slice(first, first + size) for first in range(0, len(queries), size))))
+        list(
+            pool.map(search, (slice(first, first + size) for first in range(0, len(queries), size)))
+        )
     return hits
 
 
-def nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], *, k: int) -> Hits:
+def nearest_vectors(
+    vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], *, k: int
+) -> Hits:
     """Return the vectors with the highest cosine.
 
     Args:
@@ -131,7 +148,9 @@ def nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.fl
     # Each of two products may be off by dim roundings of at most half a unit in the last place (Cauchy-Schwarz).
     slack = 2 * vectors.shape[1] * float(np.finfo(np.float32).eps)
     near = _with_ties(search, queries, len(vectors), k=k, slack=slack)
-    found = [_rescored(vectors, query, some, k) for query, (_, some) in zip(queries, near, strict=True)]
+    found = [
+        _rescored(vectors, query, some, k) for query, (_, some) in zip(queries, near, strict=True)
+    ]
     return Hits(np.stack([rows for rows, _ in found]), np.stack([cosines for _, cosines in found]))
 
 
@@ -150,7 +169,11 @@ def _with_ties(
         size = min(size, num_rows)
         distances, rows = search(queries[left], size)
         is_whole = (distances[:, -1] > distances[:, k - 1] + slack) | (size == num_rows)
-        found |= zip(left[is_whole].tolist(), zip(distances[is_whole], rows[is_whole], strict=True), strict=True)
+        found |= zip(
+            left[is_whole].tolist(),
+            zip(distances[is_whole], rows[is_whole], strict=True),
+            strict=True,
+        )
         left, size = left[~is_whole], 4 * size
     return [found[number] for number in range(len(queries))]
 

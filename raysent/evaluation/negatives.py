@@ -62,27 +62,47 @@ def mine_negatives(
     found = find_task(task, scorings={"retrieval"}).load(None if data is None else Path(data))
     assert isinstance(found, RetrievalData)
     if not len(found.train):
-        raise ConfigError(f"task {found.task}: must have queries to train on; given none; name a train part")
+        raise ConfigError(
+            f"task {found.task}: must have queries to train on; given none; name a train part"
+        )
     encoder = model if isinstance(model, SentenceEncoder) else load(encoder_name(model))
     if encoder.cannot_encode and margin is not None:
         raise ConfigError(f"margin: must be None for {model}, which has no vectors; given {margin}")
     rows = _rows(encoder, found, num_negatives, margin)
     if not any(row["negative_1"] for row in rows):
-        raise DataError(f"{found.task}: no passage is far enough from the relevant ones; lower the margin ({margin})")
+        raise DataError(
+            f"{found.task}: no passage is far enough from the relevant ones; lower the margin ({margin})"
+        )
     with atomic_write(Path(output)) as temporary:
-        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+        temporary.write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
+        )
     return len(rows)
 
 
-def _rows(encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float | None) -> list[dict[str, str]]:
+def _rows(
+    encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float | None
+) -> list[dict[str, str]]:
     ranking = rank(encoder, data, data.train, depth=_DEPTH)
     rows = []
     for query, found, scores in zip(data.train.tolist(), ranking.rows, ranking.scores, strict=True):
-        relevant = [row for row, grade in data.relevant[query].items() if grade > 0 and data.passages[row].strip()]
-        others = [row for row in found.tolist() if row >= 0 and row not in relevant and data.passages[row].strip()]
+        relevant = [
+            row
+            for row, grade in data.relevant[query].items()
+            if grade > 0 and data.passages[row].strip()
+        ]
+        others = [
+            row
+            for row in found.tolist()
+            if row >= 0 and row not in relevant and data.passages[row].strip()
+        ]
         known = dict(zip(found.tolist(), scores.tolist(), strict=True))
-        if margin is not None and getattr(encoder, "fuses_words", False):  # its scores are no cosines
-            known = dict(zip(others, _similarities(encoder, data, query, others).tolist(), strict=True))
+        if margin is not None and getattr(
+            encoder, "fuses_words", False
+        ):  # its scores are no cosines
+            known = dict(
+                zip(others, _similarities(encoder, data, query, others).tolist(), strict=True)
+            )
         copies = near_copies([data.passages[row] for row in (*relevant, *others)]).tolist()
         none = np.full(len(relevant), np.inf)
         bounds = none if margin is None else _similarities(encoder, data, query, relevant) - margin
@@ -98,7 +118,9 @@ def _rows(encoder: SentenceEncoder, data: RetrievalData, num: int, margin: float
     return rows
 
 
-def _similarities(encoder: SentenceEncoder, data: RetrievalData, query: int, passages: list[int]) -> np.ndarray:
+def _similarities(
+    encoder: SentenceEncoder, data: RetrievalData, query: int, passages: list[int]
+) -> np.ndarray:
     """Return the similarity of a query with passages, float32 [passages], as `rank` scores them by vectors alone."""
     if not passages:
         return np.empty(0, np.float32)

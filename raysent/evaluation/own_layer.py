@@ -20,8 +20,14 @@ from raysent.models import SentenceModel
 
 def own_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResult | None:
     """Return the result of a model's own layer; None where it has none of just these rows, or the probe is better."""
-    has_layer = isinstance(encoder, SentenceModel) and encoder.config.objective.type == "task" and encoder.objectives
-    if not has_layer or not data.is_any_of([*encoder.learned_tasks.values()][:1]):  # then those of its start
+    has_layer = (
+        isinstance(encoder, SentenceModel)
+        and encoder.config.objective.type == "task"
+        and encoder.objectives
+    )
+    if not has_layer or not data.is_any_of(
+        [*encoder.learned_tasks.values()][:1]
+    ):  # then those of its start
         return None
     texts = ([data.sentences[0][row] for row in rows] for rows in (data.validation, data.test))
     validated, tested = (own_log_probabilities(encoder, some) for some in texts)
@@ -37,6 +43,8 @@ def own_log_probabilities(encoder: Any, texts: list[str]) -> np.ndarray:
     model, found = getattr(encoder, "wrapped", encoder), []
     for some in model.vocabulary.ids(texts, max_length=model.max_length).split(512):
         reader = model.step_reader()
-        logits = [one.layer(reader.block(place)(some)[0]) for place, one in enumerate(model.objectives)]
+        logits = [
+            one.layer(reader.block(place)(some)[0]) for place, one in enumerate(model.objectives)
+        ]
         found.append(torch.stack(logits).log_softmax(dim=2).logsumexp(dim=0) - np.log(len(logits)))
     return torch.cat(found).float().cpu().numpy()

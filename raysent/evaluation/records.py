@@ -38,12 +38,28 @@ SIMILARITY = "similarity"
 MTEB = "mteb"
 # Libraries whose versions scores may depend on.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
-_PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test", "measures")
+_PLAIN = (
+    "model",
+    "model_key",
+    "task",
+    "kind",
+    "protocol",
+    "row_hash",
+    "key",
+    "validation",
+    "test",
+    "measures",
+)
 # Begins the names of what `Record.arrays` holds.
 _MODEL_ARRAYS = "model_"
 _ABOUT = ("settings", "interval", "num_unfinished_fits", "versions", "seconds")
 # The arrays of a fold, as `FoldResult` and, after its number, a file call them.
-_OF_FOLD = ("validation_rows", "validation_log_probabilities", "test_rows", "test_log_probabilities")
+_OF_FOLD = (
+    "validation_rows",
+    "validation_log_probabilities",
+    "test_rows",
+    "test_log_probabilities",
+)
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -63,7 +79,12 @@ class Costs:
 
     def __add__(self, other: Costs) -> Costs:
         """Return the costs of both together; unknown if one of them is."""
-        return Costs(*(None if None in pair else sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
+        return Costs(
+            *(
+                None if None in pair else sum(pair)
+                for pair in zip(astuple(self), astuple(other), strict=True)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +187,8 @@ class Score:
 
 LEARNED = "*"
 LEARNED_NOTE = (
-    "* the model was trained on labels of the task's training rows; its test rows are read by the score alone"
+    "* the model was trained on labels of the task's training rows; "
+    "its test rows are read by the score alone"
 )
 """Marks a score of a model that learned from the task's labels, and says so below a table."""
 
@@ -274,7 +296,9 @@ def read_scores(folder: Path) -> list[AnyScore]:
         try:
             found.append(_any_score(values))
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
+            raise ArtifactError(
+                f"{path}: not a record of an evaluation; remove it, or evaluate again"
+            ) from None
     return found
 
 
@@ -325,8 +349,16 @@ def write_record(folder: Path, record: Record) -> None:
         arrays |= {f"fold{number}_{name}": getattr(fold, name) for name in _OF_FOLD}
     save_arrays(folder / f"{record.task}.npz", arrays)
     plain = {name: getattr(record, name) for name in _PLAIN}
-    strengths = {"fold_strengths": [fold.strength for fold in record.folds], "probe_strength": record.probe.strength}
-    about = {"kind_of_file": KIND, **plain, "metric": record.metric, "label_names": list(record.label_names)}
+    strengths = {
+        "fold_strengths": [fold.strength for fold in record.folds],
+        "probe_strength": record.probe.strength,
+    }
+    about = {
+        "kind_of_file": KIND,
+        **plain,
+        "metric": record.metric,
+        "label_names": list(record.label_names),
+    }
     about |= {**strengths, **record.about}
     write_json(folder / f"{record.task}.json", about, sealed=True)
 
@@ -367,7 +399,9 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         | {"costs": about.get("costs", {}), "scale": about.get("scale")}
         | {name: about.get(name, False) for name in ("learned", "own_layer")},
         arrays={
-            name.removeprefix(_MODEL_ARRAYS): value for name, value in arrays.items() if name.startswith(_MODEL_ARRAYS)
+            name.removeprefix(_MODEL_ARRAYS): value
+            for name, value in arrays.items()
+            if name.startswith(_MODEL_ARRAYS)
         },
     )
 
@@ -379,10 +413,14 @@ def write_score(folder: Path, score: SimilarityScore | MtebScore, *, key: str) -
         ArtifactError: If the folder cannot be written.
     """
     protocol = {"protocol": MTEB} if isinstance(score, MtebScore) else {}
-    write_json(folder / f"{score.task}.json", {"key": key, **protocol, **asdict(score)}, sealed=True)
+    write_json(
+        folder / f"{score.task}.json", {"key": key, **protocol, **asdict(score)}, sealed=True
+    )
 
 
-def read_score(folder: Path, task: str, kind: type[WithoutProbe], *, key: str) -> WithoutProbe | None:
+def read_score(
+    folder: Path, task: str, kind: type[WithoutProbe], *, key: str
+) -> WithoutProbe | None:
     """Return a score without a probe, or None if it is missing, incomplete, or has another key."""
     try:
         values = read_json(folder / f"{task}.json")
@@ -415,7 +453,11 @@ def costs_of(path: Path) -> Costs:
 
 
 def _num_bytes(folder: Path) -> int:
-    parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
+    parts = (
+        file
+        for file in folder.iterdir()
+        if file.name.startswith(("model.", "vocabulary.")) and file.is_file()
+    )
     return sum(file.stat().st_size for file in parts)
 
 

@@ -54,7 +54,9 @@ class RetrievalRecord:
     ranking: Ranking
 
 
-def rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, depth: int = DEPTH) -> Ranking:
+def rank(
+    encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, depth: int = DEPTH
+) -> Ranking:
     """Return the best passages of some queries, given by their places, int64 [queries].
 
     A model that was saved with a weight of words ranks by vectors and words.
@@ -64,12 +66,17 @@ def rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, *, 
     """
     if getattr(encoder, "fuses_words", False):
         deep = max(depth, DEPTH)
-        vectors, words = _rank(encoder, data, queries, deep), _rank(Bm25Model(), data, queries, deep)
+        vectors, words = (
+            _rank(encoder, data, queries, deep),
+            _rank(Bm25Model(), data, queries, deep),
+        )
         return fuse(vectors, words, weight=encoder.word_weight, depth=depth)  # type: ignore[attr-defined]  # as it says
     return _rank(encoder, data, queries, depth)
 
 
-def _rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, depth: int) -> Ranking:
+def _rank(
+    encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, depth: int
+) -> Ranking:
     texts = [data.queries[place] for place in queries.tolist()]
     # One more than is kept, because a passage with the query's own identifier is left out.
     if isinstance(encoder, Bm25Model):
@@ -77,14 +84,21 @@ def _rank(encoder: SentenceEncoder, data: RetrievalData, queries: np.ndarray, de
     else:
         hits = _by_vectors(encoder, data.passages, texts, depth + 1)
     places = {name: place for place, name in enumerate(data.passage_ids)}
-    own = np.array([places.get(data.query_ids[place], -1) for place in queries.tolist()], dtype=np.int64)
+    own = np.array(
+        [places.get(data.query_ids[place], -1) for place in queries.tolist()], dtype=np.int64
+    )
     ranking = Ranking(
-        queries, np.full((len(queries), depth), -1, np.int32), np.zeros((len(queries), depth), np.float32)
+        queries,
+        np.full((len(queries), depth), -1, np.int32),
+        np.zeros((len(queries), depth), np.float32),
     )
     for number, (rows, scores) in enumerate(zip(hits.rows, -hits.distances, strict=True)):
         is_kept = (rows >= 0) & (rows != own[number])
         kept = rows[is_kept][:depth]
-        ranking.rows[number, : len(kept)], ranking.scores[number, : len(kept)] = kept, scores[is_kept][:depth]
+        ranking.rows[number, : len(kept)], ranking.scores[number, : len(kept)] = (
+            kept,
+            scores[is_kept][:depth],
+        )
     return ranking
 
 
@@ -125,7 +139,9 @@ def measure(ranking: Ranking, data: RetrievalData) -> Float64:
 def mean_over_queries(values: Sequence[float] | Float64, *, task: str) -> BootstrapEstimate:
     """Return the mean over a task's test queries, in percent, of a measure [queries]; means of one task are paired."""
     column = np.asarray(values, dtype=np.float64)
-    (draws,) = Resamples.of(task, len(column)).means([(np.arange(len(column)), column[:, np.newaxis])])
+    (draws,) = Resamples.of(task, len(column)).means(
+        [(np.arange(len(column)), column[:, np.newaxis])]
+    )
     return BootstrapEstimate.of(100 * float(column.mean()), 100 * draws[:, 0])
 
 
@@ -164,7 +180,10 @@ def record_of(
         validation=100 * float(values[:num_dev, 0].mean()) if validation is None else validation,
         test=tested.value,
         interval=tested.interval,
-        measures={name: 100 * float(one.mean()) for name, one in zip(MEASURES, values[num_dev:].T, strict=True)},
+        measures={
+            name: 100 * float(one.mean())
+            for name, one in zip(MEASURES, values[num_dev:].T, strict=True)
+        },
         row_hash=data.row_hash,
         costs=costs or Costs(),
         encode_ms=encode_ms,
@@ -211,14 +230,21 @@ def some_passages(data: RetrievalData, *, max_queries: int, max_passages: int) -
     generator = np.random.default_rng(0)
     dev = np.sort(generator.permutation(data.dev)[:max_queries])
     needed = {row for place in dev.tolist() for row in data.relevant[place]}
-    others = (row for row in generator.permutation(len(data.passages)).tolist() if row not in needed)
-    kept = sorted([*needed, *(row for row, _ in zip(others, range(max_passages - len(needed)), strict=False))])
+    others = (
+        row for row in generator.permutation(len(data.passages)).tolist() if row not in needed
+    )
+    kept = sorted(
+        [*needed, *(row for row, _ in zip(others, range(max_passages - len(needed)), strict=False))]
+    )
     places = {row: place for place, row in enumerate(kept)}
     return replace(
         data,
         passages=[data.passages[row] for row in kept],
         passage_ids=tuple(data.passage_ids[row] for row in kept),
-        relevant=tuple({places[row]: grade for row, grade in one.items() if row in places} for one in data.relevant),
+        relevant=tuple(
+            {places[row]: grade for row, grade in one.items() if row in places}
+            for one in data.relevant
+        ),
         dev=dev,
     )
 

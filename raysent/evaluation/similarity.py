@@ -36,13 +36,18 @@ VERSION = 3
 _LANES = 32
 
 
-def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: str, task: str) -> SimilarityScore:
+def score_sets(
+    encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: str, task: str
+) -> SimilarityScore:
     """Return the correlations of one model on the sets of one task."""
     similarities = [pair_similarities(encoder, one.first, one.second) for one in sets]
     pearsons = [pearson(own, one.scores) for own, one in zip(similarities, sets, strict=True)]
     spearmans = [spearman(own, one.scores) for own, one in zip(similarities, sets, strict=True)]
     sizes = [len(one.scores) for one in sets]
-    all_similarities, all_scores = np.concatenate(similarities), np.concatenate([one.scores for one in sets])
+    all_similarities, all_scores = (
+        np.concatenate(similarities),
+        np.concatenate([one.scores for one in sets]),
+    )
     return SimilarityScore(
         model=model,
         task=task,
@@ -69,7 +74,9 @@ def pair_similarities(encoder: SentenceEncoder, first: list[str], second: list[s
     return np.asarray(cosines(u, v) if is_cosine else encoder.similarity_pairwise(u, v), np.float64)
 
 
-def _threshold_measures(similarities: Sequence[Float64], sets: Sequence[ScoredSet]) -> dict[str, float]:
+def _threshold_measures(
+    similarities: Sequence[Float64], sets: Sequence[ScoredSet]
+) -> dict[str, float]:
     """Return accuracy and F1 of a threshold, the first set's mean similarity; nothing if scores are not 0 and 1.
 
     Source: Shen et al., 2019 (MRPC without a classifier).
@@ -94,7 +101,9 @@ def cosines(first: Float32, second: Float32) -> Float32:
     """
     products = _dots(first, second)
     lengths = np.sqrt(_dots(first, first)) * np.sqrt(_dots(second, second))
-    quotients: Float32 = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    quotients: Float32 = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
     return quotients
 
 

@@ -55,7 +55,9 @@ class Targets:
 
     def take(self, rows: np.ndarray | slice) -> Self:
         """Return the targets of some rows, given as indices, a mask [rows] or a slice."""
-        return type(self)(self.labels[rows], self.scores[rows] if self.is_scored else self.scores, self.metric)
+        return type(self)(
+            self.labels[rows], self.scores[rows] if self.is_scored else self.scores, self.metric
+        )
 
     def values(self, log_probabilities: np.ndarray) -> Float64:
         """Return what a score is computed from, float64 [rows].
@@ -104,7 +106,9 @@ class Targets:
         if self.is_scored:
             x, y, xx, yy, xy = means.T
             spread = np.sqrt(np.maximum((xx - x * x) * (yy - y * y), 0))
-            correlations: Float64 = np.divide(xy - x * y, spread, out=np.zeros_like(spread), where=spread > 0)
+            correlations: Float64 = np.divide(
+                xy - x * y, spread, out=np.zeros_like(spread), where=spread > 0
+            )
             return correlations
         if self.metric == "macro_f1":
             right, total = np.split(means, 2, axis=1)

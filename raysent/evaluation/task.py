@@ -95,12 +95,19 @@ class TaskData:
     def without_test(self) -> TaskData:
         """Return the rows that do not test, with their places among themselves."""
         others = np.setdiff1d(np.arange(len(self)), self.test)
-        train, validation = (np.searchsorted(others, rows) for rows in (self.train, self.validation))
+        train, validation = (
+            np.searchsorted(others, rows) for rows in (self.train, self.validation)
+        )
         return replace(self.select(others), train=train, validation=validation)
 
     def cross_validated(self) -> TaskData:
         """Return the rows with those that validate among those that train."""
-        return replace(self, split="train-test", train=np.union1d(self.train, self.validation), validation=NO_ROWS)
+        return replace(
+            self,
+            split="train-test",
+            train=np.union1d(self.train, self.validation),
+            validation=NO_ROWS,
+        )
 
     def is_any_of(self, hashes: Collection[str]) -> bool:
         """Return whether one of these is the `row_hash` of all rows, or of those that do not test."""
@@ -169,7 +176,9 @@ class SimilarityData:
     @cached_property
     def row_hash(self) -> str:
         """A hash of the pairs and their scores."""
-        return content_key([(one.name, one.first, one.second, one.scores.tolist()) for one in self.sets])
+        return content_key(
+            [(one.name, one.first, one.second, one.scores.tolist()) for one in self.sets]
+        )
 
 
 @dataclass(frozen=True)
@@ -279,7 +288,11 @@ class Task(ABC):
     @property
     def summary(self) -> str:
         """How models are scored on it, and where it is published."""
-        how = "similarity of the vectors" if self.scoring == "similarity" else f"{self.scoring} of a probe"
+        how = (
+            "similarity of the vectors"
+            if self.scoring == "similarity"
+            else f"{self.scoring} of a probe"
+        )
         return f"{how}; {self.source or 'embedded'}"
 
     def missing_files(self, data_dir: Path) -> list[str]:
@@ -304,7 +317,9 @@ class Task(ABC):
                 f"it must hold {self.files[0]} ({self.source})"
             )
         for name in self.missing_files(data_dir):
-            raise DataError(f"{data_dir / name}: no such file; {self.name} needs it, published at {self.source}")
+            raise DataError(
+                f"{data_dir / name}: no such file; {self.name} needs it, published at {self.source}"
+            )
 
 
 @dataclass(frozen=True)

@@ -17,4 +17,13 @@ from raysent.exports.formats import FORMATS
 from raysent.exports.search import read_queries
 from raysent.exports.server import ServerConfig, serve
 
-__all__ = ["FORMATS", "Check", "EncodedCorpus", "Export", "ServerConfig", "export", "read_queries", "serve"]
+__all__ = [
+    "FORMATS",
+    "Check",
+    "EncodedCorpus",
+    "Export",
+    "ServerConfig",
+    "export",
+    "read_queries",
+    "serve",
+]

@@ -40,7 +40,14 @@ from urllib.parse import urlsplit
 import h11
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -61,11 +68,22 @@ from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.reading import parse_json
 
 _FOLDER = Path(__file__).parent
-_FILES = {"/": "server_page.html", "/docs": "server_docs.html", "/openapi.json": "server_openapi.json"}
+_FILES = {
+    "/": "server_page.html",
+    "/docs": "server_docs.html",
+    "/openapi.json": "server_openapi.json",
+}
 # Addresses without secrets, which need no token: a browser sends none.
 _OPEN = (*_FILES, "/health")
-_PAGE_HEADERS = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:; frame-ancestors 'none'"}
-_ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:; frame-ancestors 'none'"
+}
+_ERROR_TYPES = {
+    401: "authentication_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+}
 _TOO_LARGE = "the body must have at most {:,} bytes; send fewer texts at a time"
 _ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 # Upper bounds of the buckets of the histogram of durations, in seconds.
@@ -113,11 +131,17 @@ def application(
         Route("/v1/embeddings", service.embeddings, methods=["POST"]),
         Route("/v1/search", service.search, methods=["POST"]),
         Route("/v1/predict", service.predict, methods=["POST"]),
-        Route("/v1/predict/{task:path}", partial(service.predict), methods=["POST"]),  # counted by itself
+        Route(
+            "/v1/predict/{task:path}", partial(service.predict), methods=["POST"]
+        ),  # counted by itself
     ]
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(_Guard, service=service, paths={route.endpoint: route.path for route in routes})],
+        middleware=[
+            Middleware(
+                _Guard, service=service, paths={route.endpoint: route.path for route in routes}
+            )
+        ],
         exception_handlers={
             HTTPException: _refused,
             ClientDisconnect: lambda *_: Response(status_code=400),  # the client is gone
@@ -134,7 +158,10 @@ async def _file(name: str, _: Request) -> Response:
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    kind, text = _ERROR_TYPES.get(status, "invalid_request_error"), message.encode(errors="backslashreplace").decode()
+    kind, text = (
+        _ERROR_TYPES.get(status, "invalid_request_error"),
+        message.encode(errors="backslashreplace").decode(),
+    )
     body = {"error": {"message": text, "type": kind, "param": None, "code": status}}
     return JSONResponse(body, status, headers={**(headers or {}), **_ERROR_HEADERS.get(status, {})})
 
@@ -219,12 +246,18 @@ class _Guard:
         token, host, origin = self._config.token, headers.get("host", ""), headers.get("origin")
         if token is not None:
             kind, _, given = headers.get("authorization", "").partition(" ")
-            is_right = hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and kind.lower() == "bearer"
+            is_right = (
+                hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
+                and kind.lower() == "bearer"
+            )
             if path not in _OPEN and not is_right:
                 return _error(401, "Authorization: must be 'Bearer' and the server's token")
         elif _host_name(host) not in self._config.hosts:
             known = ", ".join(self._config.hosts)
-            return _error(403, f"Host: must be one of {known} for a server without a token; given '{host:.100}'")
+            return _error(
+                403,
+                f"Host: must be one of {known} for a server without a token; given '{host:.100}'",
+            )
         elif origin is not None and origin.partition("://")[2] != host:
             return _error(403, f"Origin: must be this server's own page; given '{origin:.100}'")
         length, limit = headers.get("content-length", ""), self._config.max_body_bytes
@@ -243,21 +276,38 @@ class _Service:
     """What one model answers, within limits, from its queue; requests are counted by route and status."""
 
     def __init__(
-        self, encoder: SentenceEncoder, *, name: str, config: ServerConfig, index: SearchIndex | None = None
+        self,
+        encoder: SentenceEncoder,
+        *,
+        name: str,
+        config: ServerConfig,
+        index: SearchIndex | None = None,
     ) -> None:
         self._index = index
-        self._encoder, self._name, self.config, self._created = encoder, name, config, int(time.time())
+        self._encoder, self._name, self.config, self._created = (
+            encoder,
+            name,
+            config,
+            int(time.time()),
+        )
         tokens = encoder.max_seq_length or _TOKENS
         self._max_characters = config.max_characters or max(_LEAST_CHARACTERS, _CHARACTERS * tokens)
         self._normalizes = config.normalize and encoder.similarity_measure != "hamming"
         self.batcher = Batcher(
-            self._compute, max_batch=config.max_batch, max_waiting=config.max_waiting, wait_s=config.wait_s
+            self._compute,
+            max_batch=config.max_batch,
+            max_waiting=config.max_waiting,
+            wait_s=config.wait_s,
         )
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         known: dict[str, Any] = {"registry": self._registry}
-        self.num_requests = Counter("raysent_requests", "Requests by route and status.", ["path", "status"], **known)
-        self.seconds = Histogram("raysent_request_seconds", "Their durations.", buckets=_BUCKETS, **known)
+        self.num_requests = Counter(
+            "raysent_requests", "Requests by route and status.", ["path", "status"], **known
+        )
+        self.seconds = Histogram(
+            "raysent_request_seconds", "Their durations.", buckets=_BUCKETS, **known
+        )
         self._num_texts = Counter("raysent_texts", "Texts that the model has read.", **known)
         self._num_batches = Counter("raysent_batches", "Batches that it has read.", **known)
         waiting = Gauge("raysent_texts_waiting", "Texts that wait or are being read.", **known)
@@ -266,7 +316,9 @@ class _Service:
     async def health(self, _: Request) -> Response:
         """The state."""
         waiting, needs_token = self.batcher.num_waiting, self.config.token is not None
-        return JSONResponse({"status": "ok", "model": self._name, "waiting": waiting, "needs_token": needs_token})
+        return JSONResponse(
+            {"status": "ok", "model": self._name, "waiting": waiting, "needs_token": needs_token}
+        )
 
     async def metrics(self, _: Request) -> Response:
         """Metrics of Prometheus."""
@@ -292,18 +344,27 @@ class _Service:
         if any(len(row) > 1 for row in rows):
             raise HTTPException(400, "input: must be a string or a list of strings")
         if form not in ("float", "base64"):
-            raise HTTPException(400, f"encoding_format: must be float or base64; given {form!r:.60}")
+            raise HTTPException(
+                400, f"encoding_format: must be float or base64; given {form!r:.60}"
+            )
         size = self._dimensions(values.get("dimensions"))
         vectors = (await self._run(_VECTORS, rows))[:, :size]
         if size is not None and self._normalizes:
             vectors = normalize_rows(vectors)
         is_text = form == "base64"
-        found = [base64.b64encode(row.astype("<f4")).decode() for row in vectors] if is_text else vectors.tolist()
+        found = (
+            [base64.b64encode(row.astype("<f4")).decode() for row in vectors]
+            if is_text
+            else vectors.tolist()
+        )
         num_words = sum(len(text.split()) for (text,) in rows)
         return JSONResponse(
             {
                 "object": "list",
-                "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(found)],
+                "data": [
+                    {"object": "embedding", "index": index, "embedding": row}
+                    for index, row in enumerate(found)
+                ],
                 "model": self._name,
                 "usage": {"prompt_tokens": num_words, "total_tokens": num_words},
             }
@@ -312,13 +373,24 @@ class _Service:
     async def search(self, request: Request) -> Response:
         """The best passages of an index for each query."""
         if self._index is None:
-            raise HTTPException(404, "search: needs an index; serve a folder that 'raysent index' wrote")
+            raise HTTPException(
+                404, "search: needs an index; serve a folder that 'raysent index' wrote"
+            )
         values = await self._values(request)
-        rows, k, by, weight = self._rows(values), values.get("k", 10), values.get("by"), values.get("weight")
+        rows, k, by, weight = (
+            self._rows(values),
+            values.get("k", 10),
+            values.get("by"),
+            values.get("weight"),
+        )
         if any(len(row) > 1 or not row[0].strip() for row in rows):
-            raise HTTPException(400, "input: must be a string or a list of strings, none of which is empty")
+            raise HTTPException(
+                400, "input: must be a string or a list of strings, none of which is empty"
+            )
         if type(k) is not int or not 1 <= k <= _MOST_HITS:
-            raise HTTPException(400, f"k: must be a whole number from 1 to {_MOST_HITS:,}; given {k!r:.60}")
+            raise HTTPException(
+                400, f"k: must be a whole number from 1 to {_MOST_HITS:,}; given {k!r:.60}"
+            )
         if type(weight) not in (type(None), int, float):
             raise HTTPException(400, f"weight: must be from 0 to 1; given {weight!r:.60}")
         found = await self._run(_Search(k, by, weight), rows)
@@ -339,7 +411,12 @@ class _Service:
         labels, names = predictor.answers(found, threshold), list(predictor.label_names)
         probabilities = np.exp(found).tolist()
         return JSONResponse(
-            {"task": predictor.task, "classes": names, "labels": labels, "probabilities": probabilities}
+            {
+                "task": predictor.task,
+                "classes": names,
+                "labels": labels,
+                "probabilities": probabilities,
+            }
         )
 
     def _compute(self, kind: tuple[str, int] | _Search | None, rows: Rows) -> Any:
@@ -360,7 +437,9 @@ class _Service:
         try:
             return await asyncio.wait_for(self.batcher.run(kind, rows), self.config.timeout_s)
         except TimeoutError:
-            raise HTTPException(503, f"no result after {self.config.timeout_s:g} s; try again later") from None
+            raise HTTPException(
+                503, f"no result after {self.config.timeout_s:g} s; try again later"
+            ) from None
         except QueueFullError:
             raise HTTPException(429, "the queue is full; try again in a second") from None
         except ConfigError as error:
@@ -389,7 +468,9 @@ class _Service:
         rows = [given] if isinstance(given, str) else given
         if not isinstance(rows, list) or not 1 <= len(rows) <= limit:
             number = f"; given {len(rows):,}" if isinstance(rows, list) else ""
-            raise HTTPException(400, f"input: must be a string or a list of 1 to {limit:,} strings{number}")
+            raise HTTPException(
+                400, f"input: must be a string or a list of 1 to {limit:,} strings{number}"
+            )
         columns = [tuple(row) if isinstance(row, list) and row else (row,) for row in rows]
         for index, row in enumerate(columns):
             if not all(isinstance(text, str) for text in row):
@@ -398,7 +479,8 @@ class _Service:
             length, limit = max(map(len, row)), self._max_characters
             if length > limit:
                 raise HTTPException(
-                    400, f"input[{index}]: must have at most {limit:,} characters; given {length:,}; send parts of it"
+                    400,
+                    f"input[{index}]: must have at most {limit:,} characters; given {length:,}; send parts of it",
                 )
         return columns
 
@@ -409,7 +491,11 @@ class _Service:
         known = f"{sizes[-1]}: this model's vectors must not be cut"
         if len(sizes) > 1:
             is_any = isinstance(sizes, range)
-            known = f"a whole number from 1 to {sizes[-1]}" if is_any else f"one of {', '.join(map(str, sizes))}"
+            known = (
+                f"a whole number from 1 to {sizes[-1]}"
+                if is_any
+                else f"one of {', '.join(map(str, sizes))}"
+            )
         raise HTTPException(400, f"dimensions: must be {known}; given {given!r:.60}")
 
     def _about(self) -> dict[str, Any]:
@@ -419,8 +505,12 @@ class _Service:
 
 def _threshold(predictor: Predictor, values: Mapping[str, Any]) -> float:
     """Return the threshold that a request asks for by a coverage or a precision; 0 without one."""
-    asked = {name: values[name] for name in ("coverage", "precision") if values.get(name) is not None}
-    wrong = next((name for name, value in asked.items() if not isinstance(value, int | float)), None)
+    asked = {
+        name: values[name] for name in ("coverage", "precision") if values.get(name) is not None
+    }
+    wrong = next(
+        (name for name, value in asked.items() if not isinstance(value, int | float)), None
+    )
     if wrong is not None:
         raise HTTPException(400, f"{wrong}: must be a number; given {asked[wrong]!r:.60}")
     try:
@@ -440,7 +530,9 @@ class _Part:
     kind: Hashable
     rows: Rows
     size: int
-    result: asyncio.Future[Results] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    result: asyncio.Future[Results] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class Batcher:
@@ -451,7 +543,12 @@ class Batcher:
     """
 
     def __init__(
-        self, compute: Callable[[Any, Rows], Results], *, max_batch: int, max_waiting: int, wait_s: float
+        self,
+        compute: Callable[[Any, Rows], Results],
+        *,
+        max_batch: int,
+        max_waiting: int,
+        wait_s: float,
     ) -> None:
         """Prepare.
 
@@ -461,10 +558,17 @@ class Batcher:
             max_waiting: Rows that may wait.
             wait_s: Seconds to wait for more rows after the first, where the batch before was of several requests.
         """
-        self._compute, self._max_batch, self._max_waiting, self._wait_s = compute, max_batch, max_waiting, wait_s
+        self._compute, self._max_batch, self._max_waiting, self._wait_s = (
+            compute,
+            max_batch,
+            max_waiting,
+            wait_s,
+        )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._queue: deque[_Part] = deque()
-        self._turn = asyncio.Lock()  # those that wait get it in their order, which is that of the queue
+        self._turn = (
+            asyncio.Lock()
+        )  # those that wait get it in their order, which is that of the queue
         self._is_shared = False  # whether the batch before was of several requests
         self.num_waiting = 0
 
@@ -493,7 +597,9 @@ class Batcher:
         self._queue.append(part)
         try:
             async with self._turn:
-                if part in self._queue:  # it is the oldest, and no batch whose first request is gone has it
+                if (
+                    part in self._queue
+                ):  # it is the oldest, and no batch whose first request is gone has it
                     if sum(one.size for one in self._queue) < self._max_batch:
                         # A client that is alone waits for no other.
                         await asyncio.sleep(self._wait_s if self._is_shared else 0)

@@ -71,14 +71,28 @@ def model_card(
 
 
 def _backbones(models: Sequence[SentenceModel]) -> list[Backbone]:
-    parts = [part for model in models for tower in model.config.towers for part in encoders_in(tower)]
-    return list({part.tokenizer.path: part.tokenizer for part in parts if part.tokenizer is not None}.values())
+    parts = [
+        part for model in models for tower in model.config.towers for part in encoders_in(tower)
+    ]
+    return list(
+        {
+            part.tokenizer.path: part.tokenizer for part in parts if part.tokenizer is not None
+        }.values()
+    )
 
 
 def _started_from(backbone: Backbone) -> str:
     name = backbone.path if backbone.revision else Path(str(backbone.path)).name
     known = {"revision": backbone.revision, "license": backbone.license}
-    return ", ".join([f"Started from `{name}`", *(f"{what} {value}" for what, value in known.items() if value)]) + "."
+    return (
+        ", ".join(
+            [
+                f"Started from `{name}`",
+                *(f"{what} {value}" for what, value in known.items() if value),
+            ]
+        )
+        + "."
+    )
 
 
 def _metadata(target: Format, license: str | None, usage: str) -> str:
@@ -99,7 +113,11 @@ def check_license(license: str | None) -> None:
     Raises:
         ConfigError: In that case.
     """
-    is_name = license is not None and license.isprintable() and re.fullmatch(r"other: *\S.{0,200}", license)
+    is_name = (
+        license is not None
+        and license.isprintable()
+        and re.fullmatch(r"other: *\S.{0,200}", license)
+    )
     if license is None or _IDENTIFIER.fullmatch(license) or is_name:
         return
     raise ConfigError(
@@ -115,16 +133,28 @@ def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:
     return f"It turns text into vectors of {dim:,} {what}; compare them by {encoder.similarity_measure}."
 
 
-def _training(encoder: SentenceEncoder, models: Sequence[SentenceModel], folder: Path | None) -> str:
+def _training(
+    encoder: SentenceEncoder, models: Sequence[SentenceModel], folder: Path | None
+) -> str:
     if folder is not None and (folder / RUN_FILE).is_file():
         return "\n\n".join(_of_run(folder))
-    names = [f"{member.name}: " for member in encoder.members] if isinstance(encoder, Ensemble) else [""]
+    names = (
+        [f"{member.name}: " for member in encoder.members]
+        if isinstance(encoder, Ensemble)
+        else [""]
+    )
     listed = []
     for name, model in zip(names, models, strict=True):
         read = f"{len(model.vocabulary):,} words, at most {model.max_length} read of a sentence"
-        listed.append(f"- {name}{model.config.encoder.type} trained for {model.config.objective.type}, {read}")
+        listed.append(
+            f"- {name}{model.config.encoder.type} trained for {model.config.objective.type}, {read}"
+        )
         own = open_folder(model.source) if model.source else None
-        listed += [f"  - {line}" for line in _of_run(own)] if own is not None and (own / RUN_FILE).is_file() else []
+        listed += (
+            [f"  - {line}" for line in _of_run(own)]
+            if own is not None and (own / RUN_FILE).is_file()
+            else []
+        )
     return "\n".join(listed)
 
 
@@ -137,7 +167,13 @@ def _score_table(encoder: SentenceEncoder, folder: Path | None) -> str:
     rows = _ensemble_rows(encoder) if isinstance(encoder, Ensemble) else _score_rows(folder)
     if not rows:
         return "Not evaluated. `raysent evaluate` scores the model."
-    names = ("task", "protocol", *(["scored"] if isinstance(encoder, Ensemble) else []), "test", "95 % interval")
+    names = (
+        "task",
+        "protocol",
+        *(["scored"] if isinstance(encoder, Ensemble) else []),
+        "test",
+        "95 % interval",
+    )
     return "\n".join(f"| {' | '.join(line)} |" for line in (names, ["---"] * len(names), *rows))
 
 
@@ -162,7 +198,13 @@ def _ensemble_rows(ensemble: Ensemble) -> list[tuple[str, ...]]:
     shown = {ENSEMBLE: "predictions of the ensemble"}
     shown |= {name: f"member {name}" for name in ensemble.result.members}
     return [
-        (name, ensemble.result.protocol, what, f"{task.scores[key].test:.1f}", _interval(task.scores[key].interval))
+        (
+            name,
+            ensemble.result.protocol,
+            what,
+            f"{task.scores[key].test:.1f}",
+            _interval(task.scores[key].interval),
+        )
         for name, task in ensemble.result.tasks.items()
         for key, what in shown.items()
         if key in task.scores
@@ -174,12 +216,20 @@ def _interval(interval: tuple[float, float] | None) -> str:
 
 
 def _limits(models: Sequence[SentenceModel], target: Format) -> str:
-    case = "lower case" if all(model.vocabulary.lowercase for model in models) else "case as in the training text"
+    case = (
+        "lower case"
+        if all(model.vocabulary.lowercase for model in models)
+        else "case as in the training text"
+    )
     words = ", ".join(f"{len(model.vocabulary):,}" for model in models)
     lengths = ", ".join(str(model.max_length) for model in models)
     has_code = any(model.code is not None for model in models)
     sizes = models[0].config.objective.trained_prefixes if len(models) == 1 and not has_code else ()
-    cut = f", `SentenceTransformer(…, truncate_dim={sizes[0]})`" if sizes and target.LIBRARY == _ST else ""
+    cut = (
+        f", `SentenceTransformer(…, truncate_dim={sizes[0]})`"
+        if sizes and target.LIBRARY == _ST
+        else ""
+    )
     zeros = ", but text without any word one of zeros" if "" in target.DIFFERS_ON else ""
     return "\n".join(
         (
@@ -192,7 +242,10 @@ def _limits(models: Sequence[SentenceModel], target: Format) -> str:
                 for task in sorted({task for model in models for task in model.learned_tasks})
             ),
             *(
-                [f"- Vectors may be cut to their first {', '.join(map(str, sizes))} numbers: these were trained{cut}."]
+                [
+                    f"- Vectors may be cut to their first {', '.join(map(str, sizes))} numbers: "
+                    f"these were trained{cut}."
+                ]
                 if sizes
                 else []
             ),

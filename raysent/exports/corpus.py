@@ -31,7 +31,13 @@ from raysent.data.text_files import batched
 from raysent.data.texts import open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, RaysentError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
-from raysent.kernels.devices import chosen_device, default_device, set_matmul_precision, torch_threads, usable_gpus
+from raysent.kernels.devices import (
+    chosen_device,
+    default_device,
+    set_matmul_precision,
+    torch_threads,
+    usable_gpus,
+)
 from raysent.models import SentenceModel, load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes import is_scheme_name
@@ -82,17 +88,28 @@ class Encoding:
             ConfigError: If it cannot.
         """
         if self.precision not in PRECISIONS:
-            raise ConfigError(f"precision: must be {', '.join(PRECISIONS)}; given '{self.precision}'")
+            raise ConfigError(
+                f"precision: must be {', '.join(PRECISIONS)}; given '{self.precision}'"
+            )
         if self.precision == "int8" and encoder.similarity_measure == "hamming":
-            raise ConfigError(f"precision: must be float32 or ubinary for a model with a code; given int8 for {name}")
+            raise ConfigError(
+                f"precision: must be float32 or ubinary for a model with a code; given int8 for {name}"
+            )
         if self.bfloat16 and not isinstance(encoder, SentenceModel):
-            raise ConfigError(f"bfloat16: must be used with a trained model; given {name}; leave it out")
+            raise ConfigError(
+                f"bfloat16: must be used with a trained model; given {name}; leave it out"
+            )
 
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `encode`."""
-        known: dict[str, Any] = {"batch_size": self.batch_size, "normalize_embeddings": self.normalize}
-        name = "prompt_name" if isinstance(self.prompt_name, str) else "reads_as"  # of several encoders
+        known: dict[str, Any] = {
+            "batch_size": self.batch_size,
+            "normalize_embeddings": self.normalize,
+        }
+        name = (
+            "prompt_name" if isinstance(self.prompt_name, str) else "reads_as"
+        )  # of several encoders
         known |= {name: self.prompt_name} if self.prompt_name else {}
         known |= {"device": self.device} if self.device else {}
         return {**known, "bfloat16": True} if self.bfloat16 else known
@@ -164,7 +181,9 @@ class _Target:
 
     def writing(self, file: _File) -> contextlib.AbstractContextManager[VectorWriter]:
         """Return a block that writes a file."""
-        return VectorFolder(self.folder).writing(file.name, self.format, version=file.version, origin=file.origin)
+        return VectorFolder(self.folder).writing(
+            file.name, self.format, version=file.version, origin=file.origin
+        )
 
     def has(self, file: _File) -> bool:
         """Return whether a file has been encoded, is whole and has not changed since; refuse another of its name."""
@@ -184,7 +203,9 @@ class _Target:
         _, encoder = load_shared(self.model, self.format.model_key)
         with self.writing(file) as writer:
             for texts, _ in file.blocks():
-                writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)
+                writer.write(
+                    self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts
+                )
         return writer.num_rows
 
 
@@ -216,19 +237,25 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     chosen.check(encoder, name)
     if not isinstance(chosen.prompt_name, str | None):
         found = encoder._with_prompt(tuple(chosen.prompt_name), (), {})
-        chosen = replace(chosen, prompt_name=found.get("prompt_name") or list(found.get("reads_as", ())))
+        chosen = replace(
+            chosen, prompt_name=found.get("prompt_name") or list(found.get("reads_as", ()))
+        )
     check_size("workers", 1 if workers is None else workers)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
     files = _find_files(input, folder, column=column, splits_sentences=splits_sentences)
     with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
         chosen = replace(chosen, device=_choose_device(encoder, folder, address))
         options = {"column": column or "", "sentences": splits_sentences}
-        format = _format_of(shared_name(name), encoder, chosen, has_text=keeps_text, options=options)
+        format = _format_of(
+            shared_name(name), encoder, chosen, has_text=keeps_text, options=options
+        )
         target = _Target(format.model, folder.name, format, chosen)
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
         there = set(folder.names() if todo else [])
-        damaged = [file.name for file in todo if file.name in there and folder.find_file(file.name) is None]
+        damaged = [
+            file.name for file in todo if file.name in there and folder.find_file(file.name) is None
+        ]
         counts, num_rows, stopped, end = list[int](), 0, "", time.monotonic() + limit_s
 
         def note(count: int = 0) -> None:
@@ -263,9 +290,19 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
 
 
 def _format_of(
-    name: str, encoder: SentenceEncoder, encoding: Encoding, *, has_text: bool, options: dict[str, Any]
+    name: str,
+    encoder: SentenceEncoder,
+    encoding: Encoding,
+    *,
+    has_text: bool,
+    options: dict[str, Any],
 ) -> VectorFormat:
-    names = ("normalize", "bfloat16", "batch_size", *(["prompt_name"] if encoding.prompt_name else []))
+    names = (
+        "normalize",
+        "bfloat16",
+        "batch_size",
+        *(["prompt_name"] if encoding.prompt_name else []),
+    )
     known = {name: getattr(encoding, name) for name in names}
     return VectorFormat(
         model=name,
@@ -274,7 +311,11 @@ def _format_of(
         precision=cast(Precision, encoding.precision),
         dim=encoder.get_sentence_embedding_dimension(),
         has_text=has_text,
-        options={**known, **options, **({} if encoding.device == "cpu" else {"device": encoding.device})},
+        options={
+            **known,
+            **options,
+            **({} if encoding.device == "cpu" else {"device": encoding.device}),
+        },
     )
 
 
@@ -295,7 +336,11 @@ def _choose_device(encoder: SentenceEncoder, folder: VectorFolder, address: str 
 
 
 def _encode_here(
-    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, note: Callable[[int], None]
+    encoder: SentenceEncoder,
+    target: _Target,
+    todo: Sequence[_File],
+    num_processes: int,
+    note: Callable[[int], None],
 ) -> Generator[int]:
     """Encode files in processes of this machine, in order; yields the rows of each.
 
@@ -314,7 +359,11 @@ def _encode_here(
 
 
 def _encode_in_processes(
-    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, note: Callable[[int], None]
+    encoder: SentenceEncoder,
+    target: _Target,
+    todo: Sequence[_File],
+    num_processes: int,
+    note: Callable[[int], None],
 ) -> Iterator[int]:
     """Encode files once, in order; yields the rows of each. One stream of blocks keeps all processes busy."""
     ahead: deque[tuple[list[str], bool]] = deque()
@@ -329,7 +378,9 @@ def _encode_in_processes(
     set_matmul_precision()
     with (
         torch_threads(1),  # as in other processes, so that the bits are the same
-        contextlib.closing(encode_blocks(encoder, blocks(), num_processes=num_processes, **options)) as encoded,
+        contextlib.closing(
+            encode_blocks(encoder, blocks(), num_processes=num_processes, **options)
+        ) as encoded,
     ):
         for file in todo:
             with target.writing(file) as writer:
@@ -343,14 +394,20 @@ def _encode_in_processes(
 
 
 def _encode_on_ray(
-    target: _Target, todo: Sequence[_File], address: str, workers: int | None, note: Callable[..., None]
+    target: _Target,
+    todo: Sequence[_File],
+    address: str,
+    workers: int | None,
+    note: Callable[..., None],
 ) -> Generator[int]:
     gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
     if not workers:  # more than the cluster can run now, so that it grows and no worker waits
         coming = workers_to_come()
         most = 0 if coming is None else coming.num * int(coming.GPU if gpus_each else coming.CPU)
         workers = _JOBS_AHEAD * max(most, num_jobs_at_once(gpus_each))
-    results = map_on_ray(target.run, todo, address=address, max_running=workers, gpus_each=gpus_each, on_wait=note)
+    results = map_on_ray(
+        target.run, todo, address=address, max_running=workers, gpus_each=gpus_each, on_wait=note
+    )
     with contextlib.closing(results):
         for _, num_rows in results:
             note(num_rows)
@@ -393,13 +450,19 @@ def _name_of(model: str | Path | SentenceEncoder) -> str:
     """Return the name that a model is loaded by, the local folder of one in a bucket; refuse one in memory."""
     if isinstance(model, SentenceEncoder):
         if model.source is None:
-            raise ConfigError("model: must be saved in a folder, so that its vectors can be continued; save it first")
+            raise ConfigError(
+                "model: must be saved in a folder, so that its vectors can be continued; save it first"
+            )
         return model.source
     return str(model) if is_scheme_name(str(model)) else str(open_folder(model))
 
 
 def _find_files(
-    input: str | Path | Sequence[str | Path], folder: VectorFolder, *, column: str | None, splits_sentences: bool
+    input: str | Path | Sequence[str | Path],
+    folder: VectorFolder,
+    *,
+    column: str | None,
+    splits_sentences: bool,
 ) -> list[_File]:
     """Return the files of all paths, and their vectors' places in the folder, all different.
 
@@ -415,7 +478,9 @@ def _find_files(
         for source in sources:
             name = _place(source.path, path)
             if name.startswith(".") or "/." in name:
-                raise DataError(f"input {path}: {name}: must not begin with a dot, as no search finds it; rename it")
+                raise DataError(
+                    f"input {path}: {name}: must not begin with a dot, as no search finds it; rename it"
+                )
             if source.path.encode(errors="replace").decode() != source.path:
                 raise DataError(f"input {source.path!a}: must be a name in UTF-8; rename the file")
             if name in files and files[name].source.path != source.path:
@@ -427,7 +492,11 @@ def _find_files(
             origin = source.path if is_remote(source.path) else os.path.abspath(source.path)  # noqa: PTH100
             files[name] = _File(source, name, source.version(), origin, column, splits_sentences)
     of_text = {name: folder.name_of(file.source.path) for name, file in files.items()}
-    own = {name for name, of in of_text.items() if of is not None and (of in files or folder.find_file(of))}
+    own = {
+        name
+        for name, of in of_text.items()
+        if of is not None and (of in files or folder.find_file(of))
+    }
     if not files.keys() - own:
         raise DataError("input: must name at least one file; given none")
     return [files[name] for name in sorted(files.keys() - own)]
@@ -436,7 +505,11 @@ def _find_files(
 def _place(file: str, path: str) -> str:
     """Return a file's name below the folder that a path names; of a glob, what is before its first wildcard."""
     given = path.rstrip("/") if is_remote(path) else str(Path(path).expanduser())
-    wild = len(given) if is_remote(path) else min((given.find(mark) for mark in "*?[" if mark in given), default=None)
+    wild = (
+        len(given)
+        if is_remote(path)
+        else min((given.find(mark) for mark in "*?[" if mark in given), default=None)
+    )
     if file == given:
         return file.rpartition("/")[2]
     start = given if wild is None or wild == len(given) else given[:wild].rpartition("/")[0]

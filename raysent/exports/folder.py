@@ -29,7 +29,10 @@ from raysent.progress import messages
 from raysent.storage import is_remote, open_folder, storage_errors, write_text
 from raysent.storage.layout import CARD_FILE
 
-_MODULES = {"sentence-transformers": ("sentence_transformers",), "onnx": ("onnx", "onnxruntime", "onnxscript")}
+_MODULES = {
+    "sentence-transformers": ("sentence_transformers",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+}
 # Largest difference of a number of a vector; of codes, the largest share of bits that differ.
 MAX_DIFFERENCE = 1e-5
 MAX_BITS = 1e-4
@@ -76,7 +79,10 @@ class Check:
     @property
     def holds(self) -> bool:
         """Whether the export may be used in place of the model."""
-        return self.difference <= self.bound and self.num_other_ids <= MAX_OTHER_IDS * self.num_sentences
+        return (
+            self.difference <= self.bound
+            and self.num_other_ids <= MAX_OTHER_IDS * self.num_sentences
+        )
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -127,11 +133,15 @@ def export(
     target = FORMATS.find(to, where=f"to {to}")
     check_license(license)
     if is_remote(output):
-        raise ConfigError(f"output {output}: must be a folder of this machine; export there, and copy it to s3://")
+        raise ConfigError(
+            f"output {output}: must be a folder of this machine; export there, and copy it to s3://"
+        )
     missing = [name for name in _MODULES.get(target.EXTRA, ()) if find_spec(name) is None]
     if missing:
         raise ConfigError(f"to {to}: needs {', '.join(missing)}; install raysent[{target.EXTRA}]")
-    encoder = load(encoder_name(model, say=messages.print)) if isinstance(model, str | Path) else model
+    encoder = (
+        load(encoder_name(model, say=messages.print)) if isinstance(model, str | Path) else model
+    )
     models = trained_models(encoder)
     target.check_model(models)
     path = Path(output).resolve() if Path(output).is_symlink() else Path(output)
@@ -144,11 +154,19 @@ def export(
     try:
         target.write(models, temporary)
         prompt, methods = getattr(target, "PROMPT", None), getattr(target, "METHODS", ())
-        options: dict[str, Any] = {"except_for": target.DIFFERS_ON, "prompt": prompt, "methods": methods}
+        options: dict[str, Any] = {
+            "except_for": target.DIFFERS_ON,
+            "prompt": prompt,
+            "methods": methods,
+        }
         check = compare(encoder, models, target.open(temporary), sentences, **options)
         if not check.holds:
-            raise ArtifactError(f"to {to}: the export must equal the model; given {check}; please report this")
-        card = model_card(encoder, models, target=target, check=str(check), folder=folder, license=license)
+            raise ArtifactError(
+                f"to {to}: the export must equal the model; given {check}; please report this"
+            )
+        card = model_card(
+            encoder, models, target=target, check=str(check), folder=folder, license=license
+        )
         write_text(temporary / CARD_FILE, card)
         temporary.chmod(0o755)
         with storage_errors(path):

@@ -115,7 +115,9 @@ class Linear(WordEncoder):
 
     def __init__(self, config: dict[str, Any], num_words: int) -> None:
         super().__init__(config, num_words)
-        self.maps = nn.ParameterList(torch.empty(config["hidden_size"], self.dim) for _ in range(config["num_maps"]))
+        self.maps = nn.ParameterList(
+            torch.empty(config["hidden_size"], self.dim) for _ in range(config["num_maps"])
+        )
 
     @property
     def block_dims(self) -> list[int]:
@@ -131,7 +133,11 @@ class Linear(WordEncoder):
             mapped = functional.linear(vectors, weight)
             for pooling in self.poolings:
                 is_last = pooling == "last"
-                blocks.append(functional.linear(last, weight) if is_last else pool(mapped, batch.mask, pooling))
+                blocks.append(
+                    functional.linear(last, weight)
+                    if is_last
+                    else pool(mapped, batch.mask, pooling)
+                )
         return torch.cat(blocks, dim=1)
 
 
@@ -141,7 +147,9 @@ class Convolution(WordEncoder):
     def __init__(self, config: dict[str, Any], num_words: int) -> None:
         super().__init__(config, num_words)
         filters = config["num_filters"]
-        self.weights = nn.ParameterList(torch.empty(width * filters, self.dim) for width in config["windows"])
+        self.weights = nn.ParameterList(
+            torch.empty(width * filters, self.dim) for width in config["windows"]
+        )
         self.biases = nn.ParameterList(torch.empty(filters) for _ in config["windows"])
 
     @property
@@ -153,10 +161,14 @@ class Convolution(WordEncoder):
         """Return the vectors [batch, dim]."""
         vectors = (self.words(batch.ids) * batch.mask).transpose(1, 2)
         blocks = []
-        for width, weight, bias in zip(self.config["windows"], self.weights, self.biases, strict=True):
+        for width, weight, bias in zip(
+            self.config["windows"], self.weights, self.biases, strict=True
+        ):
             kernel = weight.view(width, len(bias), -1).permute(1, 2, 0)
             # The window at place t covers the words t, t + 1, ...
-            values = functional.conv1d(functional.pad(vectors, (0, width - 1)), kernel, bias).transpose(1, 2)
+            values = functional.conv1d(
+                functional.pad(vectors, (0, width - 1)), kernel, bias
+            ).transpose(1, 2)
             values = torch.tanh(values) if self.config["activation"] == "tanh" else values
             places = batch.before((batch.lengths - width + 1).clamp(min=1), values.shape[1])
             blocks.append(pool(values, places, self.config["pooling"]))
@@ -193,14 +205,21 @@ class Recurrence(WordEncoder):
                 states.append(self.states(backwards(values, batch.lengths), weights[1]))
             at_end = batch.lengths - 1
             ends = torch.cat([at(one, at_end) for one in states], dim=1)
-            values = torch.cat([states[0], *(backwards(one, batch.lengths) for one in states[1:])], dim=2)
-        pooled = [ends if pooling == "last" else pool(values, batch.mask, pooling) for pooling in self.poolings]
+            values = torch.cat(
+                [states[0], *(backwards(one, batch.lengths) for one in states[1:])], dim=2
+            )
+        pooled = [
+            ends if pooling == "last" else pool(values, batch.mask, pooling)
+            for pooling in self.poolings
+        ]
         return torch.cat(pooled, dim=1)
 
     def states(self, vectors: Tensor, weights: list[Tensor]) -> Tensor:
         """Return the states of one direction of a layer [batch, time, size]."""
         if torch.compiler.is_exporting():
-            options = {"linear_before_reset": int(not self.resets_before)} if self.name == "gru" else {}
+            options = (
+                {"linear_before_reset": int(not self.resets_before)} if self.name == "gru" else {}
+            )
             return onnx_states(self.name.upper(), vectors, weights, options)
         if self.resets_before:
             return gru_reset_before(vectors, *weights)
@@ -213,11 +232,14 @@ class Recurrence(WordEncoder):
 ONNX_GATES = {"GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 
 
-def onnx_states(kind: str, vectors: Tensor, weights: list[Tensor], options: dict[str, int]) -> Tensor:
+def onnx_states(
+    kind: str, vectors: Tensor, weights: list[Tensor], options: dict[str, int]
+) -> Tensor:
     """Return the states of ONNX's operator `GRU` or `LSTM`, of one direction; its values exist in the graph alone."""
     size = weights[1].shape[1]
     inputs, recurrent, *biases = (
-        torch.cat([one[gate * size : (gate + 1) * size] for gate in ONNX_GATES[kind]]) for one in weights
+        torch.cat([one[gate * size : (gate + 1) * size] for gate in ONNX_GATES[kind]])
+        for one in weights
     )
     states = torch.onnx.ops.symbolic(
         kind,
@@ -230,7 +252,9 @@ def onnx_states(kind: str, vectors: Tensor, weights: list[Tensor], options: dict
     return states[:, 0].transpose(0, 1)
 
 
-def gru_reset_before(vectors: Tensor, input_weight: Tensor, weight: Tensor, input_bias: Tensor, bias: Tensor) -> Tensor:
+def gru_reset_before(
+    vectors: Tensor, input_weight: Tensor, weight: Tensor, input_bias: Tensor, bias: Tensor
+) -> Tensor:
     """Return the states of a GRU whose reset gate acts before the product, as TensorFlow's; torch has none.
 
     r, z = sigmoid(W x + b + U h),  c = tanh(W x + b + U (r * h)),  h = z * h + (1 - z) * c
@@ -241,7 +265,9 @@ def gru_reset_before(vectors: Tensor, input_weight: Tensor, weight: Tensor, inpu
     for place in range(vectors.shape[1]):
         gates, candidate = projected[:, place].split([2 * size, size], dim=1)
         r, z = torch.sigmoid(gates + functional.linear(state, weight[: 2 * size])).chunk(2, dim=1)
-        state = z * state + (1 - z) * torch.tanh(candidate + functional.linear(r * state, weight[2 * size :]))
+        state = z * state + (1 - z) * torch.tanh(
+            candidate + functional.linear(r * state, weight[2 * size :])
+        )
         states.append(state)
     return torch.stack(states, dim=1)
 
@@ -267,7 +293,9 @@ class Transformer(nn.Module):
         from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - as above
 
         about = config.get("backbone") or from_scratch(config)
-        given = transformers.CONFIG_MAPPING[about["config"]["model_type"]].from_dict(about["config"])
+        given = transformers.CONFIG_MAPPING[about["config"]["model_type"]].from_dict(
+            about["config"]
+        )
         given.use_cache = False
         is_mapped = type(given) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
         auto = transformers.AutoModelForTextEncoding if is_mapped else transformers.AutoModel
@@ -280,7 +308,9 @@ class Transformer(nn.Module):
             if head["type"] == "Normalize":
                 heads.append(modules.Normalize())
             else:
-                activation = resolve_name(head.get("activation_function", "torch.nn.modules.activation.Tanh"))()
+                activation = resolve_name(
+                    head.get("activation_function", "torch.nn.modules.activation.Tanh")
+                )()
                 kept = {name: head[name] for name in DENSE if name in head}
                 heads.append(modules.Dense(**kept, activation_function=activation))
         self.heads = nn.ModuleList(heads)
@@ -290,7 +320,11 @@ class Transformer(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the vectors [batch, dim]."""
         mask = batch.mask[:, :, 0].long()
-        words = {"inputs_embeds": self.table(batch.ids)} if hasattr(self, "table") else {"input_ids": batch.ids * mask}
+        words = (
+            {"inputs_embeds": self.table(batch.ids)}
+            if hasattr(self, "table")
+            else {"input_ids": batch.ids * mask}
+        )
         states = self.model(**words, attention_mask=mask).last_hidden_state
         features = {"token_embeddings": states, "attention_mask": mask}
         for head in self.heads:
@@ -317,7 +351,9 @@ class Concatenation(nn.Module):
 
     def __init__(self, config: dict[str, Any], num_words: int) -> None:
         super().__init__()
-        self.members = nn.ModuleList(build_encoder(member, num_words) for member in config["members"].values())
+        self.members = nn.ModuleList(
+            build_encoder(member, num_words) for member in config["members"].values()
+        )
 
     @property
     def block_dims(self) -> list[int]:
@@ -354,7 +390,9 @@ class Postprocessing(nn.Module):
         self.normalizes = normalizes
         self.dims, self.is_average = dims, config["combine"] == "average"
         self.dim = dims[0] if self.is_average else sum(dims)
-        self.components = nn.ParameterList(torch.empty(dim) for dim in (dims if config["remove_component"] else ()))
+        self.components = nn.ParameterList(
+            torch.empty(dim) for dim in (dims if config["remove_component"] else ())
+        )
         kept = config.get("whitening")
         self.center = nn.Parameter(torch.empty(self.dim)) if kept else None
         self.projection = nn.Parameter(torch.empty(self.dim, kept)) if kept else None
@@ -365,7 +403,9 @@ class Postprocessing(nn.Module):
         blocks = list(torch.split(vectors, self.dims, dim=1))
         if len(self.components):
             pairs = zip(blocks, self.components, strict=True)
-            blocks = [block - (block @ component)[:, None] * component for block, component in pairs]
+            blocks = [
+                block - (block @ component)[:, None] * component for block, component in pairs
+            ]
         if self.normalizes:
             blocks = [functional.normalize(block, dim=1) for block in blocks]
         combined = torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
@@ -417,7 +457,9 @@ class Member(nn.Module):
         if about["num_towers"] == 2:
             self.g = build_encoder(config["second_encoder"] or config["encoder"], num_words)
         dims = [dim for tower in self.towers for dim in tower.block_dims]
-        self.postprocessing = Postprocessing(config["postprocessing"], dims, normalizes=about["normalizes"])
+        self.postprocessing = Postprocessing(
+            config["postprocessing"], dims, normalizes=about["normalizes"]
+        )
         method = config["code"] and config["code"]["type"]
         self.code = Code(method, self.postprocessing.dim, about["num_bits"]) if method else None
         self.dim = self.postprocessing.dim if self.code is None else self.code.dim
@@ -429,7 +471,9 @@ class Member(nn.Module):
         self.postprocessing.requires_grad_(False)
         for part in self.modules():
             if isinstance(part, WordEncoder):
-                part.words.requires_grad_(self.code is None and part.config["embedding"].get("trained", True))
+                part.words.requires_grad_(
+                    self.code is None and part.config["embedding"].get("trained", True)
+                )
 
     @property
     def towers(self) -> list[Any]:
@@ -454,7 +498,9 @@ class RaysentModule(InputModule):
     save_in_root = True
     config_file_name = "raysent.json"
 
-    def __init__(self, config: dict[str, Any], tokenizers: list[Tokenizer], vocabularies: list[str]) -> None:
+    def __init__(
+        self, config: dict[str, Any], tokenizers: list[Tokenizer], vocabularies: list[str]
+    ) -> None:
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(Member(about) for about in config["members"])
@@ -476,7 +522,9 @@ class RaysentModule(InputModule):
         for member in self.members:
             member.about["max_length"] = length
 
-    def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
+    def preprocess(
+        self, inputs: list[str], prompt: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """Return each member's word ids, padded [batch, time], and lengths [batch].
 
         Where no prompt is given, each member has its own; nor is "" one where there is a task, since
@@ -504,9 +552,13 @@ class RaysentModule(InputModule):
         tokenizer, longest = self.tokenizers[number], about["max_length"]
         if not about["has_padding"]:
             tokenizer.enable_truncation(longest)
-            return [encoded.ids or [about["unknown_id"]] for encoded in tokenizer.encode_batch(texts)]
+            return [
+                encoded.ids or [about["unknown_id"]] for encoded in tokenizer.encode_batch(texts)
+            ]
         rows = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
-        return [row[:longest] if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows]
+        return [
+            row[:longest] if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows
+        ]
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
         """Add `sentence_embedding` [batch, dim]."""
@@ -531,9 +583,13 @@ class RaysentModule(InputModule):
         """Write the folder's files; sentence-transformers copies this one."""
         self.save_config(output_path)
         folder = Path(output_path)
-        tensors = {name: value.detach().contiguous() for name, value in self.members.named_parameters()}
+        tensors = {
+            name: value.detach().contiguous() for name, value in self.members.named_parameters()
+        }
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        for number, (tokenizer, words) in enumerate(zip(self.tokenizers, self.vocabularies, strict=True)):
+        for number, (tokenizer, words) in enumerate(
+            zip(self.tokenizers, self.vocabularies, strict=True)
+        ):
             tokenizer.save(str(folder / f"tokenizer{number or ''}.json"))
             (folder / f"vocabulary{number or ''}.txt").write_bytes(words.encode())
 
@@ -541,11 +597,15 @@ class RaysentModule(InputModule):
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> RaysentModule:
         """Read a folder, or a repository of the Hugging Face hub."""
         options = {
-            name: kwargs[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in kwargs
+            name: kwargs[name]
+            for name in ("token", "cache_folder", "revision", "local_files_only")
+            if name in kwargs
         }
 
         def path_of(file: str) -> Path:
-            return Path(cls.load_file_path(model_name_or_path, file, subfolder=subfolder, **options))
+            return Path(
+                cls.load_file_path(model_name_or_path, file, subfolder=subfolder, **options)
+            )
 
         config = json.loads(path_of("raysent.json").read_text(encoding="utf-8"))
         numbers = ["", *range(1, len(config["members"]))]
@@ -557,7 +617,9 @@ class RaysentModule(InputModule):
         tensors = load_file(path_of("model.safetensors"))
         own = dict(module.members.named_parameters())
         if own.keys() != tensors.keys():
-            raise ValueError(f"model.safetensors: of another model: {sorted(own.keys() ^ tensors.keys())[0]!r}")
+            raise ValueError(
+                f"model.safetensors: of another model: {sorted(own.keys() ^ tensors.keys())[0]!r}"
+            )
         for name, parameter in own.items():
             parameter.data.copy_(tensors[name])
         return module

@@ -23,7 +23,14 @@ from torch import Tensor
 from raysent import __version__
 from raysent.errors import ConfigError, DataError, did_you_mean
 from raysent.evaluation.members import Member
-from raysent.evaluation.records import MTEB, MtebScore, costs_of, read_score, record_folder, write_score
+from raysent.evaluation.records import (
+    MTEB,
+    MtebScore,
+    costs_of,
+    read_score,
+    record_folder,
+    write_score,
+)
 from raysent.models import load
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.parallel import Progress
@@ -41,7 +48,11 @@ class MtebModel:
     """
 
     def __init__(
-        self, model: str | Path | SentenceEncoder, *, name: str | None = None, revision: str = __version__
+        self,
+        model: str | Path | SentenceEncoder,
+        *,
+        name: str | None = None,
+        revision: str = __version__,
     ) -> None:
         """Wrap a model.
 
@@ -55,7 +66,9 @@ class MtebModel:
         """
         _check_installed("MtebModel")
         self.encoder = load(model) if isinstance(model, str | Path) else model
-        shown = name or (Path(self.encoder.source).name if self.encoder.source else type(self.encoder).__name__)
+        shown = name or (
+            Path(self.encoder.source).name if self.encoder.source else type(self.encoder).__name__
+        )
         meta = import_module("mteb.models").ModelMeta
         about = {
             "name": f"raysent/{shown.replace(':', '-')}",
@@ -67,8 +80,12 @@ class MtebModel:
     def encode(self, inputs: Iterable[Mapping[str, Any]], **kwargs: Any) -> Float32:
         """Return the vectors of batches of texts, float32 [texts, dim], with the prompt of queries or documents."""
         kind = str(getattr(kwargs.get("prompt_type"), "value", kwargs.get("prompt_type")))
-        encode = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}.get(kind)
-        vectors: Float32 = (encode or self.encoder.encode)([text for batch in inputs for text in batch["text"]])
+        encode = {"query": self.encoder.encode_query, "document": self.encoder.encode_document}.get(
+            kind
+        )
+        vectors: Float32 = (encode or self.encoder.encode)(
+            [text for batch in inputs for text in batch["text"]]
+        )
         return vectors
 
     def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Tensor:
@@ -81,7 +98,11 @@ class MtebModel:
 
 
 def evaluate_on_mteb(
-    members: Sequence[Member], names: Sequence[str | Any], *, output: Path, progress: Progress | None = None
+    members: Sequence[Member],
+    names: Sequence[str | Any],
+    *,
+    output: Path,
+    progress: Progress | None = None,
 ) -> list[MtebScore]:
     """Return the main score of every model on tasks of mteb, in the order given.
 
@@ -106,9 +127,15 @@ def evaluate_on_mteb(
         encoder = member.encoder
         for place, (task, is_published) in enumerate(tasks):
             if progress is not None:
-                progress(f"{member.name}: {task.metadata.name}", number * len(tasks) + place, len(members) * len(tasks))
+                progress(
+                    f"{member.name}: {task.metadata.name}",
+                    number * len(tasks) + place,
+                    len(members) * len(tasks),
+                )
             folder, key = record_folder(output / member.folder, MTEB), _key(member, task)
-            found = read_score(folder, task.metadata.name, MtebScore, key=key) if is_published else None
+            found = (
+                read_score(folder, task.metadata.name, MtebScore, key=key) if is_published else None
+            )
             if found is None:
                 encoder = load(member.path) if encoder is None else encoder
                 found = _score(member, encoder, task, cache=output / MTEB)
@@ -139,29 +166,41 @@ def _published_task(name: str) -> Any:
     try:
         return known.get_task(name)
     except KeyError:
-        names = [task.metadata.name for task in import_module("mteb").get_tasks(exclude_superseded=False)]
+        names = [
+            task.metadata.name for task in import_module("mteb").get_tasks(exclude_superseded=False)
+        ]
         raise ConfigError(f"mteb {name}: unknown task of mteb{did_you_mean(name, names)}") from None
 
 
 def _own_tasks(path: Path) -> list[Any]:
     if not path.is_file():
-        raise ConfigError(f"mteb {path}: no such file; name a file that defines tasks, or a task of mteb")
+        raise ConfigError(
+            f"mteb {path}: no such file; name a file that defines tasks, or a task of mteb"
+        )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     base = import_module("mteb.abstasks").AbsTask
-    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)]
-    own = [kind for kind in kinds if kind.__module__ == module.__name__ and "metadata" in vars(kind)]
+    kinds = [
+        kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)
+    ]
+    own = [
+        kind for kind in kinds if kind.__module__ == module.__name__ and "metadata" in vars(kind)
+    ]
     if not own:
-        raise ConfigError(f"mteb {path}: must define a task; no class of mteb.AbsTask with `metadata` found")
+        raise ConfigError(
+            f"mteb {path}: must define a task; no class of mteb.AbsTask with `metadata` found"
+        )
     return [kind() for kind in own]
 
 
 def _key(member: Member, task: Any) -> str:
     about = task.metadata
-    return content_key(member.key, about.name, about.revision, list(task.eval_splits), version("mteb"))
+    return content_key(
+        member.key, about.name, about.revision, list(task.eval_splits), version("mteb")
+    )
 
 
 def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) -> MtebScore:
@@ -171,9 +210,15 @@ def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) 
         task.load_data()
     except Exception as error:  # whatever a task's own loading and the hub's client raise
         reason = " ".join(str(error).split())
-        raise DataError(f"mteb {name}: its data cannot be loaded: {type(error).__name__}: {reason}") from None
+        raise DataError(
+            f"mteb {name}: its data cannot be loaded: {type(error).__name__}: {reason}"
+        ) from None
     model = MtebModel(encoder, name=member.folder, revision=member.key[:_KEY_DIGITS])
-    options = {"cache": library.ResultCache(cache), "overwrite_strategy": "always", "co2_tracker": False}
+    options = {
+        "cache": library.ResultCache(cache),
+        "overwrite_strategy": "always",
+        "co2_tracker": False,
+    }
     [result] = library.evaluate(model, task, show_progress_bar=False, **options).task_results
     by_split = {
         split: {str(one["hf_subset"]): 100 * float(one["main_score"]) for one in subsets}

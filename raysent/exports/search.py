@@ -37,7 +37,12 @@ from raysent.models import load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import VERSION as WORDS_VERSION
 from raysent.models.schemes.bm25 import Bm25Index
-from raysent.models.sentence_encoder import SentenceEncoder, as_sentences, check_size, normalize_rows
+from raysent.models.sentence_encoder import (
+    SentenceEncoder,
+    as_sentences,
+    check_size,
+    normalize_rows,
+)
 from raysent.models.vector_folder import VectorBatch, VectorFolder
 from raysent.storage import content_key, read_json, remove, write_json
 
@@ -94,7 +99,12 @@ class SearchIndex:
         self._model = shared_name(self.format.model if model is None else str(model))
 
     def search(
-        self, queries: str | Sequence[str], *, k: int = 10, by: str | None = None, weight: float | None = None
+        self,
+        queries: str | Sequence[str],
+        *,
+        k: int = 10,
+        by: str | None = None,
+        weight: float | None = None,
     ) -> list[list[Hit]]:
         """Return the best passages of each query, best first.
 
@@ -108,10 +118,15 @@ class SearchIndex:
             ConfigError: If an argument is wrong, or bm25s or FAISS is needed and not installed.
             ArtifactError: If the model is missing or another one, or a file is damaged.
         """
-        asked, size = as_sentences(queries, name="queries"), min(check_size("k", k), self.num_passages)
+        asked, size = (
+            as_sentences(queries, name="queries"),
+            min(check_size("k", k), self.num_passages),
+        )
         if by not in (None, *get_args(By)):
             raise ConfigError(f"by: must be {', '.join(get_args(By))}; given {by!r:.60}")
-        if weight is not None and (isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= weight <= 1):
+        if weight is not None and (
+            isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= weight <= 1
+        ):
             raise ConfigError(f"weight: must be from 0 to 1; given {weight!r}")
         empty = next((number for number, query in enumerate(asked) if not query.strip()), None)
         if empty is not None:
@@ -127,7 +142,9 @@ class SearchIndex:
         found = [Ranking(np.arange(len(asked)), one.rows, -one.distances) for one in hits]
         ranking = found[0]
         if by == "fused":
-            ranking = fuse(*found, weight=self.word_weight if weight is None else weight, depth=size)
+            ranking = fuse(
+                *found, weight=self.word_weight if weight is None else weight, depth=size
+            )
         return self._hits(ranking)
 
     def prepare(self) -> None:
@@ -153,10 +170,16 @@ class SearchIndex:
         try:
             key = model_key(self._model)
         except ArtifactError as error:
-            raise ArtifactError(f"{self.folder.name}: its model cannot be read ({error}); give model=PATH") from None
+            raise ArtifactError(
+                f"{self.folder.name}: its model cannot be read ({error}); give model=PATH"
+            ) from None
         if key != self.format.model_key:
             is_other = self._model != shared_name(self.format.model)
-            way = f"not of {self._model}; name that" if is_other else "before it changed; index into another folder"
+            way = (
+                f"not of {self._model}; name that"
+                if is_other
+                else "before it changed; index into another folder"
+            )
             raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, {way}")
         return load(self._model)
 
@@ -171,7 +194,9 @@ class SearchIndex:
         for batch in self._batches():
             rows = batch.vectors
             if self.format.precision == "float32" and not np.isfinite(rows).all():
-                raise DataError(f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again")
+                raise DataError(
+                    f"{self.folder.name}: {batch.file}: vectors must be finite; train the model again"
+                )
             if self.format.precision != "ubinary":
                 rows = pack_bits(rows > 0) if is_bits else normalize_rows(rows)
             found[first : first + len(rows)] = rows
@@ -183,7 +208,9 @@ class SearchIndex:
         """What orders the nearest signs of a folder of this precision, int8 [passages, dim]: on the disk, or read."""
         if self._has_derived:
             return np.asarray(np.load(self._derived / _INT8_FILE, mmap_mode="r"))
-        return np.concatenate([np.empty((0, self.format.dim), np.int8), *(batch.vectors for batch in self._batches())])
+        return np.concatenate(
+            [np.empty((0, self.format.dim), np.int8), *(batch.vectors for batch in self._batches())]
+        )
 
     def _batches(self, *, with_text: bool = False) -> Iterator[VectorBatch]:
         return self.folder.batches(with_text=with_text, files=[file.name for file in self._files])
@@ -192,10 +219,14 @@ class SearchIndex:
     def words(self) -> Bm25Index:
         """The index of words, read or made."""
         if not self.format.has_text:
-            raise ConfigError(f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true")
+            raise ConfigError(
+                f"{self.folder.name}: holds no texts to search by words; index with keeps_text=true"
+            )
         if self._has_derived:
             return Bm25Index.load(self._derived)
-        return Bm25Index.of([text for batch in self._batches(with_text=True) for text in batch.texts or ()])
+        return Bm25Index.of(
+            [text for batch in self._batches(with_text=True) for text in batch.texts or ()]
+        )
 
     @property
     def _derived(self) -> Path:
@@ -204,14 +235,20 @@ class SearchIndex:
     @property
     def _has_derived(self) -> bool:
         with contextlib.suppress(ArtifactError):
-            return self.folder.local is not None and read_json(self._derived / _ABOUT) == self._about
+            return (
+                self.folder.local is not None and read_json(self._derived / _ABOUT) == self._about
+            )
         return False
 
     @property
     def _about(self) -> dict[str, object]:
         files = [[file.name, file.num_rows, file.source] for file in self._files]
         versions = {"version": _FORMAT_VERSION, "words": WORDS_VERSION}
-        return {**versions, "key": content_key(self.format.key, files), "num_passages": self.num_passages}
+        return {
+            **versions,
+            "key": content_key(self.format.key, files),
+            "num_passages": self.num_passages,
+        }
 
     def save_derived(self) -> None:
         """Write the index of words, and of int8 vectors what a search maps, of the files there; not into a bucket.
@@ -241,7 +278,9 @@ class SearchIndex:
         for first in range(0, len(queries), _QUERIES_AT_ONCE):
             part = vectors[first : first + _QUERIES_AT_ONCE]
             near = nearest_codes(self.vectors, np.packbits(part > 0, axis=1), k=depth)
-            for number, (vector, some) in enumerate(zip(normalize_rows(part), near.rows, strict=True), first):
+            for number, (vector, some) in enumerate(
+                zip(normalize_rows(part), near.rows, strict=True), first
+            ):
                 points = normalize_rows(self._rescored(some)) @ vector
                 order = np.lexsort((some, -points))[:k]
                 rows[number], scores[number] = some[order], points[order]
@@ -250,7 +289,10 @@ class SearchIndex:
     def _rescored(self, rows: np.ndarray) -> np.ndarray:
         if self.format.precision == "int8":
             return np.asarray(self.int8[rows], np.float32)
-        return np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2 - 1
+        return (
+            np.unpackbits(self.vectors[rows], axis=1, count=self.format.dim).astype(np.float32) * 2
+            - 1
+        )
 
     def _hits(self, ranking: Ranking) -> list[list[Hit]]:
         known = np.unique(ranking.rows[ranking.rows >= 0])
@@ -259,10 +301,21 @@ class SearchIndex:
             first, last = self._starts[number], self._starts[number + 1]
             here = known[(known >= first) & (known < last)]
             if len(here):
-                texts |= dict(zip(here.tolist(), self.folder.texts(source, (here - first).tolist()), strict=True))
+                texts |= dict(
+                    zip(
+                        here.tolist(),
+                        self.folder.texts(source, (here - first).tolist()),
+                        strict=True,
+                    )
+                )
         found = []
-        places, starts = np.searchsorted(self._starts, ranking.rows, side="right") - 1, self._starts.tolist()
-        for rows, files, scores in zip(ranking.rows.tolist(), places.tolist(), ranking.scores.tolist(), strict=True):
+        places, starts = (
+            np.searchsorted(self._starts, ranking.rows, side="right") - 1,
+            self._starts.tolist(),
+        )
+        for rows, files, scores in zip(
+            ranking.rows.tolist(), places.tolist(), ranking.scores.tolist(), strict=True
+        ):
             own = [one for one in zip(rows, files, scores, strict=True) if one[0] >= 0]
             found.append([
                 Hit(self._files[file].name, row - starts[file], score, texts.get(row)) for row, file, score in own

@@ -76,7 +76,9 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
     if missing:
         raise ConfigError(f"serve: needs {', '.join(missing)}; install raysent[serve]")
     index = None
-    if isinstance(model, str | Path) and (config.model or VectorFolder(model).find_format() is not None):
+    if isinstance(model, str | Path) and (
+        config.model or VectorFolder(model).find_format() is not None
+    ):
         index = SearchIndex(model, model=config.model)
         index.prepare()
         encoder = index.encoder
@@ -119,13 +121,17 @@ def serve(
     """
     chosen = config or ServerConfig()
     if host not in _LOOPBACK and not chosen.token:
-        raise ConfigError(f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
+        raise ConfigError(
+            f"host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN"
+        )
     server = make_server(make_application(model, chosen), chosen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=server.config.backlog)
     except OSError as error:
-        raise ConfigError(f"port {port}: cannot be listened on: {error.strerror}; name another port") from None
+        raise ConfigError(
+            f"port {port}: cannot be listened on: {error.strerror}; name another port"
+        ) from None
     with listening:
         on_ready()
         server.run(sockets=[listening])

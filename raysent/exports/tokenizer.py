@@ -43,7 +43,9 @@ def exported_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     return [one.ids for one in tokenizer.encode_batch_fast(list(texts))]
 
 
-def finished_ids(vocabulary: Vocabulary, texts: Sequence[str], *, max_length: int) -> list[list[int]]:
+def finished_ids(
+    vocabulary: Vocabulary, texts: Sequence[str], *, max_length: int
+) -> list[list[int]]:
     """Return the ids that a model reads by its exported file: truncated, or one unknown word where none is known."""
     rows = exported_ids(build_tokenizer(vocabulary, max_length=max_length), texts)
     if not vocabulary.has_padding:
@@ -74,7 +76,9 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
         pattern = pattern.replace(r"|,\d+", rf"|,\d+|{_APOSTROPHE}\w+")
         words = [_marked(word) for word in words]
     steps.append(normalizers.Replace(Regex(r"\A\s*\z"), UNK_WORD))
-    tokenizer = Tokenizer(WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNK_WORD))
+    tokenizer = Tokenizer(
+        WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNK_WORD)
+    )
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     return tokenizer
@@ -84,7 +88,10 @@ def _replacements() -> list[normalizers.Normalizer]:
     forms: dict[str, list[str]] = {}
     for typographic, plain in REPLACEMENTS:
         forms.setdefault(plain, []).append(typographic)
-    return [normalizers.Replace(Regex("|".join(map(re.escape, found))), plain) for plain, found in forms.items()]
+    return [
+        normalizers.Replace(Regex("|".join(map(re.escape, found))), plain)
+        for plain, found in forms.items()
+    ]
 
 
 def _lowercase() -> list[normalizers.Normalizer]:

@@ -94,7 +94,9 @@ def default_device() -> torch.device:
     if usable_gpus(1) and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     if _chosen == "cuda":
-        raise ConfigError("device cuda: must be a device of this machine, on which PyTorch finds no GPU; choose cpu")
+        raise ConfigError(
+            "device cuda: must be a device of this machine, on which PyTorch finds no GPU; choose cpu"
+        )
     return torch.device("cpu")
 
 

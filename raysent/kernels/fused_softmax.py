@@ -32,7 +32,12 @@ _KERNEL_TYPES = (torch.float32, torch.bfloat16)
 
 
 def vocabulary_cross_entropy(
-    states: Tensor, *, weight: Tensor, bias: Tensor | None, targets: Tensor, is_compiled: bool = True
+    states: Tensor,
+    *,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    is_compiled: bool = True,
 ) -> Tensor:
     """Return the cross-entropy of target words, summed over rows, in nats.
 
@@ -47,7 +52,11 @@ def vocabulary_cross_entropy(
         A float32 scalar, once differentiable.
     """
     device = states.device
-    dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
+    dtype = (
+        torch.get_autocast_dtype(device.type)
+        if torch.is_autocast_enabled(device.type)
+        else torch.float32
+    )
     row_pass = _choose_row_pass(device, dtype, is_compiled=is_compiled)
     with torch.autocast(device.type, enabled=False):
         if torch.is_grad_enabled():
@@ -67,7 +76,9 @@ class _CrossEntropy(torch.autograd.Function):
         row_pass: _RowPass,
         dtype: torch.dtype,
     ) -> Tensor:
-        loss, gradients = _compute(states, weight, bias, targets, row_pass, dtype, has_gradient=True)
+        loss, gradients = _compute(
+            states, weight, bias, targets, row_pass, dtype, has_gradient=True
+        )
         assert gradients is not None
         d_states = gradients.states[: len(states)].to(states.dtype)
         ctx.save_for_backward(d_states, gradients.weight, gradients.bias)
@@ -137,7 +148,9 @@ def _compute(
     return torch.cat(losses).sum(), gradients
 
 
-def _torch_pass(scores: Tensor, targets: Tensor, bias: Tensor | None, gradients: _Gradients | None) -> Tensor:
+def _torch_pass(
+    scores: Tensor, targets: Tensor, bias: Tensor | None, gradients: _Gradients | None
+) -> Tensor:
     exact = scores.float()
     if bias is not None:
         exact += bias
@@ -146,7 +159,9 @@ def _torch_pass(scores: Tensor, targets: Tensor, bias: Tensor | None, gradients:
     # The highest probability is never near zero, unlike the target's: log(sum) = highest score - its logarithm.
     losses = exact.amax(dim=1) - target_scores - probabilities.amax(dim=1).log()
     if gradients is not None:
-        d_scores = probabilities.scatter_add_(1, targets[:, None], probabilities.new_full((len(targets), 1), -1.0))
+        d_scores = probabilities.scatter_add_(
+            1, targets[:, None], probabilities.new_full((len(targets), 1), -1.0)
+        )
         if gradients.bias is not None:
             gradients.bias.add_(d_scores.sum(dim=0))
         scores.copy_(d_scores)
@@ -159,8 +174,13 @@ def _compiled_pass(
     rows, words = scores.shape
     if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
         raise IndexError(f"targets must be words below {words}")
-    row, losses = scores.new_empty(words, dtype=torch.float32), scores.new_empty(rows, dtype=torch.float32)
-    d_bias = None if gradients is None or gradients.bias is None else torch.zeros_like(gradients.bias)
+    row, losses = (
+        scores.new_empty(words, dtype=torch.float32),
+        scores.new_empty(rows, dtype=torch.float32),
+    )
+    d_bias = (
+        None if gradients is None or gradients.bias is None else torch.zeros_like(gradients.bias)
+    )
     pointers = map(address, (scores, bias, targets, row, losses, d_bias))
     kernel(*pointers, *map(ctypes.c_int64, (rows, words, gradients is not None)))
     if gradients is not None and gradients.bias is not None and d_bias is not None:
@@ -169,7 +189,9 @@ def _compiled_pass(
 
 
 def _choose_row_pass(device: torch.device, dtype: torch.dtype, *, is_compiled: bool) -> _RowPass:
-    can_compile = device.type == "cpu" and dtype in _KERNEL_TYPES and torch.get_num_threads() <= _MAX_THREADS
+    can_compile = (
+        device.type == "cpu" and dtype in _KERNEL_TYPES and torch.get_num_threads() <= _MAX_THREADS
+    )
     library = try_load("cross_entropy") if is_compiled and can_compile else None
     if library is None:
         return _torch_pass

@@ -53,8 +53,15 @@ class Shape:
 
     def holds(self, other: Shape) -> bool:
         """Return whether a workspace of this shape is large enough for another."""
-        is_alike = (self.hidden, self.dtype, self.device) == (other.hidden, other.dtype, other.device)
-        fits = self.tokens >= other.tokens + TOKEN_MULTIPLE and self.batch >= other.batch + ROW_MULTIPLE
+        is_alike = (self.hidden, self.dtype, self.device) == (
+            other.hidden,
+            other.dtype,
+            other.device,
+        )
+        fits = (
+            self.tokens >= other.tokens + TOKEN_MULTIPLE
+            and self.batch >= other.batch + ROW_MULTIPLE
+        )
         return is_alike and fits
 
 
@@ -77,7 +84,9 @@ class Workspace:
         self.shape = shape
         hidden, dtype = shape.hidden, shape.dtype
         is_low = dtype != torch.float32
-        self.gates = self._rows(shape.tokens, (2 if is_low else 3) * hidden, torch.int32 if is_low else dtype)
+        self.gates = self._rows(
+            shape.tokens, (2 if is_low else 3) * hidden, torch.int32 if is_low else dtype
+        )
         self.products = self._rows(0 if is_low else shape.tokens, hidden, dtype)
         self.states = self._rows(shape.tokens, hidden, dtype)
         self.d_products = self._rows(shape.tokens, 3 * hidden, dtype) if is_low else self.gates
@@ -100,7 +109,9 @@ class Workspaces:
 
     def acquire(self, shape: Shape) -> Any:
         """Return a free workspace, or a new one; a free one that is too small is dropped."""
-        with contextlib.suppress(IndexError):  # none is free; asking first would let another thread take the last one
+        with contextlib.suppress(
+            IndexError
+        ):  # none is free; asking first would let another thread take the last one
             while True:
                 workspace = self._free.pop()
                 if workspace.shape.holds(shape):
@@ -177,7 +188,16 @@ class _Direction(Arguments):
         *(
             (name, ctypes.c_void_p)
             for name in (
-                *("tokens", "projected", "bias", "gates", "products", "states", "recurrent", "last"),
+                *(
+                    "tokens",
+                    "projected",
+                    "bias",
+                    "gates",
+                    "products",
+                    "states",
+                    "recurrent",
+                    "last",
+                ),
                 *("d_state", "d_recurrent", "d_products", "sums", "left", "d_projected", "d_bias"),
             )
         ),
@@ -197,16 +217,30 @@ class Cell:
     last: Tensor
 
     def __init__(
-        self, workspace: Workspace, order: Order, projected: Tensor, bias: Tensor, *, needs_backward: bool
+        self,
+        workspace: Workspace,
+        order: Order,
+        projected: Tensor,
+        bias: Tensor,
+        *,
+        needs_backward: bool,
     ) -> None:
         """Start with states of zero.
 
         `projected` is W x + b of each distinct word, float32 or in the type of the products [distinct, 3 * hidden];
         `bias` is b' of the candidate, float32 [hidden].
         """
-        self._workspace, self._order, self._projected, self._bias = workspace, order, projected, bias
+        self._workspace, self._order, self._projected, self._bias = (
+            workspace,
+            order,
+            projected,
+            bias,
+        )
         library, kind = load("gru"), str(workspace.shape.dtype).removeprefix("torch.")
-        self._forward, self._backward = library[f"gru_forward_{kind}"], library[f"gru_backward_{kind}"]
+        self._forward, self._backward = (
+            library[f"gru_forward_{kind}"],
+            library[f"gru_backward_{kind}"],
+        )
         states = workspace.states[: order.batch]
         is_state = states.dtype == torch.float32 and not needs_backward
         self.last = states if is_state else torch.empty_like(states, dtype=torch.float32)
@@ -218,7 +252,10 @@ class Cell:
 
     def forward(self, step: TimeStep) -> None:
         """Compute the states of the next time step, or `last`, from `recurrent`, which the first step does not read."""
-        self._forward(ctypes.byref(self._arguments), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
+        self._forward(
+            ctypes.byref(self._arguments),
+            *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)),
+        )
 
     def start_backward(self, d_last: Tensor) -> None:
         """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
@@ -231,7 +268,9 @@ class Cell:
             self._arguments.set(sums=self._d_projected)
             return
         # The kernel writes the rows of words with tokens, once or, if there are several, after the sum of the others.
-        self._left = torch.bincount(self._order.tokens[self._order.num_before :], minlength=len(projected))
+        self._left = torch.bincount(
+            self._order.tokens[self._order.num_before :], minlength=len(projected)
+        )
         self._d_projected = torch.empty_like(projected)
         self._d_projected[self._left == 0] = 0.0
         self._sums = torch.empty_like(projected, dtype=torch.float32)
@@ -239,7 +278,10 @@ class Cell:
 
     def backward(self, step: TimeStep) -> None:
         """Compute `d_products` from `d_recurrent` of the next time step."""
-        self._backward(ctypes.byref(self._arguments), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
+        self._backward(
+            ctypes.byref(self._arguments),
+            *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)),
+        )
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""

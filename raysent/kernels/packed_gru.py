@@ -37,7 +37,16 @@ from torch.nn import functional
 
 from raysent.kernels.compiled import try_load
 from raysent.kernels.devices import to_device
-from raysent.kernels.gru_cells import ROW_MULTIPLE, TOKEN_MULTIPLE, Cell, Order, Shape, TimeStep, Workspace, Workspaces
+from raysent.kernels.gru_cells import (
+    ROW_MULTIPLE,
+    TOKEN_MULTIPLE,
+    Cell,
+    Order,
+    Shape,
+    TimeStep,
+    Workspace,
+    Workspaces,
+)
 from raysent.kernels.packing import Packed
 
 WORD_MULTIPLE = 64  # the number of distinct words of a projection should be a multiple of this
@@ -79,7 +88,9 @@ def packed_gru(
     """
     order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
     if workspaces is None:
-        states = _states_plainly(projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes)
+        states = _states_plainly(
+            projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes
+        )
         return states.index_select(0, last_rows(packed))
     recurrence = _Recurrence(order, workspaces, dtype, has_states=False)
     return _run(recurrence, projected, weight, bias)
@@ -103,7 +114,9 @@ def packed_gru_all_states(
     """
     order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
     if workspaces is None:
-        states = _states_plainly(projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes)
+        states = _states_plainly(
+            projected.index_select(0, order.tokens), weight, bias, packed.batch_sizes
+        )
         return states, states.index_select(0, last_rows(packed))
     with torch.autocast(projected.device.type, enabled=False):
         recurrence = _Recurrence(order, workspaces, dtype, has_states=True)
@@ -144,7 +157,11 @@ def packed_gru_over_inputs(
 
 
 def _run(
-    recurrence: _Recurrence, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None = None
+    recurrence: _Recurrence,
+    projected: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    initial: Tensor | None = None,
 ) -> Tensor:
     with torch.autocast(projected.device.type, enabled=False):
         if torch.is_grad_enabled():
@@ -155,7 +172,12 @@ def _run(
 
 
 def _states_plainly(
-    inputs: Tensor, weight: Tensor, bias: Tensor, batch_sizes: Sequence[int], *, initial: Tensor | None = None
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    batch_sizes: Sequence[int],
+    *,
+    initial: Tensor | None = None,
 ) -> Tensor:
     """Return all states [tokens, hidden] by the plain formulas and autograd; the products in autocast's type."""
     hidden, dtype = weight.shape[1], product_dtype(inputs.device)
@@ -168,7 +190,9 @@ def _states_plainly(
             # The weight is converted in each step, so that its gradients are added up in float32.
             recurrent = functional.linear(state.to(dtype), weight.to(dtype)).float()
             gates = torch.sigmoid(step[:, : 2 * hidden] + recurrent[:, : 2 * hidden])
-            candidate = torch.tanh(step[:, 2 * hidden :] + gates[:, :hidden] * (recurrent[:, 2 * hidden :] + bias))
+            candidate = torch.tanh(
+                step[:, 2 * hidden :] + gates[:, :hidden] * (recurrent[:, 2 * hidden :] + bias)
+            )
             state = candidate + gates[:, hidden:] * (state - candidate)
             states.append(state)
         return torch.cat(states)
@@ -179,13 +203,17 @@ def last_rows(packed: Packed) -> Tensor:
     firsts = list(accumulate(packed.batch_sizes, initial=0))
     ends = [
         torch.arange(first + next_batch, first + batch)
-        for first, batch, next_batch in zip(firsts, packed.batch_sizes, (*packed.batch_sizes[1:], 0), strict=False)
+        for first, batch, next_batch in zip(
+            firsts, packed.batch_sizes, (*packed.batch_sizes[1:], 0), strict=False
+        )
     ]
     # The sentences that end first are the last rows.
     return to_device(torch.cat(ends[::-1]), packed.order.device)
 
 
-def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Packed, *, backwards: bool) -> Tensor:
+def reset_before_gru(
+    projected: Tensor, weight: Tensor, bias: Tensor, packed: Packed, *, backwards: bool
+) -> Tensor:
     """Return the last states of TensorFlow's cell, whose reset gate acts before the product; by autograd.
 
     Args:
@@ -205,7 +233,9 @@ def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Pa
     for inputs in torch.split(projected.index_select(0, tokens), list(packed.batch_sizes)):
         state, last = torch.split(state, [len(inputs), len(state) - len(inputs)])
         ended.append(last)
-        gates = torch.sigmoid(inputs[:, : 2 * hidden] + functional.linear(state, weight[: 2 * hidden]))
+        gates = torch.sigmoid(
+            inputs[:, : 2 * hidden] + functional.linear(state, weight[: 2 * hidden])
+        )
         reset, update = gates.chunk(2, dim=1)
         product = functional.linear(reset * state, weight[2 * hidden :], bias)
         candidate = torch.tanh(inputs[:, 2 * hidden :] + product)
@@ -233,17 +263,27 @@ def rounded(count: int, multiple: int) -> int:
 class _Recurrence:
     """The products of one direction over one batch; of all states, or the last ones."""
 
-    def __init__(self, order: Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool) -> None:
+    def __init__(
+        self, order: Order, workspaces: Workspaces, dtype: torch.dtype, *, has_states: bool
+    ) -> None:
         self._order, self._dtype, self.has_states = order, dtype, has_states
         self._workspaces = workspaces
         self._steps = order.steps
 
     def forward(
-        self, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None = None, *, needs_backward: bool
+        self,
+        projected: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        initial: Tensor | None = None,
+        *,
+        needs_backward: bool,
     ) -> tuple[Tensor, Tensor]:
         """Return all states, empty unless they are wanted, and the last ones; keep what `backward` needs."""
         order, hidden, low_weight = self._order, weight.shape[1], weight.to(self._dtype)
-        workspace, cell = self._prepare(projected, bias, hidden=hidden, needs_backward=needs_backward)
+        workspace, cell = self._prepare(
+            projected, bias, hidden=hidden, needs_backward=needs_backward
+        )
         if initial is not None:
             start = order.batch if needs_backward else 0
             workspace.states[start : start + len(initial)] = initial
@@ -252,10 +292,14 @@ class _Recurrence:
         states = projected.new_empty(num_tokens, hidden, dtype=torch.float32)
         for step in self._forward_steps(workspace, cell, low_weight, needs_backward=needs_backward):
             if self.has_states:
-                self._copy_states(workspace, cell, step, states[self._rows(step)], needs_backward=needs_backward)
+                self._copy_states(
+                    workspace, cell, step, states[self._rows(step)], needs_backward=needs_backward
+                )
         last = cell.last
         if needs_backward:
-            del cell.last  # autograd keeps this object with its result: a reference back would be a cycle
+            del (
+                cell.last
+            )  # autograd keeps this object with its result: a reference back would be a cycle
             self._kept = workspace, cell, low_weight
         else:
             last = last.clone() if self._dtype == torch.float32 else last
@@ -275,7 +319,9 @@ class _Recurrence:
                 d_state[: step.batch] += gradient[self._rows(step)]
         d_projected, d_bias = cell.gradients()
         d_weight = self._d_weight(workspace)
-        d_initial = d_state + workspace.d_recurrent[: len(d_state)] if self._order.has_initial else None
+        d_initial = (
+            d_state + workspace.d_recurrent[: len(d_state)] if self._order.has_initial else None
+        )
         self._workspaces.release(workspace)
         del self._kept
         return d_projected, d_weight, d_bias, d_initial
@@ -284,11 +330,19 @@ class _Recurrence:
         start = step.first - self._order.num_before
         return slice(start, start + step.batch)
 
-    def _prepare(self, projected: Tensor, bias: Tensor, *, hidden: int, needs_backward: bool) -> tuple[Workspace, Cell]:
+    def _prepare(
+        self, projected: Tensor, bias: Tensor, *, hidden: int, needs_backward: bool
+    ) -> tuple[Workspace, Cell]:
         order = self._order
         tokens = len(order.tokens) if needs_backward else order.batch
-        workspace = self._workspaces.acquire(Shape(hidden, self._dtype, projected.device, tokens, order.batch))
-        projected = (projected if projected.dtype == self._dtype else projected.float()).detach().contiguous()
+        workspace = self._workspaces.acquire(
+            Shape(hidden, self._dtype, projected.device, tokens, order.batch)
+        )
+        projected = (
+            (projected if projected.dtype == self._dtype else projected.float())
+            .detach()
+            .contiguous()
+        )
         bias = bias.detach().float().contiguous()
         return workspace, Cell(workspace, order, projected, bias, needs_backward=needs_backward)
 
@@ -302,13 +356,18 @@ class _Recurrence:
         columns = weight.T.contiguous() if is_copied else weight.T
         for step in self._steps:
             if step.first:
-                first, num_rows = step.first if needs_backward else 0, rounded(step.batch, ROW_MULTIPLE)
+                first, num_rows = (
+                    step.first if needs_backward else 0,
+                    rounded(step.batch, ROW_MULTIPLE),
+                )
                 states = workspace.states[first : first + num_rows]
                 torch.mm(states, columns, out=workspace.recurrent[:num_rows])
             cell.forward(step)
             yield step
 
-    def _backward_steps(self, workspace: Workspace, cell: Cell, weight: Tensor) -> Iterator[TimeStep]:
+    def _backward_steps(
+        self, workspace: Workspace, cell: Cell, weight: Tensor
+    ) -> Iterator[TimeStep]:
         """Compute the gradients of the time steps in reverse; yield each one before its computation."""
         for step in reversed(self._steps):
             yield step
@@ -333,7 +392,13 @@ class _Recurrence:
         return torch.mm(states.T.contiguous(), d_products).T.contiguous().float()
 
     def _copy_states(
-        self, workspace: Workspace, cell: Cell, step: TimeStep, states: Tensor, *, needs_backward: bool
+        self,
+        workspace: Workspace,
+        cell: Cell,
+        step: TimeStep,
+        states: Tensor,
+        *,
+        needs_backward: bool,
     ) -> None:
         """Copy the states after a time step, of sentences that continue and of those that end, to `states`."""
         if not needs_backward or self._dtype != torch.float32:
@@ -347,7 +412,12 @@ class _Recurrence:
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, projected: Tensor, weight: Tensor, bias: Tensor, initial: Tensor | None, recurrence: _Recurrence
+        ctx: Any,
+        projected: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        initial: Tensor | None,
+        recurrence: _Recurrence,
     ) -> Tensor:
         ctx.recurrence = recurrence
         states, last = recurrence.forward(projected, weight, bias, initial, needs_backward=True)

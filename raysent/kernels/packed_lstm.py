@@ -24,7 +24,12 @@ from raysent.kernels.packing import Packed
 
 
 def packed_lstm(
-    projected: Tensor, weight: Tensor, packed: Packed, *, backwards: bool = False, workspaces: Workspaces | None = None
+    projected: Tensor,
+    weight: Tensor,
+    packed: Packed,
+    *,
+    backwards: bool = False,
+    workspaces: Workspaces | None = None,
 ) -> Tensor:
     """Return the states of one direction.
 
@@ -90,10 +95,15 @@ class _Workspace:
         hidden, dtype = shape.hidden, shape.dtype
         # A later step may need gradients even if this one does not.
         with torch.inference_mode(False):
-            self.gates, self.cells = torch.zeros(shape.tokens, 4 * hidden), torch.zeros(shape.tokens, hidden)
+            self.gates, self.cells = (
+                torch.zeros(shape.tokens, 4 * hidden),
+                torch.zeros(shape.tokens, hidden),
+            )
             self.before = torch.zeros(shape.tokens, hidden, dtype=dtype)
             is_low = dtype != torch.float32
-            self.d_products = torch.zeros(shape.tokens, 4 * hidden, dtype=dtype) if is_low else self.gates
+            self.d_products = (
+                torch.zeros(shape.tokens, 4 * hidden, dtype=dtype) if is_low else self.gates
+            )
             self.recurrent = torch.zeros(shape.batch, 4 * hidden, dtype=dtype)
             self.d_recurrent = torch.zeros(shape.batch, hidden, dtype=dtype)
             self.d_cells = torch.zeros(shape.batch, hidden)
@@ -122,9 +132,18 @@ class _Direction(Arguments):
 class _CompiledDirection:
     """One direction over one batch, by the compiled kernel; backwards from each last token."""
 
-    def __init__(self, packed: Packed, dtype: torch.dtype, workspaces: Workspaces, *, backwards: bool) -> None:
-        order, library, kind = order_of_words(packed, backwards=backwards), load("lstm"), str(dtype)[6:]
-        self._forward, self._backward = library[f"lstm_forward_{kind}"], library[f"lstm_backward_{kind}"]
+    def __init__(
+        self, packed: Packed, dtype: torch.dtype, workspaces: Workspaces, *, backwards: bool
+    ) -> None:
+        order, library, kind = (
+            order_of_words(packed, backwards=backwards),
+            load("lstm"),
+            str(dtype)[6:],
+        )
+        self._forward, self._backward = (
+            library[f"lstm_forward_{kind}"],
+            library[f"lstm_backward_{kind}"],
+        )
         self._tokens, self._batch, self._steps = order.tokens, order.batch, order.steps
         self._dtype, self._workspaces = dtype, workspaces
 
@@ -133,7 +152,10 @@ class _CompiledDirection:
         hidden, num_tokens = weight.shape[1], len(self._tokens)
         shape = Shape(hidden, self._dtype, projected.device, num_tokens, self._batch)
         workspace: _Workspace = self._workspaces.acquire(shape)
-        projected, low_weight = projected.detach().float().contiguous(), weight.detach().to(self._dtype)
+        projected, low_weight = (
+            projected.detach().float().contiguous(),
+            weight.detach().to(self._dtype),
+        )
         states = projected.new_empty(num_tokens, hidden)
         self._arguments = _Direction(hidden=hidden)
         self._arguments.set(tokens=self._tokens, projected=projected, states=states)
@@ -156,7 +178,10 @@ class _CompiledDirection:
     def backward(self, d_states: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the weight."""
         workspace, weight, size = self._kept
-        d_states, d_projected = d_states.float().contiguous(), d_states.new_zeros(size, dtype=torch.float32)
+        d_states, d_projected = (
+            d_states.float().contiguous(),
+            d_states.new_zeros(size, dtype=torch.float32),
+        )
         self._arguments.set(d_states=d_states, d_projected=d_projected)
         for before, step in reversed(self._with_before(self._steps)):
             self._run(self._backward, before, step)
@@ -190,7 +215,9 @@ class _CompiledDirection:
 
 class _CompiledLstm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, weight: Tensor, direction: _CompiledDirection) -> Tensor:
+    def forward(
+        ctx: Any, projected: Tensor, weight: Tensor, direction: _CompiledDirection
+    ) -> Tensor:
         ctx.direction = direction
         return direction.forward(projected, weight, needs_backward=True)
 
@@ -198,7 +225,9 @@ class _CompiledLstm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.direction is None:
-            raise RuntimeError("the LSTM keeps no values after a backward; use implementation: torch to repeat one")
+            raise RuntimeError(
+                "the LSTM keeps no values after a backward; use implementation: torch to repeat one"
+            )
         direction, ctx.direction = ctx.direction, None
         with torch.autocast(gradients[0].device.type, enabled=False):
             return *direction.backward(gradients[0]), None

@@ -132,7 +132,9 @@ def pack(sentences: Sentences, *, device: torch.device | None = None) -> Packed:
     return _pack(words, tokens.reshape(-1), sentences.lengths, device)
 
 
-def pack_blocks(sentences: Sentences, *, batch_size: int, device: torch.device | None = None) -> Iterable[Packed]:
+def pack_blocks(
+    sentences: Sentences, *, batch_size: int, device: torch.device | None = None
+) -> Iterable[Packed]:
     """Pack many sentences in blocks of similar lengths that share one list of distinct words.
 
     The blocks have the sentences of `block_rows`, in that order.

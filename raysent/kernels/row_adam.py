@@ -42,7 +42,9 @@ class RowAdam:
         num_steps: Number of steps so far.
     """
 
-    def __init__(self, weight: nn.Parameter, *, learning_rate: float, is_compiled: bool = True) -> None:
+    def __init__(
+        self, weight: nn.Parameter, *, learning_rate: float, is_compiled: bool = True
+    ) -> None:
         """Start with moments of zero.
 
         Args:
@@ -60,7 +62,11 @@ class RowAdam:
         self._drift = torch.zeros(2, _INITIAL_STEPS, dtype=torch.float64, device=weight.device)
         lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
         self._decay = torch.stack([_RHO**lags, _RHO**lags * _BETAS[1] ** (-lags / 2)])
-        can_compile = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.data.is_contiguous()
+        can_compile = (
+            weight.device.type == "cpu"
+            and weight.dtype == torch.float32
+            and weight.data.is_contiguous()
+        )
         self._kernel = try_load("row_adam") if is_compiled and can_compile else None
 
     @torch.no_grad()
@@ -73,8 +79,14 @@ class RowAdam:
         rows = rows.contiguous()
         if self._kernel is not None:
             drift, (beta1, beta2) = self._drift, map(ctypes.c_double, _BETAS)
-            arguments = (ctypes.c_int64(self.num_steps), address(drift), ctypes.c_int64(drift.shape[1]))
-            self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(_EPS))
+            arguments = (
+                ctypes.c_int64(self.num_steps),
+                address(drift),
+                ctypes.c_int64(drift.shape[1]),
+            )
+            self._kernel.row_adam_catch_up(
+                *self._table(rows), *arguments, beta1, beta2, ctypes.c_double(_EPS)
+            )
             return
         if rows.device.type == "cpu":
             # Rows that are up to date would not change. On a GPU this selection would synchronize.
@@ -112,10 +124,16 @@ class RowAdam:
         step = ctypes.c_int64(self.num_steps)
         self._kernel.row_adam_step(*self._table(rows), step, address(gradient), *numbers)
 
-    def _step_in_torch(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
+    def _step_in_torch(
+        self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float
+    ) -> None:
         beta1, beta2 = _BETAS
         mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
-        square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        square = (
+            self._square.index_select(0, rows)
+            .mul_(beta2)
+            .addcmul_(gradient, gradient, value=1 - beta2)
+        )
         self._mean.index_copy_(0, rows, mean)
         self._square.index_copy_(0, rows, square)
         root = square.sqrt_().div_(correction).add_(_EPS)
@@ -125,7 +143,12 @@ class RowAdam:
 
     def _table(self, rows: Tensor) -> tuple[Any, ...]:
         tensors = map(address, (self.weight.data, self._mean, self._square, self._last))
-        return address(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
+        return (
+            address(rows),
+            ctypes.c_int64(len(rows)),
+            ctypes.c_int64(self.weight.shape[1]),
+            *tensors,
+        )
 
     def flush(self) -> None:
         """Update all rows to their values in dense Adam."""
@@ -154,7 +177,9 @@ class RowAdam:
         """
         if state["mean"].shape != self._mean.shape:
             given, own = tuple(state["mean"].shape), tuple(self._mean.shape)
-            raise ArtifactError(f"optimizer state: must be of a table of shape {own}; given {given}; name its own run")
+            raise ArtifactError(
+                f"optimizer state: must be of a table of shape {own}; given {given}; name its own run"
+            )
         self.num_steps, self.learning_rate = int(state["num_steps"]), float(state["learning_rate"])
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])

@@ -100,18 +100,30 @@ class CompiledChunkRows:
         sizes = np.empty(2, dtype=np.int64)
         with self._lock:
             _library().chunk_table_find(
-                self._table, data, _size(data), _pointer(_classes()), _pointer(rows), _pointer(unknown), _pointer(sizes)
+                self._table,
+                data,
+                _size(data),
+                _pointer(_classes()),
+                _pointer(rows),
+                _pointer(unknown),
+                _pointer(sizes),
             )
         num_chunks, num_bytes = sizes.tolist()
-        return rows[:num_chunks], str(unknown[:num_bytes].data, "utf-8", "surrogatepass").split("\n")[:-1]
+        return rows[:num_chunks], str(unknown[:num_bytes].data, "utf-8", "surrogatepass").split(
+            "\n"
+        )[:-1]
 
     def add(self, chunks: Sequence[str], rows: np.ndarray) -> None:
         """Add chunks, none of which is known, with their rows, int64 [chunks]."""
         data = " ".join(chunks).encode("utf-8", "surrogatepass")
         with self._lock:
-            _library().chunk_table_add(self._table, data, _size(data), _pointer(_classes()), _pointer(rows))
+            _library().chunk_table_add(
+                self._table, data, _size(data), _pointer(_classes()), _pointer(rows)
+            )
 
-    def expand(self, rows: np.ndarray, ids: np.ndarray, starts: np.ndarray, *, break_row: int) -> Sentences:
+    def expand(
+        self, rows: np.ndarray, ids: np.ndarray, starts: np.ndarray, *, break_row: int
+    ) -> Sentences:
         """Return the ids of rows of chunks, int32 [chunks], as sentences, which are separated by `break_row`.
 
         Args:
@@ -121,12 +133,20 @@ class CompiledChunkRows:
             break_row: A row without ids.
         """
         lengths = np.empty(np.count_nonzero(rows == break_row) + 1, dtype=np.int64)
-        given = _pointer(rows), ctypes.c_int64(len(rows)), ctypes.c_int32(break_row), _pointer(ids), _pointer(starts)
+        given = (
+            _pointer(rows),
+            ctypes.c_int64(len(rows)),
+            ctypes.c_int32(break_row),
+            _pointer(ids),
+            _pointer(starts),
+        )
         found, num_ids = np.empty(0, dtype=np.int32), 2 * len(rows)  # hardly any text has more
         while num_ids > len(found):
             found = np.empty(num_ids, dtype=np.int32)
             size = ctypes.c_int64(len(found))
-            num_ids = _library().chunk_table_expand(*given, _pointer(found), size, _pointer(lengths))
+            num_ids = _library().chunk_table_expand(
+                *given, _pointer(found), size, _pointer(lengths)
+            )
         return Sentences(found[:num_ids], lengths)
 
 
@@ -147,7 +167,8 @@ def _classes() -> np.ndarray:
     """Return the classes of the first characters, as Python and its regular expressions have them, uint8."""
     characters = [chr(code) for code in range(_NUM_CLASSES)]
     bits = [
-        _SPACE * one.isspace() | _WORD * (one.isalnum() or one == "_") | _UPPER * one.isupper() for one in characters
+        _SPACE * one.isspace() | _WORD * (one.isalnum() or one == "_") | _UPPER * one.isupper()
+        for one in characters
     ]
     return np.array(bits, dtype=np.uint8)
 

@@ -24,7 +24,13 @@ from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
-from raysent.models.pretrained import check_tokenizer, check_weights, find_folder, first_missing, reading
+from raysent.models.pretrained import (
+    check_tokenizer,
+    check_weights,
+    find_folder,
+    first_missing,
+    reading,
+)
 from raysent.reading import parse_json
 from raysent.storage import read_json
 
@@ -46,7 +52,9 @@ _UNUSED_OF_TOKENIZER = ("added_tokens_decoder", "chat_template", "tokenizer_file
 # The tokenizers of transformers give a number above this where there is no limit.
 NO_LIMIT = 1_000_000
 # Their positions begin after that of padding.
-_SKIPS_POSITIONS = frozenset(("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"))
+_SKIPS_POSITIONS = frozenset(
+    ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod")
+)
 # They take positions, and their layers know of other tokens by attention alone, whose function can be replaced.
 _SIDE_BY_SIDE = frozenset({
     "albert", "bert", "camembert", "distilbert", "electra", "gemma", "nomic_bert", "qwen3", "roberta", "xlm-roberta",
@@ -106,12 +114,16 @@ class Backbone(StrictModel):
     @property
     def intermediate_size(self) -> int:
         """Size of the hidden layer after each attention."""
-        return int(self.size("intermediate_size", "hidden_dim", "d_ff", default=4 * self.hidden_size))
+        return int(
+            self.size("intermediate_size", "hidden_dim", "d_ff", default=4 * self.hidden_size)
+        )
 
     @property
     def first_position(self) -> int | None:
         """Position of a text's first token where texts can stand side by side in one row; None where they cannot."""
-        can = self.config["model_type"] in _SIDE_BY_SIDE and not self.config.get("use_sliding_window")
+        can = self.config["model_type"] in _SIDE_BY_SIDE and not self.config.get(
+            "use_sliding_window"
+        )
         return _first_position(self.config) if can else None
 
     @property
@@ -123,7 +135,10 @@ class Backbone(StrictModel):
     def size(self, *names: str, default: int = 0) -> Any:
         """Return the first of some values of `config.json`, whose names differ between architectures."""
         inner = self.config.get("text_config") or {}
-        return next((part[name] for name in names for part in (self.config, inner) if part.get(name)), default)
+        return next(
+            (part[name] for name in names for part in (self.config, inner) if part.get(name)),
+            default,
+        )
 
     def folder(self, *, has_weights: bool = False) -> Path:
         """Return the local folder; with `has_weights` those of a model of the hub are downloaded first.
@@ -160,18 +175,27 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
     if not isinstance(config, dict) or "model_type" not in config:
         raise ArtifactError(f"{root / _CONFIG_FILE}: must name a model_type of transformers")
     if config["model_type"] in _SKIPS_POSITIONS and config.get("pad_token_id", 1) is None:
-        raise ArtifactError(f"{root / _CONFIG_FILE}: must name a pad_token_id, after which positions begin; given null")
+        raise ArtifactError(
+            f"{root / _CONFIG_FILE}: must name a pad_token_id, after which positions begin; given null"
+        )
     parts = [_read(folder / module["path"] / _CONFIG_FILE, default={}) for module in modules[1:]]
     settings = _read(folder / "config_sentence_transformers.json", default={})
-    prompts = settings.get("prompts") or {}  # sentence-transformers reads empty ones for those that are absent
+    prompts = (
+        settings.get("prompts") or {}
+    )  # sentence-transformers reads empty ones for those that are absent
     of_text = _read(root / "sentence_bert_config.json", default={})
-    tokenizer = {**_read(root / "special_tokens_map.json", default={}), **_read(root / _TOKENIZER_FILE, default={})}
+    tokenizer = {
+        **_read(root / "special_tokens_map.json", default={}),
+        **_read(root / _TOKENIZER_FILE, default={}),
+    }
     return Backbone(
         path=path if commit else str(folder),
         revision=commit,
         license=_license(folder),
         config=config,
-        tokenizer={name: value for name, value in tokenizer.items() if name not in _UNUSED_OF_TOKENIZER},
+        tokenizer={
+            name: value for name, value in tokenizer.items() if name not in _UNUSED_OF_TOKENIZER
+        },
         pooling=_modes(parts[0], path) if parts else ["mean"],
         heads=[{"type": kind, **part} for kind, part in zip(kinds[2:], parts[1:], strict=True)],
         prompts={"query": "", "document": "", **prompts} if prompts else {},
@@ -193,12 +217,20 @@ def _read(path: Path, *, default: Any = None) -> Any:
 
 def _modes(settings: Mapping[str, Any], path: str) -> list[PoolingMode]:
     if not settings.get("include_prompt", True):
-        raise ArtifactError(f"{path}: must pool over prompts to be trained; as a member, name it st:{path}")
-    given = settings.get("pooling_mode") or [own for name, own in _OLDER_MODES.items() if settings.get(name)] or "mean"
+        raise ArtifactError(
+            f"{path}: must pool over prompts to be trained; as a member, name it st:{path}"
+        )
+    given = (
+        settings.get("pooling_mode")
+        or [own for name, own in _OLDER_MODES.items() if settings.get(name)]
+        or "mean"
+    )
     return [given] if isinstance(given, str) else list(given)  # type: ignore[list-item]
 
 
-def _limit(config: Mapping[str, Any], tokenizer: Mapping[str, Any], of_text: Mapping[str, Any]) -> int | None:
+def _limit(
+    config: Mapping[str, Any], tokenizer: Mapping[str, Any], of_text: Mapping[str, Any]
+) -> int | None:
     """Return the tokens that are read of a longer text, special ones included; None for no limit."""
     positions = max((config.get("max_position_embeddings") or 0) - _first_position(config), 0)
     limits = (of_text.get("max_seq_length"), tokenizer.get("model_max_length"), positions)
@@ -235,7 +267,9 @@ def drawing(generator: torch.Generator | None) -> Iterator[None]:
     """Let libraries draw from torch's global generator as `generator` says, and leave that as it was."""
     with torch.random.fork_rng():
         if generator is not None:
-            torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator, device=generator.device)))
+            torch.manual_seed(
+                int(torch.randint(1 << 62, (), generator=generator, device=generator.device))
+            )
         yield
 
 
@@ -254,7 +288,11 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
     name, given = backbone.path or "encoder", _transformers(backbone)
     values = dict(backbone.config)
     if dropout is not None:
-        own = [name for name, value in values.items() if "drop" in name and isinstance(value, int | float)]
+        own = [
+            name
+            for name, value in values.items()
+            if "drop" in name and isinstance(value, int | float)
+        ]
         values |= dict.fromkeys((*_DROPOUTS, *own), dropout)
     config = given.CONFIG_MAPPING[values["model_type"]].from_dict(values)
     config.use_cache = False
@@ -262,7 +300,9 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
         given.AttentionInterface.register(_ATTENTION, _attention_of_groups)
         given.AttentionMaskInterface.register(_ATTENTION, given.masking_utils.sdpa_mask)
         config._attn_implementation = _ATTENTION
-    is_mapped = type(config) in given.MODEL_FOR_TEXT_ENCODING_MAPPING  # the encoder alone of an encoder-decoder
+    is_mapped = (
+        type(config) in given.MODEL_FOR_TEXT_ENCODING_MAPPING
+    )  # the encoder alone of an encoder-decoder
     auto = given.AutoModelForTextEncoding if is_mapped else given.AutoModel
     if not has_weights:
         return auto.from_config(config, dtype=torch.float32)
@@ -278,17 +318,29 @@ def transformer(backbone: Backbone, *, has_weights: bool, dropout: float | None 
 
 
 def _attention_of_groups(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **settings: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    **settings: Any,
 ) -> tuple[Tensor, None]:
     """Attend as transformers does; with `groups`, each of (texts, tokens), within texts of [1, heads, tokens, size]."""
     groups: list[tuple[int, int]] | None = settings.pop("groups", None)
-    attend = library("transformers.integrations.sdpa_attention", where="encoder").sdpa_attention_forward
+    attend = library(
+        "transformers.integrations.sdpa_attention", where="encoder"
+    ).sdpa_attention_forward
     if groups is None:
         return attend(module, query, key, value, mask, **settings)  # type: ignore[no-any-return]
     found = []
-    parts = (torch.split(one[0], [texts * time for texts, time in groups], dim=1) for one in (query, key, value))
+    parts = (
+        torch.split(one[0], [texts * time for texts, time in groups], dim=1)
+        for one in (query, key, value)
+    )
     for shape, *own in zip(groups, *parts, strict=True):
-        inputs = (one.unflatten(1, shape).transpose(0, 1) for one in own)  # [texts, heads, time, size]
+        inputs = (
+            one.unflatten(1, shape).transpose(0, 1) for one in own
+        )  # [texts, heads, time, size]
         found.append(attend(module, *inputs, None, **settings)[0].flatten(0, 1))
     return torch.cat(found)[None], None
 
@@ -315,7 +367,9 @@ def missing_weights(folder: Path, module: Any, **options: Any) -> list[str]:
     kind: Any = type(getattr(module, "auto_model", None))
     if not hasattr(kind, "from_pretrained"):
         return []
-    report = kind.from_pretrained(str(folder), device_map="meta", output_loading_info=True, **options)[1]
+    report = kind.from_pretrained(
+        str(folder), device_map="meta", output_loading_info=True, **options
+    )[1]
     return sorted(report["missing_keys"])
 
 
@@ -335,8 +389,14 @@ def heads(backbone: Backbone, *, has_weights: bool) -> list[nn.Module]:
             continue
         activation = str(values.pop("activation_function", "torch.nn.modules.activation.Tanh"))
         if not activation.startswith("torch.nn."):
-            raise ArtifactError(f"{name}: activation_function must be one of torch.nn; given {activation}")
-        kept = {key: values[key] for key in ("in_features", "out_features", "bias", "use_residual") if key in values}
+            raise ArtifactError(
+                f"{name}: activation_function must be one of torch.nn; given {activation}"
+            )
+        kept = {
+            key: values[key]
+            for key in ("in_features", "out_features", "bias", "use_residual")
+            if key in values
+        }
         made.append(modules.Dense(**kept, activation_function=resolve_name(activation)()))
     if has_weights and any(isinstance(own, modules.Dense) for own in made):
         folder = backbone.folder(has_weights=True)
@@ -366,6 +426,9 @@ def read_tokenizer(backbone: Backbone) -> str:
             )
         values = parse_json(tokenizer.backend_tokenizer.to_str())
     if backbone.lowercase:
-        steps = [{"type": "Lowercase"}, *([values["normalizer"]] if values.get("normalizer") else [])]
+        steps = [
+            {"type": "Lowercase"},
+            *([values["normalizer"]] if values.get("normalizer") else []),
+        ]
         values["normalizer"] = {"type": "Sequence", "normalizers": steps}
     return json.dumps(values, ensure_ascii=False)

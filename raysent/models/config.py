@@ -32,7 +32,9 @@ class ModelConfig(StrictModel):
 
     @pydantic.model_validator(mode="after")
     def _towers_fit(self) -> Self:
-        check_parts(self.encoder, self.second_encoder, self.objective, self.postprocessing, self.code)
+        check_parts(
+            self.encoder, self.second_encoder, self.objective, self.postprocessing, self.code
+        )
         return self
 
     @property
@@ -46,7 +48,9 @@ class ModelConfig(StrictModel):
         return towers(self.encoder, self.second_encoder, self.objective)
 
 
-def towers(first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig) -> tuple[EncoderConfig, ...]:
+def towers(
+    first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig
+) -> tuple[EncoderConfig, ...]:
     """Return the configuration of each tower that the objective reads."""
     return (first, second or first)[: objective.num_towers]
 
@@ -73,7 +77,9 @@ def check_parts(
     dims = encoded_dims(towers(first, second, objective))
     sizes, is_average = sorted(set(dims)), postprocessing.combine == "average"
     if is_average and len(sizes) > 1:
-        raise ValueError(f"postprocessing.combine must be concat with blocks of several sizes; given {sizes}")
+        raise ValueError(
+            f"postprocessing.combine must be concat with blocks of several sizes; given {sizes}"
+        )
     size = dims[0] if is_average else sum(dims)
     if (postprocessing.whitening or 0) > size:
         raise ValueError(

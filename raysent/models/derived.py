@@ -49,7 +49,13 @@ from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMarg
 from raysent.models.postprocessing import PostprocessingConfig, whitening_directions
 from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.storage import address_of, read_json, storage_errors, write_json
-from raysent.storage.layout import COMPOSITION_FILE, MEMBERS_FOLDER, MODEL_FILE, OUTCOME_FILE, VOCABULARY_FILE
+from raysent.storage.layout import (
+    COMPOSITION_FILE,
+    MEMBERS_FOLDER,
+    MODEL_FILE,
+    OUTCOME_FILE,
+    VOCABULARY_FILE,
+)
 
 Weighting = Literal["uniform", "sif"]
 _WEIGHTINGS: dict[str, Weighting] = {"uniform": "uniform", "sif": "sif"}
@@ -81,7 +87,11 @@ def average_of_words(
     Raises:
         DataError: If `sif` is given without counts.
     """
-    kept = [row for row, one in enumerate(vectors.words) if one.split() == [one] and one not in (PAD_WORD, UNK_WORD)]
+    kept = [
+        row
+        for row, one in enumerate(vectors.words)
+        if one.split() == [one] and one not in (PAD_WORD, UNK_WORD)
+    ]
     words, rows = [vectors.words[row] for row in kept], vectors.vectors[kept]
     rows *= _weights(words, weighting, counts, sif_weight)[:, None]
     vocabulary, dim = Vocabulary([PAD_WORD, UNK_WORD, *words], lowercase=lowercase), rows.shape[1]
@@ -97,7 +107,9 @@ def average_of_words(
     table[UNK_ID + 1 :] = torch.from_numpy(rows)
     model.eval()
     if sample is not None:
-        read = vocabulary.ids(sample[: model.postprocessing.num_sentences], max_length=model.max_length)
+        read = vocabulary.ids(
+            sample[: model.postprocessing.num_sentences], max_length=model.max_length
+        )
         model.fit_postprocessing(read)
     return model
 
@@ -113,17 +125,25 @@ def check_weighting(name: str) -> Weighting:
     raise ConfigError(f"weighting: must be uniform or sif; given '{name}'")
 
 
-def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] | None, sif_weight: float) -> np.ndarray:
+def _weights(
+    words: list[str], weighting: Weighting, counts: Mapping[str, int] | None, sif_weight: float
+) -> np.ndarray:
     if weighting == "uniform":
         return np.ones(len(words), dtype=np.float32)
     if not counts or not any(counts.values()):
-        raise DataError("counts: must name a file of 'word count' lines for weighting sif; given none")
+        raise DataError(
+            "counts: must name a file of 'word count' lines for weighting sif; given none"
+        )
     total = sum(counts.values())
-    frequencies = np.array([counts.get(word, counts.get(word.lower(), 0)) / total for word in words])
+    frequencies = np.array(
+        [counts.get(word, counts.get(word.lower(), 0)) / total for word in words]
+    )
     return (sif_weight / (sif_weight + frequencies)).astype(np.float32)
 
 
-def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = True) -> SentenceModel:
+def expand(
+    model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = True
+) -> SentenceModel:
     """Return the model with every word that has a pretrained vector; the vectors of its own words do not change.
 
     New words get the images of their pretrained vectors under a linear map that is fitted to the shared words, one map
@@ -138,7 +158,9 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
         DataError: If fewer words are shared than the vectors have dimensions, or none is new.
     """
     if isinstance(model.vocabulary, SubwordVocabulary):
-        raise ConfigError("MODEL: must read words to be expanded; it reads sub-words, which leave no word unknown")
+        raise ConfigError(
+            "MODEL: must read words to be expanded; it reads sub-words, which leave no word unknown"
+        )
     ids, rows = shared_words(model.vocabulary, vectors)
     dim = vectors.vectors.shape[1]
     if len(ids) <= dim:
@@ -148,16 +170,24 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
         )
     added = new_words(model.vocabulary, vectors)
     vocabulary = Vocabulary(
-        [*model.vocabulary.words, *(vectors.words[row] for row in added)], lowercase=model.vocabulary.lowercase
+        [*model.vocabulary.words, *(vectors.words[row] for row in added)],
+        lowercase=model.vocabulary.lowercase,
     )
 
     def expanded(table: Tensor) -> Tensor:
         known = table.detach().cpu()
-        linear = fit_linear_map(vectors.vectors[rows], known[ids].numpy(), has_intercept=has_intercept)
+        linear = fit_linear_map(
+            vectors.vectors[rows], known[ids].numpy(), has_intercept=has_intercept
+        )
         return torch.cat([known, torch.from_numpy(linear(vectors.vectors[added]))])
 
-    tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)}
-    tensors = {name: expanded(value) if name in tables else value for name, value in model.kept_tensors().items()}
+    tables = {
+        f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)
+    }
+    tensors = {
+        name: expanded(value) if name in tables else value
+        for name, value in model.kept_tensors().items()
+    }
     record = model.record.model_copy(update={"num_words": len(vocabulary)})
     return SentenceModel.from_tensors(record, vocabulary, tensors)
 
@@ -167,12 +197,19 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
 
     Fixed word vectors, which all towers share, are one block.
     """
-    towers = [[one for one in tower.modules() if isinstance(one, WordTable)] for tower in model.towers]
+    towers = [
+        [one for one in tower.modules() if isinstance(one, WordTable)] for tower in model.towers
+    ]
     if not any(towers):
-        raise ConfigError("MODEL: must have word vectors of its own; it reads sub-words of a pretrained model")
+        raise ConfigError(
+            "MODEL: must have word vectors of its own; it reads sub-words of a pretrained model"
+        )
     if not model.tables or len(towers) == 1:
         towers = [list(dict.fromkeys(towers[0]))]
-        values: dict[str, Any] = {"encoder": _bags(towers[0]), "objective": {"type": "paraphrase_margin"}}
+        values: dict[str, Any] = {
+            "encoder": _bags(towers[0]),
+            "objective": {"type": "paraphrase_margin"},
+        }
     else:
         values = {
             "encoder": _bags(towers[0]),
@@ -180,15 +217,24 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
             "second_encoder": _bags(towers[1]) if model.config.second_encoder is not None else None,
         }
     config = validate(ModelConfig, Document(values))
-    empty = SentenceModel(config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator()))
+    empty = SentenceModel(
+        config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator())
+    )
     weights = [table.weight.detach() for tables in towers for table in tables]
-    names = [f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)]
+    names = [
+        f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)
+    ]
     tensors = dict(zip(names, weights, strict=True))
-    return SentenceModel.from_tensors(model.record.model_copy(update={"config": config}), model.vocabulary, tensors)
+    return SentenceModel.from_tensors(
+        model.record.model_copy(update={"config": config}), model.vocabulary, tensors
+    )
 
 
 def _bags(tables: list[WordTable]) -> dict[str, Any]:
-    bags = [{"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}} for table in tables]
+    bags = [
+        {"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}}
+        for table in tables
+    ]
     members = {f"words_{number}": bag for number, bag in enumerate(bags)}
     return bags[0] if len(bags) == 1 else {"type": "concat", "members": members}
 
@@ -213,7 +259,9 @@ class Whitening:
             DataError: If the sample has fewer than two sentences, or all have the same vector.
         """
         if model.code is not None:
-            raise ConfigError("MODEL: its vectors are bits, which are not whitened; name the model that it was made of")
+            raise ConfigError(
+                "MODEL: its vectors are bits, which are not whitened; name the model that it was made of"
+            )
         self.num_sentences = len(sentences.lengths)
         if self.num_sentences < 2:
             raise DataError(f"corpus: must have at least two sentences; given {self.num_sentences}")
@@ -221,7 +269,9 @@ class Whitening:
         self._center, self._directions = whitening_directions(model.combined_vectors(sentences))
         self.rank = self._directions.shape[1]
         if not self.rank:
-            raise DataError("corpus: its sentences must have different vectors; given one vector for all")
+            raise DataError(
+                "corpus: its sentences must have different vectors; given one vector for all"
+            )
 
     def apply(self, dimension: int) -> SentenceModel:
         """Return the whitened model.
@@ -240,7 +290,9 @@ class Whitening:
         config = self._model.config
         # The settings describe the sample that was used; a smaller one cannot have this rank.
         changed = {"whitening": dimension, "num_sentences": self.num_sentences}
-        own = config.model_copy(update={"postprocessing": config.postprocessing.model_copy(update=changed)})
+        own = config.model_copy(
+            update={"postprocessing": config.postprocessing.model_copy(update=changed)}
+        )
         record = self._model.record.model_copy(update={"config": own})
         tensors = {
             **self._model.kept_tensors(),
@@ -266,11 +318,15 @@ def compose(models: Mapping[str, Path], output: Path) -> JoinedEncoders:
     if len(models) < 2:
         raise ConfigError(f"MODEL: a composition needs at least two models; given {len(models)}")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"output {address_of(output)}: must be a new or an empty folder; name another")
+        raise ConfigError(
+            f"output {address_of(output)}: must be a new or an empty folder; name another"
+        )
     members = {name: SentenceModel.load(folder) for name, folder in models.items()}
     for name, member in members.items():
         if member.code is not None:
-            raise ConfigError(f"{name}: its vectors are bits, which do not compose; name the model that it was made of")
+            raise ConfigError(
+                f"{name}: its vectors are bits, which do not compose; name the model that it was made of"
+            )
     _save_composition(models, output)
     return JoinedEncoders(members.values(), normalizes=False)
 
@@ -285,7 +341,9 @@ def _save_composition(models: Mapping[str, Path], output: Path) -> None:
             if (folder / OUTCOME_FILE).is_file():  # how long it trained
                 shutil.copyfile(folder / OUTCOME_FILE, place / OUTCOME_FILE)
     # Last, because it marks the members as complete.
-    write_json(output / COMPOSITION_FILE, {"kind": _COMPOSITION, "members": list(models)}, sealed=True)
+    write_json(
+        output / COMPOSITION_FILE, {"kind": _COMPOSITION, "members": list(models)}, sealed=True
+    )
 
 
 def member_folders(folder: Path) -> dict[str, Path]:
@@ -295,8 +353,14 @@ def member_folders(folder: Path) -> dict[str, Path]:
         ArtifactError: If its file is missing or of another kind.
     """
     about = read_json(folder / COMPOSITION_FILE)
-    if not isinstance(about, dict) or about.get("kind") != _COMPOSITION or not isinstance(about.get("members"), list):
-        raise ArtifactError(f"{address_of(folder / COMPOSITION_FILE)}: not a composition; compose the models again")
+    if (
+        not isinstance(about, dict)
+        or about.get("kind") != _COMPOSITION
+        or not isinstance(about.get("members"), list)
+    ):
+        raise ArtifactError(
+            f"{address_of(folder / COMPOSITION_FILE)}: not a composition; compose the models again"
+        )
     return {str(name): folder / MEMBERS_FOLDER / str(name) for name in about["members"]}
 
 
@@ -308,5 +372,7 @@ def load_composition(folder: Path) -> JoinedEncoders:
     """
     folders = member_folders(folder)
     if any((path / _RETIRED_MAP).is_file() for path in folders.values()):
-        raise ArtifactError(f"{address_of(folder)}: holds a map of sentences, which is read no longer; name the model")
+        raise ArtifactError(
+            f"{address_of(folder)}: holds a map of sentences, which is read no longer; name the model"
+        )
     return JoinedEncoders(map(SentenceModel.load, folders.values()), normalizes=False)

@@ -22,7 +22,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raysent.config import StrictModel
-from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary, read_word_vectors, shared_words
+from raysent.data.vocabulary import (
+    PAD_ID,
+    UNK_ID,
+    Sentences,
+    Vocabulary,
+    read_word_vectors,
+    shared_words,
+)
 from raysent.errors import ConfigError
 from raysent.kernels.devices import to_device
 
@@ -66,7 +73,9 @@ class EmbeddingConfig(StrictModel):
     @pydantic.model_validator(mode="after")
     def _fixed_vectors_are_given(self) -> Self:
         if not self.trained and self.vectors is None:
-            raise ValueError("fixed vectors (trained: false) need `vectors`: a file of word vectors, or ppmi")
+            raise ValueError(
+                "fixed vectors (trained: false) need `vectors`: a file of word vectors, or ppmi"
+            )
         return self
 
 
@@ -119,7 +128,9 @@ class _Rows(torch.autograd.Function):
         if weight.grad is not None and not weight.grad.is_sparse:  # of a penalty on all words
             weight.grad.index_add_(0, words, gradient)
             return None, None
-        rows = torch.sparse_coo_tensor(words[None], gradient, weight.shape, is_coalesced=True, check_invariants=False)
+        rows = torch.sparse_coo_tensor(
+            words[None], gradient, weight.shape, is_coalesced=True, check_invariants=False
+        )
         weight.grad = rows if weight.grad is None else weight.grad + rows
         return None, None
 
@@ -135,7 +146,11 @@ class Tables:
     sets_values = True
 
     def __init__(
-        self, vocabulary: Vocabulary, *, generator: torch.Generator, corpus_vectors: CorpusVectors | None = None
+        self,
+        vocabulary: Vocabulary,
+        *,
+        generator: torch.Generator,
+        corpus_vectors: CorpusVectors | None = None,
     ) -> None:
         """Store the sources of initial values.
 
@@ -154,7 +169,9 @@ class Tables:
         if config.trained:
             return WordTable(self._values(config), trained=True, dropout=config.dropout)
         if config not in self._fixed:
-            self._fixed[config] = WordTable(self._values(config), trained=False, dropout=config.dropout)
+            self._fixed[config] = WordTable(
+                self._values(config), trained=False, dropout=config.dropout
+            )
         return self._fixed[config]
 
     def _values(self, config: EmbeddingConfig) -> Tensor:
@@ -172,7 +189,9 @@ class Tables:
     def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
         if config.vectors == CORPUS_VECTORS:
             if self._corpus_vectors is None:
-                raise ConfigError("encoder.embedding.vectors: 'ppmi' counts vectors from a corpus; given no corpus")
+                raise ConfigError(
+                    "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus; given no corpus"
+                )
             given = self._corpus_vectors(config.dim)
             _check_dim(given, config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])

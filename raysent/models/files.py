@@ -52,7 +52,10 @@ class Record(StrictModel):
 def write_record(folder: Path, record: Record) -> None:
     """Write `model.json` for a folder that has the other files."""
     names = (TENSORS_FILE, VOCABULARY_FILE)
-    files = {name: {"bytes": (folder / name).stat().st_size, "sha256": file_sha256(folder / name)} for name in names}
+    files = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": file_sha256(folder / name)}
+        for name in names
+    }
     about = {
         "kind": KIND,
         "format": _FORMAT,
@@ -65,7 +68,9 @@ def write_record(folder: Path, record: Record) -> None:
 
 def _digest(about: dict[str, Any]) -> str:
     """Return the SHA-256 of the content of `model.json` without this digest."""
-    text = json.dumps({name: value for name, value in about.items() if name != "sha256"}, sort_keys=True)
+    text = json.dumps(
+        {name: value for name, value in about.items() if name != "sha256"}, sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -90,7 +95,11 @@ def parse_record(about: Any, *, source: Path, fix: str) -> Record:
     Raises:
         ArtifactError: If a value is missing, or one that no version writes.
     """
-    values = {name: about[name] for name in Record.model_fields if name in about} if isinstance(about, dict) else {}
+    values = (
+        {name: about[name] for name in Record.model_fields if name in about}
+        if isinstance(about, dict)
+        else {}
+    )
     try:
         return validate(Record, Document(values, source=str(source)))
     except ConfigError as error:
@@ -100,9 +109,13 @@ def parse_record(about: Any, *, source: Path, fix: str) -> Record:
 def _read(path: Path) -> dict[str, Any]:
     about = read_json(path)
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")
+        raise ArtifactError(
+            f"{path}: not a model of this version of raysent; name the folder of a trained model"
+        )
     if about.get("format") != _FORMAT:
-        raise ArtifactError(f"{path}: of another version of raysent; make the model again with 'raysent train'")
+        raise ArtifactError(
+            f"{path}: of another version of raysent; make the model again with 'raysent train'"
+        )
     if about.get("sha256") != _digest(about):
         raise ArtifactError(f"{path}: changed since it was written; restore it or train again")
     return about
@@ -120,7 +133,9 @@ def verify_files(folder: Path) -> None:
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
         if (path.stat().st_size, file_sha256(path)) != (expected["bytes"], expected["sha256"]):
-            raise ArtifactError(f"{path}: truncated or changed since the model was saved; restore it or train again")
+            raise ArtifactError(
+                f"{path}: truncated or changed since the model was saved; restore it or train again"
+            )
 
 
 def check_parameters(record: Record, tensors: Mapping[str, Tensor], *, source: Path | str) -> None:
@@ -131,11 +146,15 @@ def check_parameters(record: Record, tensors: Mapping[str, Tensor], *, source: P
     """
     given = sum(tensor.numel() for tensor in tensors.values())
     try:
-        expected: float = sum(tower.num_parameters(record.num_words) for tower in record.config.towers)
+        expected: float = sum(
+            tower.num_parameters(record.num_words) for tower in record.config.towers
+        )
     except RuntimeError:  # more than torch can count
         expected = float("inf")
     if expected > _MAX_OVERCOUNT * given:
-        raise ArtifactError(f"{source}: of another model: must hold {expected:,} numbers; given {given:,}; restore it")
+        raise ArtifactError(
+            f"{source}: of another model: must hold {expected:,} numbers; given {given:,}; restore it"
+        )
 
 
 def encoder_tensors(folder: Path) -> dict[str, Tensor]:
@@ -145,10 +164,16 @@ def encoder_tensors(folder: Path) -> dict[str, Tensor]:
         ArtifactError: If the file is missing, truncated or changed.
     """
     verify_files(folder)
-    return {name: value for name, value in load_tensors(folder / TENSORS_FILE).items() if name.startswith(("f.", "g."))}
+    return {
+        name: value
+        for name, value in load_tensors(folder / TENSORS_FILE).items()
+        if name.startswith(("f.", "g."))
+    }
 
 
-def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source: Path | str) -> None:
+def fill(
+    own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source: Path | str
+) -> None:
     """Set parameters from the tensors of the same names.
 
     Raises:
@@ -156,7 +181,9 @@ def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source:
     """
     if tensors.keys() != own.keys():
         odd = sorted(tensors.keys() ^ own.keys())[0]
-        raise ArtifactError(f"{source}: of another model ('{odd}' is in one of the two only); restore it")
+        raise ArtifactError(
+            f"{source}: of another model ('{odd}' is in one of the two only); restore it"
+        )
     for name, parameter in own.items():
         given = tensors[name]
         if given.shape != parameter.shape:
@@ -164,13 +191,21 @@ def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source:
                 f"{source}: of another model: '{name}' must be {tuple(parameter.shape)}; given {tuple(given.shape)}"
             )
         if given.dtype != parameter.dtype:
-            raise ArtifactError(f"{source}: '{name}' must be {parameter.dtype}; given {given.dtype}; restore it")
+            raise ArtifactError(
+                f"{source}: '{name}' must be {parameter.dtype}; given {given.dtype}; restore it"
+            )
         if not _is_finite(given):
-            raise ArtifactError(f"{source}: '{name}' holds values that are not finite; train again or restore it")
+            raise ArtifactError(
+                f"{source}: '{name}' holds values that are not finite; train again or restore it"
+            )
         parameter.data.copy_(given)
 
 
 def _is_finite(tensor: Tensor) -> bool:
     """Return whether all values are finite; by NumPy, as torch first starts its threads, in 0.1 s."""
     values = tensor.detach().cpu()
-    return bool(np.isfinite(values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()).all())
+    return bool(
+        np.isfinite(
+            values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
+        ).all()
+    )

@@ -61,7 +61,9 @@ def spread(vectors: Tensor) -> Tensor:
 class L2Penalty(nn.Module):
     """The penalty on parameters of other modules for their distance from zero, or from their initial values."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, weight: float, to: Literal["initial", "zero"]) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, weight: float, to: Literal["initial", "zero"]
+    ) -> None:
         """Store the parameters' current values where these are the initial ones.
 
         Args:
@@ -118,7 +120,9 @@ class States:
             return self.last
         empty = self.values.new_zeros(len(self.last), self.values.shape[1])
         if pooling == "mean":
-            counts = empty.new_zeros(len(self.last)).index_add_(0, self.rows, empty.new_ones(len(self.rows)))
+            counts = empty.new_zeros(len(self.last)).index_add_(
+                0, self.rows, empty.new_ones(len(self.rows))
+            )
             return empty.index_add(0, self.rows, self.values) / counts[:, None]
         index = self.rows[:, None].expand_as(self.values)
         reduce = "amax" if pooling == "max" else "amin"
@@ -164,4 +168,6 @@ class _WordSums(torch.autograd.Function):
 
 
 def _sum_bags(bags: Bags, vectors: Tensor) -> Tensor:
-    return functional.embedding_bag(bags.tokens, vectors, bags.starts, mode="sum", per_sample_weights=bags.weights)
+    return functional.embedding_bag(
+        bags.tokens, vectors, bags.starts, mode="sum", per_sample_weights=bags.weights
+    )

@@ -60,7 +60,11 @@ class StepReader:
     """Reads sentences into vectors within one step; a sentences object that is read again is not encoded again."""
 
     def __init__(
-        self, encode: Callable[[Sentences, bool, bool], tuple[Tensor, ...]], *, dims: list[int], has_dropout: bool
+        self,
+        encode: Callable[[Sentences, bool, bool], tuple[Tensor, ...]],
+        *,
+        dims: list[int],
+        has_dropout: bool,
     ) -> None:
         """Start a step in which nothing is encoded yet.
 
@@ -76,7 +80,9 @@ class StepReader:
         # The sentences are kept with their vectors, so that no other object gets the same id.
         self._known: dict[tuple[int, bool], tuple[Sentences, tuple[Tensor, ...]]] = {}
 
-    def add(self, sentences: Sentences, vectors: tuple[Tensor, ...], *, is_training: bool = True) -> None:
+    def add(
+        self, sentences: Sentences, vectors: tuple[Tensor, ...], *, is_training: bool = True
+    ) -> None:
         """Store vectors that were computed elsewhere."""
         self._known[(id(sentences), is_training)] = (sentences, vectors)
 
@@ -95,7 +101,9 @@ class StepReader:
         if key not in self._known:
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
                 self._known[key] = (sentences, self._encode(sentences, is_training, False))
-        return tuple(torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1])
+        return tuple(
+            torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1]
+        )
 
 
 class _Recomputed(torch.autograd.Function):
@@ -122,7 +130,10 @@ class _Recomputed(torch.autograd.Function):
             ctx.states.append(generator.get_state())
             vectors.append(model.vectors(chunk, generator=generator))
         device = model.device.type
-        ctx.autocast = {"dtype": torch.get_autocast_dtype(device), "enabled": torch.is_autocast_enabled(device)}
+        ctx.autocast = {
+            "dtype": torch.get_autocast_dtype(device),
+            "enabled": torch.is_autocast_enabled(device),
+        }
         return tuple(torch.cat(tower) for tower in zip(*vectors, strict=True))
 
     @staticmethod
@@ -155,7 +166,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
     """
 
     def __init__(
-        self, config: ModelConfig, vocabulary: Vocabulary, *, tables: Tables, max_length: int = 50, num_classes: int = 0
+        self,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        *,
+        tables: Tables,
+        max_length: int = 50,
+        num_classes: int = 0,
     ) -> None:
         """Make the towers, postprocessing and code; `build` and `load` add the objective.
 
@@ -176,10 +193,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if len(config.towers) == 2:
             self.g = build_encoder(config.towers[1], tables)
         self.postprocessing = Postprocessing(
-            config.postprocessing, config.encoded_dims, normalizes=any(tower.is_normalized for tower in config.towers)
+            config.postprocessing,
+            config.encoded_dims,
+            normalizes=any(tower.is_normalized for tower in config.towers),
         )
         dim = self.postprocessing.dim()
-        self.code = None if config.code is None else build_code(config.code, dim=dim, generator=tables.generator)
+        self.code = (
+            None
+            if config.code is None
+            else build_code(config.code, dim=dim, generator=tables.generator)
+        )
         self._trains_code = config.objective.trains_code
         if self._trains_code:
             for tower in self.towers:
@@ -229,7 +252,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         generator = torch.Generator().manual_seed(seed)
         kind = Tables if initial is None else EmptyTables
         tables = kind(vocabulary, generator=generator, corpus_vectors=word_vectors)
-        model = cls(config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes)
+        model = cls(
+            config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes
+        )
         if initial is not None:
             model._set_encoders(initial)
         # Last, because an objective may remember the encoders' initial values.
@@ -238,12 +263,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return model
 
     def _set_encoders(self, tensors: dict[str, Tensor]) -> None:
-        own = {name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))}
+        own = {
+            name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))
+        }
         given = {name: tensors[name] for name in own if name in tensors}
         try:
             fill(own, given, source="initial")
         except ArtifactError as error:
-            raise ConfigError(f"{error}; encoder and second_encoder must be as in the model's run.json") from None
+            raise ConfigError(
+                f"{error}; encoder and second_encoder must be as in the model's run.json"
+            ) from None
 
     def _add_objectives(
         self,
@@ -257,7 +286,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if not self._trains_code:
             first, tables = self.f.block_parameters(), self.f.block_tables()
             second = self.g.block_parameters() if len(self.towers) == 2 else second
-        for dim, table, parameters, second_parameters in zip(dims, tables, first, second, strict=True):
+        for dim, table, parameters, second_parameters in zip(
+            dims, tables, first, second, strict=True
+        ):
             build_context = BuildContext(
                 dim=dim,
                 num_words=len(self.vocabulary),
@@ -296,7 +327,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     @classmethod
     def from_tensors(
-        cls, record: Record, vocabulary: Vocabulary, tensors: dict[str, Tensor], *, source: Path | str = "model"
+        cls,
+        record: Record,
+        vocabulary: Vocabulary,
+        tensors: dict[str, Tensor],
+        *,
+        source: Path | str = "model",
     ) -> Self:
         """Return a model with the given parameters, ready to encode.
 
@@ -314,9 +350,17 @@ class SentenceModel(nn.Module, SentenceEncoder):
         check_parameters(record, tensors, source=source)
         config = record.config
         tables = EmptyTables(vocabulary, generator=torch.Generator())
-        model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)
+        model = cls(
+            config,
+            vocabulary,
+            tables=tables,
+            max_length=record.max_length,
+            num_classes=record.num_classes,
+        )
         # An export has the encoders alone.
-        if config.objective.in_saved_model == "rebuilt" or any(name.startswith("objectives.") for name in tensors):
+        if config.objective.in_saved_model == "rebuilt" or any(
+            name.startswith("objectives.") for name in tensors
+        ):
             model._add_objectives(tables.generator)
         model.load_tensors(tensors, source=source)
         model.learned_tasks = record.learned_tasks
@@ -337,12 +381,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def num_bits(self) -> int:
         """Bits of a code; 0 for a model without one."""
-        return 0 if self.config.code is None else self.config.code.num_bits(self.postprocessing.dim())
+        return (
+            0 if self.config.code is None else self.config.code.num_bits(self.postprocessing.dim())
+        )
 
     @property
     def tables(self) -> list[WordTable]:
         """The trained word tables, each once, in a fixed order."""
-        return [one for one in self.modules() if isinstance(one, WordTable) and one.weight.requires_grad]
+        return [
+            one for one in self.modules() if isinstance(one, WordTable) and one.weight.requires_grad
+        ]
 
     def _objectives(self) -> list[Objective]:
         return [cast("Objective", objective) for objective in self.objectives]
@@ -375,7 +423,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return pack(sentences, device=self.device)
 
     def vectors(
-        self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None, tokens: bool = False
+        self,
+        sentences: Sentences | Packed,
+        *,
+        generator: torch.Generator | None = None,
+        tokens: bool = False,
     ) -> tuple[Tensor, ...]:
         """Encode with every tower, with gradient.
 
@@ -406,7 +458,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if self.config.second_encoder is not None:
             second = self.config.second_encoder.dropout_masks(packed.batch, generator=generator)[1]
         masks = (first, second)[: len(vectors)]
-        return tuple(tower * to_device(mask, tower.device) for tower, mask in zip(vectors, masks, strict=True))
+        return tuple(
+            tower * to_device(mask, tower.device)
+            for tower, mask in zip(vectors, masks, strict=True)
+        )
 
     def step_reader(
         self,
@@ -465,7 +520,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             objective(reader.block(index), batch, generator=generator)
             for index, objective in enumerate(self.objectives)
         ]
-        penalties = [to_device(objective.penalty(), losses[0].device) for objective in self._objectives()]
+        penalties = [
+            to_device(objective.penalty(), losses[0].device) for objective in self._objectives()
+        ]
         return torch.stack(losses).sum() + penalty_weight * torch.stack(penalties).sum()
 
     def before_step(self, done: float) -> None:
@@ -486,7 +543,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         reader = self.step_reader()
         totals: dict[str, tuple[float, int]] = {}
         for index, objective in enumerate(self._objectives()):
-            for name, (total, count) in objective.held_out_totals(reader.block(index), batch).items():
+            for name, (total, count) in objective.held_out_totals(
+                reader.block(index), batch
+            ).items():
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
         return totals
@@ -495,7 +554,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def predictions(self, batch: AnyBatch) -> npt.NDArray[np.float64]:
         """Return the objective's predicted score of each pair, the mean over blocks, float64 [batch]."""
         reader = self.step_reader()
-        blocks = [objective.predict(reader.block(index), batch) for index, objective in enumerate(self._objectives())]
+        blocks = [
+            objective.predict(reader.block(index), batch)
+            for index, objective in enumerate(self._objectives())
+        ]
         mean: npt.NDArray[np.float64] = torch.stack(blocks).mean(dim=0).double().cpu().numpy()
         return mean
 
@@ -563,7 +625,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def kept_tensors(self) -> dict[str, Tensor]:
         """Return the parameters of a saved model: without the objective's where only training needs them."""
         is_kept = self.config.objective.in_saved_model == "kept"
-        return {name: value for name, value in self.tensors().items() if is_kept or not name.startswith("objectives.")}
+        return {
+            name: value
+            for name, value in self.tensors().items()
+            if is_kept or not name.startswith("objectives.")
+        }
 
     def load_tensors(self, tensors: dict[str, Tensor], *, source: Path | str = "model") -> None:
         """Set all parameters by name.
@@ -657,22 +723,41 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if towers not in ("both", "f"):
             raise ConfigError(f"towers: must be 'both' or 'f'; given {towers!r}")
         if check_size("num_processes", num_processes) > 1 and len(sentences) > _CHUNK:
-            blocks = (sentences[first : first + _CHUNK] for first in range(0, len(sentences), _CHUNK))
-            options = {"prompt": "", "batch_size": batch_size, "towers": towers, "bfloat16": bfloat16}
-            return np.concatenate(list(encode_blocks(self, blocks, num_processes=num_processes, **options)))
-        readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
+            blocks = (
+                sentences[first : first + _CHUNK] for first in range(0, len(sentences), _CHUNK)
+            )
+            options = {
+                "prompt": "",
+                "batch_size": batch_size,
+                "towers": towers,
+                "bfloat16": bfloat16,
+            }
+            return np.concatenate(
+                list(encode_blocks(self, blocks, num_processes=num_processes, **options))
+            )
+        readers = list(zip(self.config.towers, self.towers, strict=True))[
+            : 1 if towers == "f" else None
+        ]
         num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)
-        if len(readers) < len(self.towers) and (self.code is not None or self.postprocessing.is_whitening):
+        if len(readers) < len(self.towers) and (
+            self.code is not None or self.postprocessing.is_whitening
+        ):
             what = "a code" if self.code is not None else "whitening"
-            raise ConfigError(f"towers: must be 'both' for a model with {what}, which reads them all; given 'f'")
-        out = np.empty((len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32)
+            raise ConfigError(
+                f"towers: must be 'both' for a model with {what}, which reads them all; given 'f'"
+            )
+        out = np.empty(
+            (len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32
+        )
         with (
             self._evaluating(),
             torch.inference_mode(),
             torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bfloat16),
         ):
             for first in range(0, len(sentences), _CHUNK):
-                chunk = self.vocabulary.ids(sentences[first : first + _CHUNK], max_length=self.max_length)
+                chunk = self.vocabulary.ids(
+                    sentences[first : first + _CHUNK], max_length=self.max_length
+                )
                 for rows, vectors in self._encode_blocks(chunk, readers, batch_size):
                     # Postprocessing is cheap and stays in float32.
                     with torch.autocast(self.device.type, enabled=False):
@@ -713,19 +798,28 @@ class SentenceModel(nn.Module, SentenceEncoder):
         """Yield rows of the chunk and their blocks in float32; a distinct word is projected once for all."""
         blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)
         projected: list[Any] = []
-        for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
+        for rows, packed in zip(
+            block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True
+        ):
             projected = projected or [reader.project(packed.words) for _, reader in readers]
-            towers = [reader.read_encoded(packed, one) for (_, reader), one in zip(readers, projected, strict=True)]
+            towers = [
+                reader.read_encoded(packed, one)
+                for (_, reader), one in zip(readers, projected, strict=True)
+            ]
             yield rows, torch.cat(towers, dim=1).float()
 
-    def encode_packed(self, sentences: list[str], *, batch_size: int = 512) -> npt.NDArray[np.uint8]:
+    def encode_packed(
+        self, sentences: list[str], *, batch_size: int = 512
+    ) -> npt.NDArray[np.uint8]:
         """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `codes.pack_bits`.
 
         Raises:
             ConfigError: If the model has no code.
         """
         if self.code is None:
-            raise ConfigError("precision: must be float32 for a model without a code; train one with code.type")
+            raise ConfigError(
+                "precision: must be float32 for a model without a code; train one with code.type"
+            )
         return pack_bits(self.encode(sentences, batch_size=batch_size))
 
     @property

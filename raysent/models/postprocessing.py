@@ -21,7 +21,9 @@ from raysent.config import StrictModel
 from raysent.errors import DataError
 
 
-def first_singular_vector(vectors: Tensor, start: Tensor, *, num_iterations: int, tolerance: float = 0.0) -> Tensor:
+def first_singular_vector(
+    vectors: Tensor, start: Tensor, *, num_iterations: int, tolerance: float = 0.0
+) -> Tensor:
     """Return an approximation of the first right singular vector of vectors.
 
     A few iterations multiply by the vectors and their transpose in turn; many iterations multiply by the second-moment
@@ -78,7 +80,9 @@ def whitening_directions(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
     Source: Su et al., 2021, equations 4 to 7: U Lambda^(-1/2), its first columns.
     """
-    center = torch.stack([chunk.double().sum(dim=0) for chunk in torch.split(vectors, _ROWS_AT_ONCE)]).sum(dim=0)
+    center = torch.stack(
+        [chunk.double().sum(dim=0) for chunk in torch.split(vectors, _ROWS_AT_ONCE)]
+    ).sum(dim=0)
     center = center / len(vectors)
     covariance = torch.zeros(len(center), len(center), dtype=torch.float64, device=vectors.device)
     for chunk in torch.split(vectors, _ROWS_AT_ONCE):
@@ -119,7 +123,9 @@ class PostprocessingConfig(StrictModel):
     @pydantic.model_validator(mode="after")
     def _sample_fits(self) -> Self:
         if self.whitening is not None and self.num_sentences <= self.whitening:
-            raise ValueError(f"num_sentences must be above whitening, {self.whitening}; given {self.num_sentences}")
+            raise ValueError(
+                f"num_sentences must be above whitening, {self.whitening}; given {self.num_sentences}"
+            )
         return self
 
 
@@ -136,7 +142,9 @@ class Postprocessing(nn.Module):
     center: nn.Parameter | None
     projection: nn.Parameter | None
 
-    def __init__(self, config: PostprocessingConfig, dims: tuple[int, ...], *, normalizes: bool = True) -> None:
+    def __init__(
+        self, config: PostprocessingConfig, dims: tuple[int, ...], *, normalizes: bool = True
+    ) -> None:
         """Prepare for blocks of the sizes `dims`; `normalizes` gives each unit length."""
         super().__init__()
         self._normalizes = normalizes
@@ -144,7 +152,8 @@ class Postprocessing(nn.Module):
         self._dims = dims
         self.num_sentences = config.num_sentences
         self.components = nn.ParameterList(
-            nn.Parameter(torch.zeros(dim), requires_grad=False) for dim in (dims if config.remove_component else ())
+            nn.Parameter(torch.zeros(dim), requires_grad=False)
+            for dim in (dims if config.remove_component else ())
         )
         self.center = self.projection = None
         if config.whitening is not None:
@@ -164,7 +173,9 @@ class Postprocessing(nn.Module):
 
     def dim(self, num_blocks: int | None = None) -> int:
         """Return the size of the finished vector of all blocks, or of the first `num_blocks`."""
-        return self._combined_dim(num_blocks) if self.projection is None else self.projection.shape[1]
+        return (
+            self._combined_dim(num_blocks) if self.projection is None else self.projection.shape[1]
+        )
 
     def _combined_dim(self, num_blocks: int | None = None) -> int:
         return self._dims[0] if self._is_average else sum(self._dims[:num_blocks])
@@ -205,7 +216,9 @@ class Postprocessing(nn.Module):
         for component, block in zip(self.components, self._split(vectors), strict=False):
             exact = block.double()
             start = nn.functional.normalize(exact.mean(dim=0) + 1e-12, dim=0)
-            found = first_singular_vector(exact, start, num_iterations=_ITERATIONS, tolerance=_TOLERANCE)
+            found = first_singular_vector(
+                exact, start, num_iterations=_ITERATIONS, tolerance=_TOLERANCE
+            )
             cast("Tensor", component).copy_(found)
         if self.is_whitening:
             self.set_whitening(*whitening_directions(self.combine(vectors)))

@@ -78,7 +78,11 @@ def check_code(name: str, foreign: str | None) -> bool:
 
 
 def find_folder(
-    path: str, revision: str | None = None, *, has_weights: bool = False, where: str = "encoder.path"
+    path: str,
+    revision: str | None = None,
+    *,
+    has_weights: bool = False,
+    where: str = "encoder.path",
 ) -> tuple[Path, str | None]:
     """Return the local folder of a model, and its commit if it is one of the hub; None for a folder.
 
@@ -97,16 +101,29 @@ def find_folder(
     reason = "no such folder"
     if _HUB_NAME.fullmatch(path) and find_spec("huggingface_hub") is not None:
         hub = import_module("huggingface_hub")
-        files = {"ignore_patterns": _OTHER_WEIGHTS} if has_weights else {"allow_patterns": _DESCRIPTIONS}
-        for is_local in (False, True):  # without the network, versions below 2 ask the hub for the files of a commit
+        files = (
+            {"ignore_patterns": _OTHER_WEIGHTS}
+            if has_weights
+            else {"allow_patterns": _DESCRIPTIONS}
+        )
+        for is_local in (
+            False,
+            True,
+        ):  # without the network, versions below 2 ask the hub for the files of a commit
             try:
                 with quiet():
-                    folder = Path(hub.snapshot_download(path, revision=revision, local_files_only=is_local, **files))
+                    folder = Path(
+                        hub.snapshot_download(
+                            path, revision=revision, local_files_only=is_local, **files
+                        )
+                    )
                 return folder, folder.name
             except Exception as error:  # the client's errors, and those of its HTTP library
                 said = " ".join(str(error).split()) or type(error).__name__
                 reason = reason if is_local else f"no such folder, and the hub gives none: {said}"
-    raise ArtifactError(f"{where}: must be a model's folder or its name on the hub; given {path}: {reason}")
+    raise ArtifactError(
+        f"{where}: must be a model's folder or its name on the hub; given {path}: {reason}"
+    )
 
 
 def _is_name(path: str) -> bool:
@@ -117,7 +134,9 @@ def is_on_hub(path: str) -> bool:
     """Return whether the hub's cache has a model of this name, and no folder here has it."""
     if not _is_name(path) or find_spec("huggingface_hub") is None:
         return False
-    return isinstance(import_module("huggingface_hub").try_to_load_from_cache(path, "config.json"), str)
+    return isinstance(
+        import_module("huggingface_hub").try_to_load_from_cache(path, "config.json"), str
+    )
 
 
 def first_missing(name: str, keys: Iterable[str]) -> None:
@@ -128,7 +147,9 @@ def first_missing(name: str, keys: Iterable[str]) -> None:
     """
     missing = sorted(key for key in keys if not any(part in key for part in _UNUSED))
     if missing:
-        raise ArtifactError(f"{name}: must hold every weight; {missing[0]} is missing, of {len(missing)}")
+        raise ArtifactError(
+            f"{name}: must hold every weight; {missing[0]} is missing, of {len(missing)}"
+        )
 
 
 def first_script(folder: Path) -> str | None:
@@ -158,7 +179,9 @@ class PretrainedFolders:
             return find_folder(rest, has_weights=True, where=self._prefix)[0]
         folder = (open_folder(rest) if rest else Path()).expanduser()
         if not rest or not folder.is_dir():
-            raise ArtifactError(f"{self._prefix}:{rest}: no such folder; name a folder of {self._library}")
+            raise ArtifactError(
+                f"{self._prefix}:{rest}: no such folder; name a folder of {self._library}"
+            )
         return folder
 
     def label(self, rest: str) -> str:
@@ -168,7 +191,9 @@ class PretrainedFolders:
     def key(self, rest: str) -> str:
         """Return a key of the names and contents of the folder's files, wherever the folder is."""
         folder = self.folder(rest)
-        key = content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in _files(folder)))
+        key = content_key(
+            *((str(path.relative_to(folder)), file_sha256(path)) for path in _files(folder))
+        )
         return content_key(*self._keys, key) if self._keys else key
 
     def num_bytes(self, rest: str) -> int:
@@ -240,14 +265,18 @@ def check_tokenizer(name: str, folder: Path, tokenizer: Any) -> None:
     Raises:
         ArtifactError: If that is so.
     """
-    known = getattr(tokenizer, "vocab_files_names", {})  # empty for those of bytes, which need no file
+    known = getattr(
+        tokenizer, "vocab_files_names", {}
+    )  # empty for those of bytes, which need no file
     files = sorted({"tokenizer.json", *known.values()})
     if known and not any(path.name in files for path in _files(folder)):
         raise ArtifactError(
             f"{name}: must hold a tokenizer; found none of {', '.join(files)}; save it by tokenizer.save_pretrained"
         )
     if known and len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ArtifactError(f"{name}: its tokenizer must know words; it has special tokens alone; restore its files")
+        raise ArtifactError(
+            f"{name}: its tokenizer must know words; it has special tokens alone; restore its files"
+        )
 
 
 def check_weights(name: str, model: nn.Module) -> None:
@@ -256,9 +285,13 @@ def check_weights(name: str, model: nn.Module) -> None:
     Raises:
         ArtifactError: If a value is NaN or infinite.
     """
-    odd = next((key for key, values in model.named_parameters() if not torch.isfinite(values).all()), None)
+    odd = next(
+        (key for key, values in model.named_parameters() if not torch.isfinite(values).all()), None
+    )
     if odd is not None:
-        raise ArtifactError(f"{name}: every weight must be finite; given NaN or infinity in {odd}; restore it")
+        raise ArtifactError(
+            f"{name}: every weight must be finite; given NaN or infinity in {odd}; restore it"
+        )
 
 
 def _files(folder: Path) -> list[Path]:

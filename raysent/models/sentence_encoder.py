@@ -86,7 +86,9 @@ class SentenceEncoder(ABC):
     ) -> npt.NDArray[Any]: ...
 
     @overload
-    def encode(self, sentences: Texts, *arguments: Any, **options: Any) -> npt.NDArray[Any] | Tensor | list[Tensor]: ...
+    def encode(
+        self, sentences: Texts, *arguments: Any, **options: Any
+    ) -> npt.NDArray[Any] | Tensor | list[Tensor]: ...
 
     def encode(  # noqa: PLR0913, PLR0917 - the order of sentence-transformers
         self,
@@ -151,11 +153,17 @@ class SentenceEncoder(ABC):
         elif start or prompt is not None:
             options = {**options, "prompt": start}
         self._place(device)
-        vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
+        vectors = self._encode_with_progress(
+            texts, show=bool(show_progress_bar), batch_size=batch_size, **options
+        )
         self._check_finite(vectors, texts)
         vectors = vectors if truncate_dim is None else vectors[:, :truncate_dim]
         vectors = normalize_rows(vectors) if normalize_embeddings else vectors
-        rows = vectors if precision in (None, "float32") else _quantize(vectors, is_signed=precision == "binary")
+        rows = (
+            vectors
+            if precision in (None, "float32")
+            else _quantize(vectors, is_signed=precision == "binary")
+        )
         if not (convert_to_numpy or convert_to_tensor):
             tensors = list(torch.from_numpy(rows))
             return tensors[0] if isinstance(sentences, str) else tensors
@@ -200,10 +208,14 @@ class SentenceEncoder(ABC):
 
     def predict_proba(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:
         """Return calibrated probabilities, float64 [rows, classes], in the order of `label_names`; see `predict`."""
-        probabilities: npt.NDArray[np.float64] = np.exp(self.predict_log_probabilities(*texts, task=task))
+        probabilities: npt.NDArray[np.float64] = np.exp(
+            self.predict_log_probabilities(*texts, task=task)
+        )
         return probabilities
 
-    def predict_log_probabilities(self, *texts: Texts, task: str | None = None) -> npt.NDArray[np.float64]:
+    def predict_log_probabilities(
+        self, *texts: Texts, task: str | None = None
+    ) -> npt.NDArray[np.float64]:
         """Return log-probabilities, float64 [rows, classes]; see `predict_proba`."""
         predictor, columns = self._split(texts, task)
         found: npt.NDArray[np.float64] = predictor.log_probabilities(columns)
@@ -215,11 +227,15 @@ class SentenceEncoder(ABC):
         Raises:
             ConfigError: If the model does not predict the task.
         """
-        names: tuple[str, ...] = resolve_name("raysent.ensembles.predictor:find_predictor")(self, task).label_names
+        names: tuple[str, ...] = resolve_name("raysent.ensembles.predictor:find_predictor")(
+            self, task
+        ).label_names
         return names
 
     def _split(self, texts: tuple[Texts, ...], task: str | None) -> tuple[Any, list[Texts]]:
-        found: tuple[Any, list[Texts]] = resolve_name("raysent.ensembles.predictor:split_arguments")(self, texts, task)
+        found: tuple[Any, list[Texts]] = resolve_name(
+            "raysent.ensembles.predictor:split_arguments"
+        )(self, texts, task)
         return found
 
     def _place(self, device: str | torch.device | None, *, is_loaded: bool = False) -> None:
@@ -300,7 +316,9 @@ class SentenceEncoder(ABC):
     @overload
     def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32: ...
 
-    def similarity_pairwise(self, a: Tensor | npt.ArrayLike, b: Tensor | npt.ArrayLike) -> Float32 | Tensor:
+    def similarity_pairwise(
+        self, a: Tensor | npt.ArrayLike, b: Tensor | npt.ArrayLike
+    ) -> Float32 | Tensor:
         """Compare every vector of `a` [rows, dim] with the same row of `b` [rows, dim]; see `similarity`.
 
         Returns:
@@ -311,24 +329,36 @@ class SentenceEncoder(ABC):
 
     def _comparable(self, vectors: Tensor | npt.ArrayLike) -> Float32:
         """Return vectors of unit length, or bits as -1 and 1, float32 [rows, dim]."""
-        values = vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+        values = (
+            vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+        )
         rows = np.atleast_2d(values.astype(np.float32, copy=False))
         return normalize_rows(rows) if self.similarity_measure == "cosine" else 2 * rows - 1
 
-    def _measured(self, products: Float32, *, like: Tensor | npt.ArrayLike, dim: int) -> Float32 | Tensor:
+    def _measured(
+        self, products: Float32, *, like: Tensor | npt.ArrayLike, dim: int
+    ) -> Float32 | Tensor:
         """Return cosines, or minus the number of differing bits of `dim`, as a tensor if `like` is one."""
-        found: Float32 = products if self.similarity_measure == "cosine" else (products - dim) / np.float32(2)
+        found: Float32 = (
+            products if self.similarity_measure == "cosine" else (products - dim) / np.float32(2)
+        )
         return torch.from_numpy(found) if isinstance(like, Tensor) else found
 
-    def _encode_with_progress(self, texts: list[str], *, show: bool, batch_size: int, **options: Any) -> Float32:
+    def _encode_with_progress(
+        self, texts: list[str], *, show: bool, batch_size: int, **options: Any
+    ) -> Float32:
         if not show:
             return self.encode_texts(texts, batch_size=batch_size, **options)
         from rich.console import Console  # noqa: PLC0415 - only a call that shows its progress needs it
         from rich.progress import track  # noqa: PLC0415 - as above
 
-        blocks = [texts[first : first + _SHOWN_TEXTS] for first in range(0, len(texts), _SHOWN_TEXTS)] or [[]]
+        blocks = [
+            texts[first : first + _SHOWN_TEXTS] for first in range(0, len(texts), _SHOWN_TEXTS)
+        ] or [[]]
         shown = track(blocks, "Encoding", console=Console(stderr=True))
-        return np.concatenate([self.encode_texts(block, batch_size=batch_size, **options) for block in shown])
+        return np.concatenate(
+            [self.encode_texts(block, batch_size=batch_size, **options) for block in shown]
+        )
 
     def _check_finite(self, vectors: Float32, texts: list[str]) -> None:
         """Refuse vectors of NaN or infinity, which no file, index or client may get."""
@@ -346,10 +376,14 @@ class SentenceEncoder(ABC):
             return prompt or ""
         if name not in self.prompts:
             known = ", ".join(self.prompts) or "none"
-            raise ConfigError(f"prompt_name: must be one of the model's prompts ({known}); given {name!r}")
+            raise ConfigError(
+                f"prompt_name: must be one of the model's prompts ({known}); given {name!r}"
+            )
         return self.prompts[name]
 
-    def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    def _with_prompt(
+        self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the options with the first of the prompts that the model has, unless one is given."""
         found = next((name for name in names if name in self.prompts), None)
         if found is None or args or options.get("prompt_name") or options.get("prompt"):
@@ -375,7 +409,9 @@ class JoinedEncoders(SentenceEncoder):
         """
         self.encoders = tuple(encoders)
         self._normalizes = normalizes
-        self.learned_tasks = {name: rows for one in self.encoders for name, rows in one.learned_tasks.items()}
+        self.learned_tasks = {
+            name: rows for one in self.encoders for name, rows in one.learned_tasks.items()
+        }
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the encoders' sizes."""
@@ -388,7 +424,12 @@ class JoinedEncoders(SentenceEncoder):
         return None if None in lengths else max(length for length in lengths if length is not None)
 
     def encode_texts(
-        self, sentences: list[str], *, batch_size: int = 512, reads_as: tuple[str, ...] = (), prompt: str | None = None
+        self,
+        sentences: list[str],
+        *,
+        batch_size: int = 512,
+        reads_as: tuple[str, ...] = (),
+        prompt: str | None = None,
     ) -> Float32:
         """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`.
 
@@ -398,11 +439,20 @@ class JoinedEncoders(SentenceEncoder):
             reads_as: Names of prompts, of which each encoder takes the first that it has.
             prompt: Text to put before each sentence, in place of the encoders' own.
         """
-        options = {"batch_size": batch_size, "normalize_embeddings": self._normalizes, "prompt": prompt}
-        blocks = [one.encode(sentences, **one._with_prompt(reads_as, (), options)) for one in self.encoders]
+        options = {
+            "batch_size": batch_size,
+            "normalize_embeddings": self._normalizes,
+            "prompt": prompt,
+        }
+        blocks = [
+            one.encode(sentences, **one._with_prompt(reads_as, (), options))
+            for one in self.encoders
+        ]
         return np.concatenate(blocks, axis=1)
 
-    def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    def _with_prompt(
+        self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> dict[str, Any]:
         is_given = args or options.get("prompt_name") or options.get("prompt")
         has_any = any(one._with_prompt(names, (), {}) for one in self.encoders)
         return {**options, "reads_as": names} if has_any and not is_given else options
@@ -435,10 +485,14 @@ class EvaluationMetrics:
     def __init__(self) -> None:
         self.metrics: dict[str, dict[str, Any]] = {}
 
-    def set_evaluation_metrics(self, evaluator: Any, metrics: dict[str, Any], epoch: int = 0, step: int = 0) -> None:
+    def set_evaluation_metrics(
+        self, evaluator: Any, metrics: dict[str, Any], epoch: int = 0, step: int = 0
+    ) -> None:
         """Store measures; evaluators of sentence-transformers call this."""
         del epoch, step
-        self.metrics.setdefault(str(getattr(evaluator, "name", "") or type(evaluator).__name__), {}).update(metrics)
+        self.metrics.setdefault(
+            str(getattr(evaluator, "name", "") or type(evaluator).__name__), {}
+        ).update(metrics)
 
 
 def _quantize(vectors: Float32, *, is_signed: bool) -> npt.NDArray[Any]:
@@ -497,7 +551,9 @@ def as_sentences(sentences: object, *, name: str = "sentences") -> list[str]:
     if isinstance(sentences, (bytes, Mapping)) or not (
         hasattr(sentences, "__len__") and isinstance(sentences, Iterable)
     ):
-        raise RaysentError(f"{name}: must be a string or a sequence of strings; given {type(sentences).__name__}")
+        raise RaysentError(
+            f"{name}: must be a string or a sequence of strings; given {type(sentences).__name__}"
+        )
     rows = list(sentences)  # a copy, because another thread may change the list
     for row, sentence in enumerate(rows):
         if not isinstance(sentence, str):
@@ -520,9 +576,17 @@ def _device(name: str | torch.device, *, can_move: bool) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        raise ConfigError(f"device: must be a device of torch, such as cpu or cuda:0; given {name!r}") from None
-    if can_move and device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
-        raise ConfigError(f"device {device}: must be a device of this machine; PyTorch finds {count} GPUs; choose cpu")
+        raise ConfigError(
+            f"device: must be a device of torch, such as cpu or cuda:0; given {name!r}"
+        ) from None
+    if (
+        can_move
+        and device.type == "cuda"
+        and (device.index or 0) >= (count := torch.cuda.device_count())
+    ):
+        raise ConfigError(
+            f"device {device}: must be a device of this machine; PyTorch finds {count} GPUs; choose cpu"
+        )
     return device
 
 

@@ -23,7 +23,15 @@ from raysent.models.codes import AnyCode, Code, UInt8, build_code, pack_bits
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.parallel import Progress
-from raysent.storage import file_sha256, load_tensors, read_json, save_tensors, storage_errors, whole_file, write_json
+from raysent.storage import (
+    file_sha256,
+    load_tensors,
+    read_json,
+    save_tensors,
+    storage_errors,
+    whole_file,
+    write_json,
+)
 from raysent.storage.layout import CODE_FILE
 
 TENSORS_FILE = "code.safetensors"
@@ -87,7 +95,9 @@ class VectorCode:
         packed = np.empty((len(vectors), -(-self.num_bits // 8)), dtype=np.uint8)
         with torch.inference_mode():
             for start in range(0, len(vectors), CHUNK):
-                packed[start : start + CHUNK] = pack_bits(self.code(_tensor(vectors[start : start + CHUNK])).numpy())
+                packed[start : start + CHUNK] = pack_bits(
+                    self.code(_tensor(vectors[start : start + CHUNK])).numpy()
+                )
         return packed
 
     def save(self, folder: Path) -> None:
@@ -96,7 +106,10 @@ class VectorCode:
         Raises:
             ArtifactError: If the folder cannot be written.
         """
-        save_tensors(folder / TENSORS_FILE, {name: value.detach() for name, value in self.code.named_parameters()})
+        save_tensors(
+            folder / TENSORS_FILE,
+            {name: value.detach() for name, value in self.code.named_parameters()},
+        )
         about = {"kind": KIND, "dim": self.dim, "config": self.config.model_dump(mode="json")}
         write_json(folder / CODE_FILE, {**about, "sha256": file_sha256(folder / TENSORS_FILE)})
 
@@ -109,18 +122,24 @@ def load_code(folder: Path) -> VectorCode:
     """
     about = read_json(folder / CODE_FILE)
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise ArtifactError(f"{folder / CODE_FILE}: not a code of this version of raysent; {_AGAIN}")
+        raise ArtifactError(
+            f"{folder / CODE_FILE}: not a code of this version of raysent; {_AGAIN}"
+        )
     tensors = load_tensors(folder / TENSORS_FILE)
     # Codes of earlier versions have no digest.
     if about.get("sha256") not in (None, file_sha256(folder / TENSORS_FILE)):
-        raise ArtifactError(f"{folder / TENSORS_FILE}: changed since the code was saved; restore it or {_AGAIN}")
+        raise ArtifactError(
+            f"{folder / TENSORS_FILE}: changed since the code was saved; restore it or {_AGAIN}"
+        )
     try:
         config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
         code = build_code(config.code, dim=dim, generator=torch.Generator())
         code.load_state_dict(tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise ArtifactError(f"{folder}: changed or of another version ({reason}); {_AGAIN}") from None
+        raise ArtifactError(
+            f"{folder}: changed or of another version ({reason}); {_AGAIN}"
+        ) from None
     return VectorCode(config, dim, code.eval())
 
 
@@ -150,7 +169,11 @@ def make_code(
         DataError: If there are too few vectors or pairs, one is not finite, or a related row does not exist.
     """
     _check(vectors)
-    examples = np.arange(len(vectors))[:, None] if related is None else _checked_pairs(related, len(vectors))
+    examples = (
+        np.arange(len(vectors))[:, None]
+        if related is None
+        else _checked_pairs(related, len(vectors))
+    )
     if len(examples) < MIN_ROWS:
         raise DataError(
             f"vectors: must have at least {MIN_ROWS} rows to train and evaluate a code; given {len(examples)}"
@@ -162,8 +185,17 @@ def make_code(
     dim = vectors.shape[1]
     made = VectorCode(config, dim, build_code(config.code, dim=dim, generator=generator))
     objective = build_objective(
-        config.objective if related is not None else config.objective.model_copy(update={"sp_triples": "random"}),
-        BuildContext(dim=dim, num_words=0, words=None, generator=generator, code=made.code, num_bits=made.num_bits),
+        config.objective
+        if related is not None
+        else config.objective.model_copy(update={"sp_triples": "random"}),
+        BuildContext(
+            dim=dim,
+            num_words=0,
+            words=None,
+            generator=generator,
+            code=made.code,
+            num_bits=made.num_bits,
+        ),
     )
     sample = _tensor(vectors[np.unique(train[:NUM_FITTED])])
     made.code.fit(sample)
@@ -178,9 +210,13 @@ def make_code(
 def _checked_pairs(related: np.ndarray, rows: int) -> np.ndarray:
     """Return pairs of rows [pairs, 2]; refuse other shapes and rows that do not exist."""
     if related.ndim != 2 or related.shape[1] != 2 or related.dtype.kind not in "iu":
-        raise DataError(f"related: must be row numbers [pairs, 2]; given {related.dtype} {list(related.shape)}")
+        raise DataError(
+            f"related: must be row numbers [pairs, 2]; given {related.dtype} {list(related.shape)}"
+        )
     if related.size and not (related.min() >= 0 and related.max() < rows):
-        raise DataError(f"related: must be rows from 0 to {rows - 1}; given {related.min()} to {related.max()}")
+        raise DataError(
+            f"related: must be rows from 0 to {rows - 1}; given {related.min()} to {related.max()}"
+        )
     return related
 
 
@@ -206,12 +242,19 @@ def _read(sentences: Any, *, is_training: bool = True, tokens: bool = False) -> 
 
 
 def _train(
-    objective: Objective, made: VectorCode, vectors: np.ndarray, examples: np.ndarray, *, progress: Progress
+    objective: Objective,
+    made: VectorCode,
+    vectors: np.ndarray,
+    examples: np.ndarray,
+    *,
+    progress: Progress,
 ) -> None:
     """Train the decoder on the given rows or pairs of rows, and the method where it is trained by steps."""
     config = made.config
     parts = [objective, made.code] if config.code.is_trained else [objective]
-    trained = [parameter for part in parts for parameter in part.parameters() if parameter.requires_grad]
+    trained = [
+        parameter for part in parts for parameter in part.parameters() if parameter.requires_grad
+    ]
     optimizer = torch.optim.Adam(trained, lr=config.learning_rate)
     generator = torch.Generator().manual_seed(config.seed)
     num_steps = config.epochs * (len(examples) // config.batch_size or 1)
@@ -240,10 +283,14 @@ def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
             f"vectors: must be numbers [rows, dim], neither size 0; given {vectors.dtype} {list(vectors.shape)}"
         )
     if dim is not None and vectors.shape[1] != dim:
-        raise DataError(f"vectors: must have {dim} numbers a row, as the code does; given {vectors.shape[1]}")
+        raise DataError(
+            f"vectors: must have {dim} numbers a row, as the code does; given {vectors.shape[1]}"
+        )
     for start in range(0, len(vectors), CHUNK):
         if not np.isfinite(vectors[start : start + CHUNK]).all():
-            raise DataError(f"vectors: must be finite; given NaN or infinity between rows {start} and {start + CHUNK}")
+            raise DataError(
+                f"vectors: must be finite; given NaN or infinity between rows {start} and {start + CHUNK}"
+            )
 
 
 VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
@@ -278,8 +325,12 @@ def write_vectors(path: Path, vectors: np.ndarray, texts: Sequence[str]) -> None
             import pyarrow as pa  # noqa: PLC0415 - only this form needs it
             from pyarrow import parquet  # noqa: PLC0415
 
-            values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-            parquet.write_table(pa.table({"text": pa.array(texts, pa.string()), "vector": values}), stream)
+            values = pa.FixedSizeListArray.from_arrays(
+                pa.array(vectors.reshape(-1)), vectors.shape[1]
+            )
+            parquet.write_table(
+                pa.table({"text": pa.array(texts, pa.string()), "vector": values}), stream
+            )
         else:
             np.save(stream, vectors)
 
@@ -294,7 +345,11 @@ def read_vectors(path: Path) -> np.ndarray:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         vectors: np.ndarray = loaded if isinstance(loaded, np.ndarray) else loaded["vectors"]
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; 'raysent encode' writes one, and so does numpy.save") from None
+        raise DataError(
+            f"{path}: no such file; 'raysent encode' writes one, and so does numpy.save"
+        ) from None
     except (BadZipFile, EOFError, KeyError, OSError, ValueError) as error:
-        raise DataError(f"{path}: must be a .npy file of numbers ({error}); write it again") from None
+        raise DataError(
+            f"{path}: must be a .npy file of numbers ({error}); write it again"
+        ) from None
     return vectors

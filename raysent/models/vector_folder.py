@@ -38,7 +38,11 @@ _FOOTER = b"raysent"
 _BATCH_ROWS = 8192
 
 Precision = Literal["float32", "int8", "ubinary"]
-_TYPES: dict[Precision, type[np.generic]] = {"float32": np.float32, "int8": np.int8, "ubinary": np.uint8}
+_TYPES: dict[Precision, type[np.generic]] = {
+    "float32": np.float32,
+    "int8": np.int8,
+    "ubinary": np.uint8,
+}
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,13 @@ class VectorFormat:
             *([pa.field("text", pa.string(), nullable=False)] if self.has_text else []),
             pa.field("vector", pa.list_(item, self.width), nullable=False),
         ]
-        about = {"kind": _KIND, "version": _FORMAT_VERSION, "source": version, "origin": origin, "format": self.key}
+        about = {
+            "kind": _KIND,
+            "version": _FORMAT_VERSION,
+            "source": version,
+            "origin": origin,
+            "format": self.key,
+        }
         return pa.schema(fields, metadata={_FOOTER: json.dumps(about).encode()})
 
     @property
@@ -97,7 +107,9 @@ class VectorFormat:
             return f"of the model {self.model}, {known}"
         mine, others = ({**asdict(one), **one.options} for one in (self, other))
         mine, others = {**dict.fromkeys(others), **mine}, {**dict.fromkeys(mine), **others}
-        names = [name for name in mine if name not in ("model", "options") and mine[name] != others[name]]
+        names = [
+            name for name in mine if name not in ("model", "options") and mine[name] != others[name]
+        ]
         return f"with {names[0]} = {mine[names[0]]!r}, not {others[names[0]]!r}" if names else ""
 
 
@@ -146,7 +158,9 @@ class VectorFolder:
         Args:
             name: Path or ``s3://`` address.
         """
-        self.name = "s3://" + str(name).removeprefix("s3:").strip("/") if is_remote(name) else str(name)
+        self.name = (
+            "s3://" + str(name).removeprefix("s3:").strip("/") if is_remote(name) else str(name)
+        )
 
     @property
     def local(self) -> Path | None:
@@ -184,7 +198,9 @@ class VectorFolder:
                 raise KeyError("kind")
             return VectorFormat(**values)
         except (KeyError, TypeError, AttributeError):
-            raise ArtifactError(f"{path}: not vectors of this version; run 'raysent encode' into another") from None
+            raise ArtifactError(
+                f"{path}: not vectors of this version; run 'raysent encode' into another"
+            ) from None
 
     def format(self) -> VectorFormat:
         """Return what the vectors have in common.
@@ -210,9 +226,13 @@ class VectorFolder:
         if found is None:
             values = {"kind": _KIND, "version": _FORMAT_VERSION, **asdict(format)}
             with whole_file(self._about) as temporary:
-                temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+                temporary.write_text(
+                    json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+                )
         elif difference := found.difference(format):
-            raise ArtifactError(f"output {self.name}: holds vectors {difference}; name another folder")
+            raise ArtifactError(
+                f"output {self.name}: holds vectors {difference}; name another folder"
+            )
 
     def files(self) -> list[VectorFile]:
         """Return the files, sorted by name, from their footers alone.
@@ -236,7 +256,9 @@ class VectorFolder:
         """
         try:
             found = self._read_footer(file)
-            is_whole = self.local is None or found.num_rows == sum(rows.num_rows for rows in self._row_groups(file))
+            is_whole = self.local is None or found.num_rows == sum(
+                rows.num_rows for rows in self._row_groups(file)
+            )
             return found if is_whole else None
         except ArtifactError:
             return None
@@ -245,14 +267,22 @@ class VectorFolder:
         """Return the names of all texts' files that have a Parquet file, sorted."""
         if self.local is None:
             start = f"{self.name}/"
-            found = [item.address.removeprefix(start) for item in list_s3(start, kind=ArtifactError)]
+            found = [
+                item.address.removeprefix(start) for item in list_s3(start, kind=ArtifactError)
+            ]
         else:
-            found = [path.relative_to(self.local).as_posix() for path in self.local.rglob(f"*{_SUFFIX}")]
-        hidden = (name for name in found if not any(part.startswith(".") for part in name.split("/")))
+            found = [
+                path.relative_to(self.local).as_posix() for path in self.local.rglob(f"*{_SUFFIX}")
+            ]
+        hidden = (
+            name for name in found if not any(part.startswith(".") for part in name.split("/"))
+        )
         return sorted(name.removesuffix(_SUFFIX) for name in hidden if name.endswith(_SUFFIX))
 
     @contextlib.contextmanager
-    def writing(self, file: str, format: VectorFormat, *, version: str, origin: str = "") -> Iterator[VectorWriter]:
+    def writing(
+        self, file: str, format: VectorFormat, *, version: str, origin: str = ""
+    ) -> Iterator[VectorWriter]:
         """Yield a writer of a file, which appears after the block; not if the block raises.
 
         Args:
@@ -274,14 +304,19 @@ class VectorFolder:
                 schema,
                 compression=compression,
                 # Parquet has no type of a byte: only by a dictionary does one take 8 bits.
-                use_dictionary=["file", *([] if format.precision == "float32" else ["vector.list.element"])],
+                use_dictionary=[
+                    "file",
+                    *([] if format.precision == "float32" else ["vector.list.element"]),
+                ],
                 write_statistics=["file", "row"],
                 write_page_checksum=True,
             ) as stream,
         ):
             yield VectorWriter(stream, schema, file)
 
-    def batches(self, *, with_text: bool = True, files: Sequence[str] | None = None) -> Iterator[VectorBatch]:
+    def batches(
+        self, *, with_text: bool = True, files: Sequence[str] | None = None
+    ) -> Iterator[VectorBatch]:
         """Yield all rows, in the order of `files` and of rows; memory holds one batch.
 
         Args:
@@ -299,10 +334,14 @@ class VectorFolder:
                 for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                     flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
                     texts = batch.column("text").to_pylist() if "text" in columns else None
-                    yield VectorBatch(name, first_row, flat.reshape(batch.num_rows, format.width), texts)
+                    yield VectorBatch(
+                        name, first_row, flat.reshape(batch.num_rows, format.width), texts
+                    )
                     first_row += batch.num_rows
                 if first_row != opened.metadata.num_rows:
-                    raise ArtifactError(f"must have {opened.metadata.num_rows:,} rows; given {first_row:,}")
+                    raise ArtifactError(
+                        f"must have {opened.metadata.num_rows:,} rows; given {first_row:,}"
+                    )
 
     def texts(self, file: VectorFile, rows: Sequence[int]) -> list[str]:
         """Return the texts of some rows of a file; reads only the groups of rows that they are in.
@@ -312,12 +351,23 @@ class VectorFolder:
         """
         with self._opened(file.name) as opened:
             if self._described(opened, file.name) == file:
-                sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+                sizes = [
+                    opened.metadata.row_group(group).num_rows
+                    for group in range(opened.num_row_groups)
+                ]
                 starts = np.cumsum([0, *sizes])
                 groups = np.searchsorted(starts, rows, side="right") - 1
-                known = {one: opened.read_row_group(one, columns=["text"])["text"] for one in set(groups.tolist())}
-                return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
-        raise ArtifactError(f"{self.path_of(file.name)}: must be as it was opened; it was encoded again; open it again")
+                known = {
+                    one: opened.read_row_group(one, columns=["text"])["text"]
+                    for one in set(groups.tolist())
+                }
+                return [
+                    known[group][row - int(starts[group])].as_py()
+                    for group, row in zip(groups, rows, strict=True)
+                ]
+        raise ArtifactError(
+            f"{self.path_of(file.name)}: must be as it was opened; it was encoded again; open it again"
+        )
 
     def _row_groups(self, file: str) -> Iterator[pa.Table]:
         with self._opened(file) as opened:
@@ -329,10 +379,14 @@ class VectorFolder:
             return self._described(opened, file)
 
     def _described(self, opened: parquet.ParquetFile, file: str) -> VectorFile:
-        about = _parsed((opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file))
+        about = _parsed(
+            (opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file)
+        )
         origin = about.get("origin", "")
         try:
-            found = VectorFile(file, opened.metadata.num_rows, about["source"], about["format"], origin)
+            found = VectorFile(
+                file, opened.metadata.num_rows, about["source"], about["format"], origin
+            )
             expected = VectorFormat(**parse_json(found.format)).schema(found.source)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"without a description of its vectors: {error}") from None
@@ -348,7 +402,9 @@ class VectorFolder:
                 yield parquet.ParquetFile(stream, page_checksum_verification=True, pre_buffer=False)
         except (pa.ArrowException, UnicodeDecodeError, RaysentError) as error:
             reason = " ".join(str(error).split())[:100]
-            raise ArtifactError(f"{path}: not vectors, or damaged ({reason}); run 'raysent encode' again") from None
+            raise ArtifactError(
+                f"{path}: not vectors, or damaged ({reason}); run 'raysent encode' again"
+            ) from None
 
 
 class VectorWriter:
@@ -377,7 +433,9 @@ class VectorWriter:
             ),
         }
         values = [columns[name] for name in self._schema.names]
-        self._stream.write_batch(pa.record_batch(values, schema=self._schema), row_group_size=len(vectors))
+        self._stream.write_batch(
+            pa.record_batch(values, schema=self._schema), row_group_size=len(vectors)
+        )
         self.num_rows += len(vectors)
 
 

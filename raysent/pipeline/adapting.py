@@ -142,12 +142,17 @@ def adapt(  # noqa: PLR0913 - the options of the command
             check_run(config, open_training_data(config, progress=bar))
     places = {name: folder / TRIALS_FOLDER / name for name in runs}
     judges = chosen or [_documents(next(iter(runs.values())), folder)]
-    judge = divide_tasks(folder, [(task, data_dir) for task in judges])  # nothing opens its test rows before the end
+    judge = divide_tasks(
+        folder, [(task, data_dir) for task in judges]
+    )  # nothing opens its test rows before the end
     if progress and any((place / RUN_FILE).is_file() for place in places.values()):
         messages.print(
             "trainings that have begun keep their steps, and the time is for the others; -o NEW begins again"
         )
-    failed = {name: _train(runs[name], place, seconds / len(runs), progress=progress) for name, place in places.items()}
+    failed = {
+        name: _train(runs[name], place, seconds / len(runs), progress=progress)
+        for name, place in places.items()
+    }
     left_out |= {name: why for name, why in failed.items() if why}
     places = {name: place for name, place in places.items() if not failed[name]}
     if not places:
@@ -160,7 +165,11 @@ def adapt(  # noqa: PLR0913 - the options of the command
         if soup := save_soup(dict(list(known.items())[1:]), evaluator, run=folder, tasks=judge):
             known[soup[0]], places[soup[0].name] = soup[1], Path(soup[0].path)
     means, best, difference = _judged(list(known.values()))
-    name, adapted, helps = list(places)[best - 1], folder / ADAPTED_FOLDER, difference.interval[0] >= _LEAST_GAIN
+    name, adapted, helps = (
+        list(places)[best - 1],
+        folder / ADAPTED_FOLDER,
+        difference.interval[0] >= _LEAST_GAIN,
+    )
     remove_folder(adapted)
     if helps:
         SentenceModel.load(places[name]).save(adapted)
@@ -174,7 +183,8 @@ def adapt(  # noqa: PLR0913 - the options of the command
         model=take,
         validation=dict(zip(["given", *places], means, strict=True)),
         left_out=left_out,
-        sentence=_sentence(name, difference, by, take, helps=helps) + ("" if chosen else f"; {_BY_DOCUMENTS}"),
+        sentence=_sentence(name, difference, by, take, helps=helps)
+        + ("" if chosen else f"; {_BY_DOCUMENTS}"),
     )
     write_json(folder / RESULT_FILE, result.model_dump(mode="json"))
     return result
@@ -186,7 +196,9 @@ def _train(config: RunConfig, place: Path, seconds: float, *, progress: bool) ->
     if timed.training.max_steps == 1:
         return f"must have time for two steps; given {seconds:.0f} s, in which it has one"
     if progress:
-        messages.print(f"{place.name}: {timed.training.max_steps:,} steps, into {address_of(place)}")
+        messages.print(
+            f"{place.name}: {timed.training.max_steps:,} steps, into {address_of(place)}"
+        )
     with TrainingView(messages, place, is_quiet=not progress) as view:
         outcome = fit(timed, place, report=view.on_report)
     return "" if model_folder(place) is not None else outcome.message or outcome.status
@@ -201,11 +213,17 @@ def _judged(records: Sequence[Sequence[Record]]) -> tuple[list[float], int, Boot
     return means, best, mean_estimate(differences)
 
 
-def _sentence(name: str, difference: BootstrapEstimate, tasks: str, model: str, *, helps: bool) -> str:
+def _sentence(
+    name: str, difference: BootstrapEstimate, tasks: str, model: str, *, helps: bool
+) -> str:
     low, high = difference.interval
     value = f"{difference.value:+.1f} [{low:+.1f}, {high:+.1f}] points from the given model on test rows of {tasks}, "
     found = f"{name}, which validation rows chose, is {value}"
-    return found + (f"so it helps: take {model}" if helps else f"so it is not shown to help: take {model} as it is")
+    return found + (
+        f"so it helps: take {model}"
+        if helps
+        else f"so it is not shown to help: take {model} as it is"
+    )
 
 
 def _runs(
@@ -214,13 +232,20 @@ def _runs(
     start, kind, num_towers = start_of(place)
     text = {"path": corpus, **({} if has_tasks else {"validation_fraction": _HELD_OUT})}
     training = {"batch_size": 128, "schedule": "linear", "num_reports": 2}
-    start |= {"validation": {"num_sentences": 1000}, "seed": seed}  # scores of tasks choose, not these
+    start |= {
+        "validation": {"num_sentences": 1000},
+        "seed": seed,
+    }  # scores of tasks choose, not these
     runs, left_out = dict[str, RunConfig](), dict[str, str]()
     for name, objective in OBJECTIVES.items():
         if name == _OF_TWO and num_towers < 2:
             continue
         for rate in _RATES_OF_TRANSFORMERS if kind in TRANSFORMERS else _RATES:
-            parts = {"corpus": text, "objective": objective, "training": {**training, "learning_rate": rate}}
+            parts = {
+                "corpus": text,
+                "objective": objective,
+                "training": {**training, "learning_rate": rate},
+            }
             document = Document({**start, **parts}).with_overrides(overrides_of({}, values))
             try:
                 config = configuration.validate(RunConfig, document)
@@ -242,7 +267,11 @@ def _documents(config: RunConfig, folder: Path) -> Task:
     assert corpus is not None
     starts = corpus.document_starts[corpus.document_starts >= corpus.validation.first]
     sizes = np.diff(starts)
-    kept = [one for one in np.argsort(-sizes, kind="stable")[:_MOST_DOCUMENTS] if sizes[one] >= _FEWEST_SENTENCES]
+    kept = [
+        one
+        for one in np.argsort(-sizes, kind="stable")[:_MOST_DOCUMENTS]
+        if sizes[one] >= _FEWEST_SENTENCES
+    ]
     if len(kept) < 2:
         raise DataError(
             f"corpus: must have two held-out documents of {_FEWEST_SENTENCES} sentences, by which the model is judged; "
@@ -256,6 +285,8 @@ def _documents(config: RunConfig, folder: Path) -> Task:
     for number, one in enumerate(kept):
         places = starts[one] + generator.permutation(sizes[one])[: _MOST_SENTENCES // len(kept)]
         parts = [("train", "test", "validation", "test")[place % 4] for place in range(len(places))]
-        rows.writerows(zip(texts.texts(places), [f"document{number}"] * len(parts), parts, strict=True))
+        rows.writerows(
+            zip(texts.texts(places), [f"document{number}"] * len(parts), parts, strict=True)
+        )
     write_text(path, table.getvalue())
     return _Documents(path)

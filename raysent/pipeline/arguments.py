@@ -28,7 +28,14 @@ from raysent.progress import messages
 from raysent.reproduction import read_paper
 from raysent.storage import atomic_write, cache_folder, content_key, open_folder
 from raysent.sweeps.lessons import lesson_overrides
-from raysent.sweeps.space import SETTINGS, SearchSpace, find_space, parse_space, read_space, with_overrides
+from raysent.sweeps.space import (
+    SETTINGS,
+    SearchSpace,
+    find_space,
+    parse_space,
+    read_space,
+    with_overrides,
+)
 from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS, NUM_DOCUMENTS, DownstreamConfig
 
@@ -45,20 +52,30 @@ TRANSFORMERS = ("pretrained", "transformer")
 _DROPOUT = 0.1
 
 
-def space_of(space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any) -> SearchSpace:
+def space_of(
+    space: Space, *, set: Mapping[str, Any] | None = None, **arguments: Any
+) -> SearchSpace:
     """Return a checked space with what the caller sets; arguments as for `space_overrides`."""
     if isinstance(space, (str, Path)):
         path = find_space(str(space))
         checked = read_space(path, overrides=space_overrides(path, set=set, **arguments))
     else:
         if not isinstance(space, SearchSpace):
-            space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
+            space = parse_space(
+                Document(values=dict(space), source="space"), name=str(space.get("name", "space"))
+            )
         overrides = space_overrides(space, set=set, **arguments)
         checked = with_overrides(space, overrides) if overrides else space
-    configs = [] if arguments.get("corpus") is None else [checked.config(params) for params in checked.edges()]
+    configs = (
+        []
+        if arguments.get("corpus") is None
+        else [checked.config(params) for params in checked.edges()]
+    )
     if configs and all(config.source is not config.corpus for config in configs):
         read = "pairs" if configs[0].source is configs[0].pairs else "a task's rows"
-        raise ConfigError(f"corpus: must be left out with space {checked.name}, which reads {read} alone")
+        raise ConfigError(
+            f"corpus: must be left out with space {checked.name}, which reads {read} alone"
+        )
     return checked
 
 
@@ -84,25 +101,40 @@ def space_overrides(
     metric = values.pop("metric", None) if metric is None else metric
     values = {**({} if metric is None else metric_values(metric, data)), **values}
     named = {name: (f"{SETTINGS[name][0]}.{name}", value) for name, value in settings.items()}
-    given = overrides_of({**named, "corpus": ("corpus.path", None if corpus is None else str(corpus))}, values)
+    given = overrides_of(
+        {**named, "corpus": ("corpus.path", None if corpus is None else str(corpus))}, values
+    )
     if scale == "auto":
         return given
-    return [*scale_overrides(read_space(space) if isinstance(space, Path) else space, scale, data=data), *given]
+    return [
+        *scale_overrides(read_space(space) if isinstance(space, Path) else space, scale, data=data),
+        *given,
+    ]
 
 
-def overrides_of(arguments: Mapping[str, tuple[str, Any]], values: Mapping[str, Any] | None = None) -> list[Override]:
+def overrides_of(
+    arguments: Mapping[str, tuple[str, Any]], values: Mapping[str, Any] | None = None
+) -> list[Override]:
     """Return arguments as overrides; wider names first, so that a whole section does not undo a value inside it.
 
     Args:
         arguments: Argument -> the name that it sets, and the value; None if it is not given.
         values: The argument `set`.
     """
-    given = [Override(name, value, f"{key}={value}") for key, (name, value) in arguments.items() if value is not None]
-    given += [Override(name, value, f"set {name}={value}") for name, value in (values or {}).items()]
+    given = [
+        Override(name, value, f"{key}={value}")
+        for key, (name, value) in arguments.items()
+        if value is not None
+    ]
+    given += [
+        Override(name, value, f"set {name}={value}") for name, value in (values or {}).items()
+    ]
     return sorted(given, key=lambda override: override.name.count("."))
 
 
-def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path | None = None) -> list[Override]:
+def scale_overrides(
+    space: SearchSpace, scale: SpaceScale, *, data: str | Path | None = None
+) -> list[Override]:
     """Return what a scale sets in a space; nothing at `auto`.
 
     `paper` sets vocabulary, encoders, objective, postprocessing, code and training to those of `raysent reproduce
@@ -141,22 +173,39 @@ def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path |
 # Rows of all named tasks together that a probe trains on at each report, and of one task at least.
 _RANKING_ROWS, _FEWEST_ROWS = 2000, 500
 # The parts of a run that a paper publishes; its text is the user's.
-_PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
+_PUBLISHED = (
+    "vocabulary",
+    "encoder",
+    "second_encoder",
+    "objective",
+    "postprocessing",
+    "code",
+    "training",
+)
 
 
 def tasks_of(
-    space: SearchSpace, tasks: Sequence[str | Task] | None, data: str | Path | None, *, progress: bool
+    space: SearchSpace,
+    tasks: Sequence[str | Task] | None,
+    data: str | Path | None,
+    *,
+    progress: bool,
 ) -> list[Task]:
     """Return the tasks that are named, else those of the space, else all whose files are there."""
     folder = None if data is None else Path(data)
     try:
         chosen = resolve_tasks(
-            space.evaluation.tasks if tasks is None else tasks, folder, scorings=VALIDATED, default={"accuracy"}
+            space.evaluation.tasks if tasks is None else tasks,
+            folder,
+            scorings=VALIDATED,
+            default={"accuracy"},
         )
     except RaysentError as error:
         if tasks is not None or space.evaluation.tasks is None:
             raise
-        raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("tasks ")) from None
+        raise space.document.error(
+            ("evaluation", "tasks"), str(error).removeprefix("tasks ")
+        ) from None
     if progress:
         print_remarks(chosen)
     return chosen
@@ -183,7 +232,9 @@ def with_labels_of(
         return space
     if len(tasks) != 1:
         names = ", ".join(task.name for task in tasks)
-        raise ConfigError(f"labels.task: must name the task whose labels are learned; given {names}")
+        raise ConfigError(
+            f"labels.task: must name the task whose labels are learned; given {names}"
+        )
     folder = str(Path(data).resolve()) if data is not None and tasks[0].files else None
     values: dict[str, Any] = {"base.labels.task": spec_of(tasks[0]), "base.labels.data": folder}
     if (get_dotted(space.document.values, "base.validation.downstream") or {}).get("tasks") is None:
@@ -254,11 +305,15 @@ def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[st
         near = get_close_matches(str(metric), METRICS, n=1)
         if not near or Path(str(metric)).suffix:
             raise
-        raise ConfigError(f"metric {metric}: unknown metric or task; did you mean '{near[0]}'?") from None
+        raise ConfigError(
+            f"metric {metric}: unknown metric or task; did you mean '{near[0]}'?"
+        ) from None
     specs = [task.spec for task in tasks]
     values: dict[str, Any] = {"metric": "downstream", "validation.downstream.tasks": specs}
     if any(task.files for task in tasks):
-        return values | {"validation.downstream.data": None if folder is None else str(folder.resolve())}
+        return values | {
+            "validation.downstream.data": None if folder is None else str(folder.resolve())
+        }
     return values | {"evaluation.tasks": specs}
 
 
@@ -316,37 +371,70 @@ def default_space(
         )
     values, reasons = dict(set or {}), {}
     arguments = {name: value for name, value in arguments.items() if value is not None}
-    names = {*dict(dotted_values(values)), *(f"{part}.{name}" for part in ("limits", "cost") for name in arguments)}
+    names = {
+        *dict(dotted_values(values)),
+        *(f"{part}.{name}" for part in ("limits", "cost") for name in arguments),
+    }
     if corpus is None and "corpus.path" not in names:
         place = None if data is None else Path(data)
         # Embedded tasks have the rows of installed packages.
-        own = [one for one in resolve_tasks(tasks, place, scorings=VALIDATED) if one.files or isinstance(one, OwnTask)]
-        found = [load_task(one, place, with_test=False) if one.scoring in PROBED else one.load(place) for one in own]
+        own = [
+            one
+            for one in resolve_tasks(tasks, place, scorings=VALIDATED)
+            if one.files or isinstance(one, OwnTask)
+        ]
+        found = [
+            load_task(one, place, with_test=False) if one.scoring in PROBED else one.load(place)
+            for one in own
+        ]
         rows = [
-            divided(one) if isinstance(one, TaskData) else one for one in found if not isinstance(one, SimilarityData)
+            divided(one) if isinstance(one, TaskData) else one
+            for one in found
+            if not isinstance(one, SimilarityData)
         ]
         if not rows:
-            raise ConfigError(f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on")
+            raise ConfigError(
+                f"corpus: must be given; {', '.join(map(str, tasks))} has no table of rows to train on"
+            )
         corpus, reasons["corpus"] = _text_of(rows)
         values = {"corpus.format": "text", **values}
     if not names & {f"{section}.{name}" for section in ("limits", "cost") for name in _ENDS}:
-        arguments, reasons["limits.time"] = {**arguments, "time": TIME}, "for training; no other limit is given"
+        arguments, reasons["limits.time"] = (
+            {**arguments, "time": TIME},
+            "for training; no other limit is given",
+        )
     if "limits.trials" not in names:
-        arguments, reasons["limits.trials"] = {**arguments, "trials": TRIALS}, "of all families in turn"
+        arguments, reasons["limits.trials"] = (
+            {**arguments, "trials": TRIALS},
+            "of all families in turn",
+        )
     space = space_of(SPACE, corpus=corpus, set=values, data=data, **arguments)
-    if "vocabulary.type" not in names and corpus_language(space.config(space.first_params()).corpus) != "en":
-        space = with_overrides(space, [Override("base.vocabulary.type", "auto", "the text's language")])
+    if (
+        "vocabulary.type" not in names
+        and corpus_language(space.config(space.first_params()).corpus) != "en"
+    ):
+        space = with_overrides(
+            space, [Override("base.vocabulary.type", "auto", "the text's language")]
+        )
     if arguments.get("metric") is None and "metric" not in names:
-        ranking = ranking_tasks(space, tasks_of(space, tasks, data, progress=False), data, are_given=True)
+        ranking = ranking_tasks(
+            space, tasks_of(space, tasks, data, progress=False), data, are_given=True
+        )
         if ranking is not None:
-            ranked = Override("validation.downstream", ranking.model_dump(exclude_none=True), "tasks")
+            ranked = Override(
+                "validation.downstream", ranking.model_dump(exclude_none=True), "tasks"
+            )
             space = with_overrides(space, [ranked])
     return with_overrides(space, [Override("fitted", reasons, "tasks")])
 
 
-def swept_space(space: Space | None, *, tasks: Sequence[str | Task] | None, **arguments: Any) -> SearchSpace:
+def swept_space(
+    space: Space | None, *, tasks: Sequence[str | Task] | None, **arguments: Any
+) -> SearchSpace:
     """Return the space of a sweep, whose first trials may be taught; arguments as for `default_space`."""
-    checked = default_space(tasks=tasks, **arguments) if space is None else space_of(space, **arguments)
+    checked = (
+        default_space(tasks=tasks, **arguments) if space is None else space_of(space, **arguments)
+    )
     overrides = lesson_overrides(checked)
     return with_overrides(checked, overrides) if overrides else checked
 
@@ -367,7 +455,10 @@ def start_of(place: Path) -> tuple[dict[str, Any], str, int]:
     if trained is not None:
         known = read_record(trained).config
         kind, num_towers = known.encoder.type, len(known.towers)
-        start = {"initial": str(trained), "encoder": {} if kind == "concat" else {"dropout": _DROPOUT}}
+        start = {
+            "initial": str(trained),
+            "encoder": {} if kind == "concat" else {"dropout": _DROPOUT},
+        }
         if known.code is not None:  # what is trained has bits too, or is refused
             start["code"] = known.code.model_dump(mode="json")
     elif not is_transformer(place):
@@ -382,7 +473,9 @@ def take_along(space: SearchSpace, folder: Path) -> SearchSpace:
         return space
     with atomic_write(folder / _FILE) as copy:
         shutil.copyfile(path, copy)
-    return with_overrides(space, [Override("base.corpus.path", str((folder / _FILE).resolve()), "corpus")])
+    return with_overrides(
+        space, [Override("base.corpus.path", str((folder / _FILE).resolve()), "corpus")]
+    )
 
 
 def _text_of(tasks: Sequence[TaskData | RetrievalData]) -> tuple[Path, str]:
@@ -402,6 +495,9 @@ def _text_of(tasks: Sequence[TaskData | RetrievalData]) -> tuple[Path, str]:
     path = cache_folder() / _FOLDER / f"{content_key(ordered)}.jsonl"
     if not path.exists():
         with atomic_write(path) as new:
-            new.write_text("".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in ordered), "utf-8")
+            new.write_text(
+                "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in ordered),
+                "utf-8",
+            )
     names = ", ".join(data.task for data in tasks)
     return path, f"the text of {names}: {len(ordered):,} training texts, none of the rows that test"

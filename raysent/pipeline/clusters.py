@@ -51,7 +51,17 @@ from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_spac
 
 _CLUSTER = "cluster.yaml"
 # What the status of a cluster says of a machine.
-_SHOWN = ("name", "cluster", "sweep", "instance_type", "market", "state", "zone", "address", "is_head")
+_SHOWN = (
+    "name",
+    "cluster",
+    "sweep",
+    "instance_type",
+    "market",
+    "state",
+    "zone",
+    "address",
+    "is_head",
+)
 
 
 @dataclass(frozen=True)
@@ -112,15 +122,26 @@ def sweep_on_cluster(  # noqa: PLR0913 - the options of the command
         RaysentError: If an argument or a file is wrong, or the cluster cannot be launched.
     """
     file, machines = find_space(str(space)), read_cluster(Path(cluster))
-    data_dir, place = None if data is None else Path(data), default_run_folder(file.stem) if run is None else Path(run)
-    overrides = space_overrides(file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits)
-    overrides += lesson_overrides(read_space(file, overrides=overrides))  # the machines have none of those folders
+    data_dir, place = (
+        None if data is None else Path(data),
+        default_run_folder(file.stem) if run is None else Path(run),
+    )
+    overrides = space_overrides(
+        file, corpus=corpus, set=set, scale=scale, metric=metric, data=data, **limits
+    )
+    overrides += lesson_overrides(
+        read_space(file, overrides=overrides)
+    )  # the machines have none of those folders
     priced, notes = price_space(file, overrides, machines)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ConfigError(f"{place}: must be empty; name another run folder")
     checked, named = _with_checked_tasks(priced, tasks, data_dir)
     options = [] if seed is None else ["--seed", str(seed)]
-    options += [] if labels is None else ["--set", f"labels={json.dumps(parse_sizes(labels) if labels else [])}"]
+    options += (
+        []
+        if labels is None
+        else ["--set", f"labels={json.dumps(parse_sizes(labels) if labels else [])}"]
+    )
     remote = f"{machines.settings.storage}/{place.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     submission = _submission(machines, checked, place, remote, options, data=data_dir, tasks=named)
     check_shipped_size([*submission.named, None if data_dir is None else f"{data_dir.absolute()}"])
@@ -155,15 +176,27 @@ def resume_on_cluster(
     Raises:
         RaysentError: As for `sweep_on_cluster`, or if another cluster works on the run.
     """
-    limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
+    limits = overrides_of(
+        {"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)}
+    )
     machines, remote = read_cluster(Path(cluster)), remote_of(Path(run))
     with contextlib.suppress(ArtifactError):  # no sweep was submitted there
         job = read_record(remote)
         is_elsewhere = (job.cluster, job.region) != (machines.name, machines.region)
-        if job.code is None and is_elsewhere and Head(job.cluster, job.region or "us-east-1").is_running():
-            raise CloudError(f"{remote}: the cluster '{job.cluster}' works on it; {how_to_continue(remote)}")
+        if (
+            job.code is None
+            and is_elsewhere
+            and Head(job.cluster, job.region or "us-east-1").is_running()
+        ):
+            raise CloudError(
+                f"{remote}: the cluster '{job.cluster}' works on it; {how_to_continue(remote)}"
+            )
     record = load_record(open_folder(remote))
-    options = [text for limit in limits for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))]
+    options = [
+        text
+        for limit in limits
+        for text in (f"--{limit.name.rpartition('.')[2]}", str(limit.value))
+    ]
     place = Path(run) if (Path(run) / REMOTE_FILE).is_file() else default_run_folder(Path(run).name)
     space, tasks = with_overrides(record.space, limits), (record.evaluation or {}).get("tasks")
     submission = _submission(machines, space, place, remote, options, tasks=tasks, is_resumed=True)
@@ -181,7 +214,13 @@ def attach(run: str | Path, *, as_json: bool = False) -> SubmittedSweep:
         RaysentError: If no sweep was submitted there, or its cluster ended before it did.
     """
     found = find_run(str(run), new_run=default_run_folder(Path(run).name))
-    return _show(partial(follow_run, found), found.record.search_space(), found.remote, found.folder, is_quiet=as_json)
+    return _show(
+        partial(follow_run, found),
+        found.record.search_space(),
+        found.remote,
+        found.folder,
+        is_quiet=as_json,
+    )
 
 
 def stop(run: str | Path, *, progress: bool = True) -> StoppedSweep:
@@ -199,11 +238,18 @@ def stop(run: str | Path, *, progress: bool = True) -> StoppedSweep:
     """
     found = find_run(str(run), new_run=Path(run))
     code = stop_run(found, say=_say if progress else _silent)
-    return StoppedSweep(found.remote, found.record.cluster, had_ended=found.record.code is not None, code=code)
+    return StoppedSweep(
+        found.remote, found.record.cluster, had_ended=found.record.code is not None, code=code
+    )
 
 
 def _submission(
-    machines: ClusterFile, space: SearchSpace, run: Path, remote: str, options: list[str], **more: Any
+    machines: ClusterFile,
+    space: SearchSpace,
+    run: Path,
+    remote: str,
+    options: list[str],
+    **more: Any,
 ) -> Submission:
     workers = workers_for(machines, space)
     limited = machines.limited(num_workers=workers.num, market=space.cost.market)
@@ -211,8 +257,12 @@ def _submission(
     return Submission(space, run, remote, options, workers, fleet=fleet, **more)
 
 
-def _submitted(machines: ClusterFile, submission: Submission, *, keep: bool, as_json: bool) -> SubmittedSweep:
-    submission = replace(submission, options=[*submission.options, *(["--json"] if as_json else [])])
+def _submitted(
+    machines: ClusterFile, submission: Submission, *, keep: bool, as_json: bool
+) -> SubmittedSweep:
+    submission = replace(
+        submission, options=[*submission.options, *(["--json"] if as_json else [])]
+    )
     write_json(submission.run / REMOTE_FILE, {"remote": submission.remote})
     run = partial(run_submission, Launcher(machines), submission, keep=keep)
     return _show(run, submission.space, submission.remote, submission.run, is_quiet=as_json)
@@ -237,15 +287,24 @@ def _with_checked_tasks(
         if not names:
             continue
         try:
-            set_dotted(values, place, checked([names])[0] if isinstance(names, str) else checked(names))
+            set_dotted(
+                values, place, checked([names])[0] if isinstance(names, str) else checked(names)
+            )
         except RaysentError as error:
-            raise space.document.error(tuple(place.split(".")), str(error).removeprefix("tasks ")) from None
+            raise space.document.error(
+                tuple(place.split(".")), str(error).removeprefix("tasks ")
+            ) from None
     document = replace(space.document, values=values)
     return parse_space(document, name=space.name, is_recorded=space.is_recorded), tasks
 
 
 def _show(
-    follow: Callable[..., SubmittedSweep], space: SearchSpace, address: str, folder: Path, *, is_quiet: bool
+    follow: Callable[..., SubmittedSweep],
+    space: SearchSpace,
+    address: str,
+    folder: Path,
+    *,
+    is_quiet: bool,
 ) -> SubmittedSweep:
     with SweepView(messages, space, is_quiet=is_quiet) as view:
         ended = follow(on_event=view.on_event, say=_silent if is_quiet else _say)
@@ -253,7 +312,11 @@ def _show(
 
 
 def cluster_up(
-    file: str | Path = _CLUSTER, *, update: bool = False, keep: str | None = None, progress: bool = True
+    file: str | Path = _CLUSTER,
+    *,
+    update: bool = False,
+    keep: str | None = None,
+    progress: bool = True,
 ) -> str:
     """Launch a cluster on AWS, with its security group, roles and token; a running head is left as it is.
 
@@ -272,17 +335,28 @@ def cluster_up(
     Raises:
         RaysentError: With what mends it, if something keeps the cluster from being launched.
     """
-    launcher, seconds = Launcher(read_cluster(Path(file))), None if keep is None else parse_duration(keep)
+    launcher, seconds = (
+        Launcher(read_cluster(Path(file))),
+        None if keep is None else parse_duration(keep),
+    )
     launcher.up(update=update, on_line=_say if progress else _silent)
     if seconds is not None:
         until, expires = launcher.keep(seconds)
         if progress:
-            limit = f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}" if expires and expires < until else ""
-            messages.print(f"the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True)
+            limit = (
+                f"; its time to live ends it at {expires:%Y-%m-%d %H:%M}"
+                if expires and expires < until
+                else ""
+            )
+            messages.print(
+                f"the head is kept until {until:%Y-%m-%d %H:%M} UTC{limit}", soft_wrap=True
+            )
     return launcher.cluster.name
 
 
-def cluster_down(file: str | Path = _CLUSTER, *, orphans: bool = False, progress: bool = True) -> str:
+def cluster_down(
+    file: str | Path = _CLUSTER, *, orphans: bool = False, progress: bool = True
+) -> str:
     """Terminate every machine with a cluster's tag; files on S3 stay.
 
     Args:
@@ -298,7 +372,9 @@ def cluster_down(file: str | Path = _CLUSTER, *, orphans: bool = False, progress
     """
     cluster = read_cluster(Path(file))
     if orphans:
-        Account(cluster.region).terminate([one for one in cluster_status(file).machines if one.is_orphan])
+        Account(cluster.region).terminate(
+            [one for one in cluster_status(file).machines if one.is_orphan]
+        )
     else:
         Launcher(cluster).down(on_line=_say if progress else _silent)
     return cluster.name
@@ -343,7 +419,11 @@ def cluster_status(file: str | Path = _CLUSTER) -> ClusterStatus:
         RaysentError: If the file is wrong or AWS refuses.
     """
     cluster = read_cluster(Path(file))
-    machines = [one for one in Account(cluster.region).machines() if one.cluster == cluster.name or one.is_orphan]
+    machines = [
+        one
+        for one in Account(cluster.region).machines()
+        if one.cluster == cluster.name or one.is_orphan
+    ]
     prices = {one.instance_type: _list_price(one.instance_type, cluster.region) for one in machines}
     return ClusterStatus(cluster.name, cluster.region, tuple(machines), prices)
 

@@ -44,7 +44,11 @@ _CODE = {"type": "random_projection", "distribution": "rotation", "whiten": 0.25
 
 
 def expand(
-    model: str | Path | SentenceModel, vectors: str | Path, *, output: str | Path | None = None, intercept: bool = True
+    model: str | Path | SentenceModel,
+    vectors: str | Path,
+    *,
+    output: str | Path | None = None,
+    intercept: bool = True,
 ) -> SentenceModel:
     """Give a trained model the words of pretrained vectors; its own words keep their vectors.
 
@@ -58,7 +62,9 @@ def expand(
         RaysentError: If it is no single trained model, the vectors cannot be read, or the folder holds a model.
     """
     given = trained_model(model, output)
-    return saved(expand_model(given, read_word_vectors(Path(vectors)), has_intercept=intercept), output)
+    return saved(
+        expand_model(given, read_word_vectors(Path(vectors)), has_intercept=intercept), output
+    )
 
 
 def average(
@@ -145,17 +151,25 @@ def binarize(
     if use is not None:
         code = load_code(Path(use))
     else:
-        overrides = overrides_of({"method": ("code.type", method), "bits": ("code.bits", bits)}, set)
+        overrides = overrides_of(
+            {"method": ("code.type", method), "bits": ("code.bits", bits)}, set
+        )
         is_default = not any(one.name in ("code", "code.type") for one in overrides)
         trained = next((one.name for one in overrides if one.name.startswith("objective")), None)
         if is_default and trained is not None:
-            raise ConfigError(f"{trained}: needs a method that is trained; none is named; name method=autoencoder")
+            raise ConfigError(
+                f"{trained}: needs a method that is trained; none is named; name method=autoencoder"
+            )
         document = Document(values={"code": _CODE if is_default else {}}).with_overrides(overrides)
         with ProgressLines(is_quiet=not progress) as bar:
             code, found = make_code(given, validate(VectorCodeConfig, document), progress=bar)
     codes = code.encode_packed(given)
     if output is not None:
-        with storage_errors(Path(output)), whole_file(output) as temporary, temporary.open("wb") as stream:
+        with (
+            storage_errors(Path(output)),
+            whole_file(output) as temporary,
+            temporary.open("wb") as stream,
+        ):
             np.save(stream, codes)
     if keep is not None:
         code.save(Path(keep))
@@ -180,7 +194,9 @@ def compose(models: Sequence[str | Path], *, output: str | Path) -> JoinedEncode
     for member in expand_names(models):
         found = model_folder(Path(member.path))
         if found is None:
-            raise ConfigError(f"{member.path}: must be a trained model to be composed; name the folder of a training")
+            raise ConfigError(
+                f"{member.path}: must be a trained model to be composed; name the folder of a training"
+            )
         places[member.folder] = found
     return compose_models(places, open_folder(output))
 
@@ -232,9 +248,17 @@ def whiten(
     """
     given = trained_model(model, output)
     if dimension != "full" and not (isinstance(dimension, int) and dimension >= 1):
-        raise ConfigError(f"dimension: must be a positive whole number or full; given {dimension!r}")
-    run = load_run(Path(given.source)) if given.source and (Path(given.source) / RUN_FILE).is_file() else None
-    overrides = overrides_of({"corpus": ("corpus.path", None if corpus is None else str(corpus))}, set)
+        raise ConfigError(
+            f"dimension: must be a positive whole number or full; given {dimension!r}"
+        )
+    run = (
+        load_run(Path(given.source))
+        if given.source and (Path(given.source) / RUN_FILE).is_file()
+        else None
+    )
+    overrides = overrides_of(
+        {"corpus": ("corpus.path", None if corpus is None else str(corpus))}, set
+    )
     if run is None and not overrides:
         raise ConfigError("corpus: must name text, because the model's folder has no run.json")
     with ProgressLines(is_quiet=not progress) as bar:
@@ -262,9 +286,15 @@ def trained_model(model: str | Path | SentenceModel, output: str | Path | None) 
         ConfigError: If it is a model of another kind.
         ArtifactError: If the new folder holds a model already.
     """
-    loaded = load_model(encoder_name(model, say=messages.print)) if isinstance(model, (str, Path)) else model
+    loaded = (
+        load_model(encoder_name(model, say=messages.print))
+        if isinstance(model, (str, Path))
+        else model
+    )
     if not isinstance(loaded, SentenceModel):
-        raise ConfigError(f"{model}: must be a trained model with words of its own; name the folder of a training")
+        raise ConfigError(
+            f"{model}: must be a trained model with words of its own; name the folder of a training"
+        )
     check_free(output)
     return loaded
 

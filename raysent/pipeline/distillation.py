@@ -28,7 +28,13 @@ from raysent.pipeline.results import Distilled, Sweep, write_report
 from raysent.pipeline.training import train_all
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, EVALUATION_FOLDER, FUSION_FILE, RUN_FILE
+from raysent.storage.layout import (
+    COMPOSITION_FILE,
+    ENSEMBLE_FILE,
+    EVALUATION_FOLDER,
+    FUSION_FILE,
+    RUN_FILE,
+)
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.loop import seconds_of_steps
 from raysent.training.plan import open_stream
@@ -84,7 +90,11 @@ def distill(  # noqa: PLR0913 - the options of the command
         RaysentError: If the teacher, the text, a task or the folder cannot be used.
     """
     overrides = overrides_of(
-        {"epochs": ("training.epochs", None if epochs is None else float(epochs)), "dim": ("objective.dim", dim)}, set
+        {
+            "epochs": ("training.epochs", None if epochs is None else float(epochs)),
+            "dim": ("objective.dim", dim),
+        },
+        set,
     )
     if time is not None and any(one.name == "training.epochs" for one in overrides):
         raise ConfigError("epochs: must be left out beside time, which decides how many there are")
@@ -94,7 +104,10 @@ def distill(  # noqa: PLR0913 - the options of the command
         name,
         {
             "encoder": {"type": into} if isinstance(into, str) else dict(into),
-            "objective": {"tasks": [task.spec for task in chosen] or None, "data": None if data is None else str(data)},
+            "objective": {
+                "tasks": [task.spec for task in chosen] or None,
+                "data": None if data is None else str(data),
+            },
             "seed": seed,
         },
         corpus=None if corpus is None else str(corpus),
@@ -117,7 +130,11 @@ def distill(  # noqa: PLR0913 - the options of the command
 def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
     """Return the folder or the name of a teacher, as `load` takes it; refuse a model that was not loaded."""
     if not isinstance(teacher, SentenceEncoder):
-        return str(encoder_name(teacher.folder if isinstance(teacher, Sweep) else teacher, say=messages.print))
+        return str(
+            encoder_name(
+                teacher.folder if isinstance(teacher, Sweep) else teacher, say=messages.print
+            )
+        )
     if teacher.source is None:
         raise ConfigError("teacher: must have been loaded from a folder; name that folder")
     return teacher.source
@@ -129,9 +146,13 @@ def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> Ru
     except ConfigError as error:
         raise ConfigError(f"time: {error}") from None
     with ProgressLines(is_quiet=not progress) as bar:
-        timed = within_time(config, open_training_data(config, progress=bar), seconds, folder=folder)
+        timed = within_time(
+            config, open_training_data(config, progress=bar), seconds, folder=folder
+        )
     if progress and (folder / RUN_FILE).is_file() and load_run(folder).key == timed.key:
-        messages.print(f"{address_of(folder)} has begun and keeps its steps, whatever the time; -o NEW begins again")
+        messages.print(
+            f"{address_of(folder)} has begun and keeps its steps, whatever the time; -o NEW begins again"
+        )
     return timed
 
 
@@ -142,10 +163,17 @@ def _student_front(
     place = open_folder(teacher) if not is_scheme_name(teacher) else Path()
     method = read_result(place).method if (place / ENSEMBLE_FILE).is_file() else "validation"
     student, *others = expand_names([str(folder), *members])
-    known = tuple(Path(one) / EVALUATION_FOLDER for one in (*members, str(place)) if Path(one).is_dir())
+    known = tuple(
+        Path(one) / EVALUATION_FOLDER for one in (*members, str(place)) if Path(one).is_dir()
+    )
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         evaluator = Evaluator(
-            folder / EVALUATION_FOLDER, data, progress=bar, map_jobs=map_jobs(), other_outputs=known, divides=True
+            folder / EVALUATION_FOLDER,
+            data,
+            progress=bar,
+            map_jobs=map_jobs(),
+            other_outputs=known,
+            divides=True,
         )
         return student_front(student, evaluator.records([student, *others], tasks), method=method)
 
@@ -162,13 +190,19 @@ def teacher_members(teacher: str) -> list[str]:
     folder = open_folder(teacher)
     if model_folder(folder) is not None:
         return [str(folder)]
-    if not any((folder / name).is_file() for name in (COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE)):
+    if not any(
+        (folder / name).is_file() for name in (COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE)
+    ):
         raise missing_model(folder, "no such run or model")
     return part_paths(folder)
 
 
 def student_config(
-    teacher: str, values: dict[str, Any], *, corpus: str | None = None, overrides: Sequence[Override] = ()
+    teacher: str,
+    values: dict[str, Any],
+    *,
+    corpus: str | None = None,
+    overrides: Sequence[Override] = (),
 ) -> RunConfig:
     """Return the run of a student.
 
@@ -182,10 +216,16 @@ def student_config(
         ConfigError: With the option, if a value is wrong; if no member records its text and none is given.
     """
     known = next(_recorded(teacher), None)
-    found: dict[str, Any] = {} if known is None else known.model_dump(mode="json", include={"corpus", "vocabulary"})
+    found: dict[str, Any] = (
+        {} if known is None else known.model_dump(mode="json", include={"corpus", "vocabulary"})
+    )
     if corpus is not None:
         found["corpus"] = {"path": corpus, "cache_dir": found.get("corpus", {}).get("cache_dir")}
-    chosen = {**found, **values, "objective": {"type": "distillation", "teacher": teacher, **values["objective"]}}
+    chosen = {
+        **found,
+        **values,
+        "objective": {"type": "distillation", "teacher": teacher, **values["objective"]},
+    }
     document = Document(chosen).with_overrides(overrides)
     if "corpus" not in document.values:
         raise ConfigError(
@@ -205,7 +245,9 @@ def _recorded(teacher: str) -> Iterator[RunConfig]:
                     yield config
 
 
-def within_time(config: RunConfig, training_data: TrainingData, seconds: float, *, folder: Path) -> RunConfig:
+def within_time(
+    config: RunConfig, training_data: TrainingData, seconds: float, *, folder: Path
+) -> RunConfig:
     """Return a run with as many steps as fit into a time on this machine, from a few steps that are thrown away.
 
     The number of steps is part of the run's record, so that a run that is resumed in its folder keeps it.

@@ -13,7 +13,14 @@ from typing import Any
 import pandas as pd
 import torch
 
-from raysent.ensembles import DEFAULT_SIZES, Ensemble, LabelCurve, label_curve, load_ensemble, write_curves
+from raysent.ensembles import (
+    DEFAULT_SIZES,
+    Ensemble,
+    LabelCurve,
+    label_curve,
+    load_ensemble,
+    write_curves,
+)
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.ensembles.combining import combine
 from raysent.ensembles.fusion import FusedModel, load_fusion, save_fusion
@@ -128,16 +135,23 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
     if progress:
         print_remarks(chosen)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol == DIVIDED)
-    has_baselines = (protocol.partition("/")[0] == "fast" and bool(chosen)) if baselines is None else baselines
+    has_baselines = (
+        (protocol.partition("/")[0] == "fast" and bool(chosen)) if baselines is None else baselines
+    )
     scores: list[AnyScore] = []
-    with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+    with (
+        trusting(trust_remote_code),
+        ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
+    ):
         evaluator = Evaluator(folder, data_dir, protocol, progress=bar, map_jobs=run)
         for ranks in (False, True):
             some = [task for task in chosen if (task.scoring == "retrieval") == ranks]
             if some:
                 options: dict[str, Any] = {"protocol": protocol, "ranks": ranks, "tasks": some}
                 others = baselines_of(expand_names(models), **options) if has_baselines else []
-                scores += evaluator.evaluate(_answering([*models, *(one.path for one in others)], some[0]), some)
+                scores += evaluator.evaluate(
+                    _answering([*models, *(one.path for one in others)], some[0]), some
+                )
         if mteb is not None:
             others = baselines_of(expand_names(models), protocol=protocol) if baselines else []
             named = expand_names([*models, *(one.path for one in others)])
@@ -149,9 +163,17 @@ def evaluate_models(  # noqa: PLR0913 - the options of the command
 def _answering(models: Sequence[Model], task: Task) -> list[Model]:
     """Return the models that answer a task, at least one: those of words answer queries, or all others."""
     ranks = task.scoring == "retrieval"
-    found = [one for one in models if isinstance(one, SentenceEncoder) or can_answer(str(one), ranks=ranks)]
+    found = [
+        one
+        for one in models
+        if isinstance(one, SentenceEncoder) or can_answer(str(one), ranks=ranks)
+    ]
     if not found:
-        what = "ranks passages, which needs queries" if not ranks else "predicts, and ranks no passages"
+        what = (
+            "ranks passages, which needs queries"
+            if not ranks
+            else "predicts, and ranks no passages"
+        )
         raise ConfigError(
             f"tasks {task.name}: must be a task for {models[0]}, which {what}; name another model or task"
         )
@@ -226,14 +248,30 @@ def ensemble(  # noqa: PLR0913 - the options of the command
         print_remarks(chosen)
     ranks = [task for task in chosen if task.scoring == "retrieval"]
     if ranks:
-        if len(chosen) > 1 or (method, top, baselines, protocol, config) != ("validation", None, None, "fast", None):
-            raise ConfigError(f"tasks {ranks[0].name}: must be alone, without other settings, as it ranks passages")
-        with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-            evaluator = Evaluator(folder / EVALUATION_FOLDER, data_dir, progress=bar, map_jobs=map_jobs())
+        if len(chosen) > 1 or (method, top, baselines, protocol, config) != (
+            "validation",
+            None,
+            None,
+            "fast",
+            None,
+        ):
+            raise ConfigError(
+                f"tasks {ranks[0].name}: must be alone, without other settings, as it ranks passages"
+            )
+        with (
+            trusting(trust_remote_code),
+            ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
+        ):
+            evaluator = Evaluator(
+                folder / EVALUATION_FOLDER, data_dir, progress=bar, map_jobs=map_jobs()
+            )
             save_fusion(models, ranks[0], evaluator, folder=folder)
             return load_fusion(folder)
     _warn_of_ranking_rows(models, chosen, data_dir, is_divided=protocol.partition("/")[0] == "fast")
-    with trusting(trust_remote_code), ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+    with (
+        trusting(trust_remote_code),
+        ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
+    ):
         combine(
             models,
             output=folder,
@@ -287,7 +325,9 @@ def label_curves(  # noqa: PLR0913 - the options of the command
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
     sizes, run = parse_sizes(labels), map_jobs(processes, address)
     data_dir = None if data is None else Path(data)
-    chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"})
+    chosen = resolve_tasks(
+        tasks, data_dir, scorings={"accuracy", "retrieval"}, default={"accuracy"}
+    )
     _warn_of_ranking_rows(named, chosen, data_dir, is_divided=True)
     folder = open_folder(output) if output is not None else scores_folder(named)
     members, curves, lost = expand_names(named), list[LabelCurve](), list[ConfigError]()
@@ -300,8 +340,12 @@ def label_curves(  # noqa: PLR0913 - the options of the command
                     continue
                 assert isinstance(rows, TaskData)
                 others = baselines_of(members, tasks=[task]) if baselines else []
-                curves.append(label_curve(rows, members, others, method=method, map_jobs=run, **options))
-            except ConfigError as error:  # such as fewer rows than the smallest size: nothing else is lost
+                curves.append(
+                    label_curve(rows, members, others, method=method, map_jobs=run, **options)
+                )
+            except (
+                ConfigError
+            ) as error:  # such as fewer rows than the smallest size: nothing else is lost
                 lost.append(error)
     for one in lost:
         if not curves:
@@ -313,7 +357,10 @@ def label_curves(  # noqa: PLR0913 - the options of the command
 
 def scores_folder(models: Sequence[Model]) -> Path:
     """Return the folder that keeps scores of models: that of the first model with a folder of its own."""
-    names = [getattr(model, "source", None) if isinstance(model, SentenceEncoder) else model for model in models]
+    names = [
+        getattr(model, "source", None) if isinstance(model, SentenceEncoder) else model
+        for model in models
+    ]
     folders = [Path(name) for name in names if name is not None and Path(name).is_dir()]
     return folders[0] if folders else SCORES_FOLDER
 
@@ -330,7 +377,9 @@ def map_jobs(processes: int | None = None, address: str | None = None) -> MapJob
     """
     check_size("processes", 1 if processes is None else processes)
     if processes is not None and address is not None:
-        raise ConfigError("processes and address: must not both be given; a cluster has its own cores")
+        raise ConfigError(
+            "processes and address: must not both be given; a cluster has its own cores"
+        )
     return LocalMap(processes) if address is None else partial(_map_on_ray, address=address)
 
 
@@ -350,7 +399,9 @@ class LocalMap:
     def __call__(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the place of each job and its result, in order."""
         cores = num_processes_for(bytes_each=_PROCESS_BYTES)
-        is_small = sum(len(job.data) for job in jobs) < _LEAST_ROWS or any(job.member.encoder for job in jobs)
+        is_small = sum(len(job.data) for job in jobs) < _LEAST_ROWS or any(
+            job.member.encoder for job in jobs
+        )
         most = min(cores, MAX_TRIALS) if default_device().type == "cuda" else cores
         wanted = self.processes or (1 if is_small else most)
         used = max(1, min(wanted, len(jobs)))
@@ -434,12 +485,18 @@ def _map_on_ray(
         return
     # The rows of a task are sent apart, once to each node.
     members = [
-        one.member if one.member.encoder is not None else replace(one.member, path=shared_name(one.member.path))
+        one.member
+        if one.member.encoder is not None
+        else replace(one.member, path=shared_name(one.member.path))
         for one in jobs
     ]
-    sent = [replace(job, member=member, data=None) for job, member in zip(jobs, members, strict=True)]
+    sent = [
+        replace(job, member=member, data=None) for job, member in zip(jobs, members, strict=True)
+    ]
     rows = [job.data for job in jobs]
-    yield from map_on_ray(_run_sent_job, sent, shared=rows, gpus_each=gpu_share, address=address, on_wait=on_wait)
+    yield from map_on_ray(
+        _run_sent_job, sent, shared=rows, gpus_each=gpu_share, address=address, on_wait=on_wait
+    )
 
 
 def _run_sent_job(sent: Any, data: AnyData) -> Any:

@@ -77,35 +77,52 @@ def _of_sweep(folder: Path) -> Health:
     load_record(folder)
     found = check_run(folder)
     spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
-    facts = {"num_events": found.num_events, "num_entries": found.num_entries, "spent_usd": found.spent_usd}
+    facts = {
+        "num_events": found.num_events,
+        "num_entries": found.num_entries,
+        "spent_usd": found.spent_usd,
+    }
     line = f"{found.num_events} events, {found.num_entries} ledger entries, spent {spent}"
     return Health((line,), tuple(map(str, found.problems)), {"run": address_of(folder), **facts})
 
 
 def _of_tasks(folder: Path) -> Health:
     found = check_data(folder)
-    lines = [f"{one.task}: complete, {one.num_rows:,} rows" for one in found if one.status == "complete"]
-    lines += [f"{one.task}: {one.problem}; published at {one.source}" for one in found if one.status == "missing"]
+    lines = [
+        f"{one.task}: complete, {one.num_rows:,} rows" for one in found if one.status == "complete"
+    ]
+    lines += [
+        f"{one.task}: {one.problem}; published at {one.source}"
+        for one in found
+        if one.status == "missing"
+    ]
     problems = tuple(one.problem for one in found if one.status == "wrong")
-    return Health(tuple(lines), problems, {"folder": str(folder), "tasks": [asdict(one) for one in found]})
+    return Health(
+        tuple(lines), problems, {"folder": str(folder), "tasks": [asdict(one) for one in found]}
+    )
 
 
 def _of_space(path: str | Path) -> Health:
     space = read_space(find_space(str(path)))
     check_task_names(space)
     facts = {"file": str(path), "names": len(space.domains), "trials": space.limits.trials}
-    return Health((f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",), (), facts)
+    return Health(
+        (f"{path}: ok, searches {facts['names']} names in {facts['trials']} trials",), (), facts
+    )
 
 
 def registries() -> dict[str, Registry[Any]]:
     """Return the registry of each kind of component, by the kind's name in `components`."""
     return {
-        kind: getattr(importlib.import_module(module), attribute) for kind, (module, attribute) in _REGISTRIES.items()
+        kind: getattr(importlib.import_module(module), attribute)
+        for kind, (module, attribute) in _REGISTRIES.items()
     }
 
 
 def _summary(kind: str, component: Component[Any]) -> str:
-    reads = f"; reads {component.value.Config.model_construct().reads}." if kind == "objectives" else ""
+    reads = (
+        f"; reads {component.value.Config.model_construct().reads}." if kind == "objectives" else ""
+    )
     return f"{component.summary.removesuffix('.')}{reads}" if reads else component.summary
 
 
@@ -131,7 +148,12 @@ def components(kind: str | None = None) -> pd.DataFrame:
     for name, registry in registries().items():
         if kind in (None, name):
             rows += [
-                {"kind": name, "name": one.name, "package": one.package, "summary": _summary(name, one)}
+                {
+                    "kind": name,
+                    "name": one.name,
+                    "package": one.package,
+                    "summary": _summary(name, one),
+                }
                 for one in registry.components()
             ]
             broken |= {f"{name}.{point}": reason for point, reason in registry.broken.items()}

@@ -79,18 +79,30 @@ def label(
     """
     if num_rows < 1:
         raise ConfigError(f"num_rows={num_rows}: must be at least 1")
-    if output is not None and (list_s3(str(output)) if is_remote(output) else Path(output).exists()):
-        raise ConfigError(f"output {output}: must not exist, as someone may have edited it; name another file")
+    if output is not None and (
+        list_s3(str(output)) if is_remote(output) else Path(output).exists()
+    ):
+        raise ConfigError(
+            f"output {output}: must not exist, as someone may have edited it; name another file"
+        )
     encoder = model if isinstance(model, SentenceEncoder) else load_predicting(model)
     predictor = find_predictor(encoder, task)
     if predictor.is_scored:
         raise ConfigError(f"{predictor.task}: must have classes to label; it has scores of pairs")
     given = read_label_table(str(table), predictor.num_columns)
-    names = list(dict.fromkeys([*given.table.columns, given.label, *([PREDICTED, PROBABILITY] if suspect else [])]))
+    names = list(
+        dict.fromkeys(
+            [*given.table.columns, given.label, *([PREDICTED, PROBABILITY] if suspect else [])]
+        )
+    )
     with ExitStack() as stack:
         bar = stack.enter_context(ProgressLines(is_quiet=not progress))
         write = None if output is None else stack.enter_context(writing(output, names))
-        frame, num_first = _suspects(predictor, given, num_rows, bar) if suspect else _next(predictor, given, num_rows)
+        frame, num_first = (
+            _suspects(predictor, given, num_rows, bar)
+            if suspect
+            else _next(predictor, given, num_rows)
+        )
         if write is not None:
             write([frame[name].tolist() for name in names])
     return Labelling(frame, given.texts, given.label, num_first)
@@ -99,9 +111,13 @@ def label(
 def _next(predictor: Predictor, given: LabelTable, num_rows: int) -> tuple[pd.DataFrame, int]:
     columns = [given.table.texts(name, key="text") for name in given.texts]
     joined = ["\n".join(row) for row in zip(*columns, strict=True)]
-    unlabelled = [row for row, name in enumerate(given.labels) if name is None and joined[row].strip()]
+    unlabelled = [
+        row for row, name in enumerate(given.labels) if name is None and joined[row].strip()
+    ]
     if not unlabelled:
-        raise DataError(f"{given.table.source}: must have rows without a label; all {len(joined)} have one")
+        raise DataError(
+            f"{given.table.source}: must have rows without a label; all {len(joined)} have one"
+        )
     predictions = predictor.of_members([[column[row] for row in unlabelled] for column in columns])
     known = [text for text, name in zip(joined, given.labels, strict=True) if name is not None]
     places = next_rows(predictions, [joined[row] for row in unlabelled], num_rows, known=known)
@@ -114,18 +130,24 @@ def _suspects(
 ) -> tuple[pd.DataFrame, int]:
     """Return the table with the most suspected labels first, and how many of the first have another label predicted."""
     if given.label not in given.table.columns:
-        raise DataError(f"{given.table.source}: must have labels to suspect; it has no column '{given.label}'")
+        raise DataError(
+            f"{given.table.source}: must have labels to suspect; it has no column '{given.label}'"
+        )
     (task,) = resolve_tasks([given.name], scorings={"accuracy"})
     data = task.load()
     assert isinstance(data, TaskData)
     train = np.setdiff1d(np.arange(len(data)), data.test)
-    whole = replace(data, split="train-test", train=train, validation=NO_ROWS, has_drawn_validation=False)
+    whole = replace(
+        data, split="train-test", train=train, validation=NO_ROWS, has_drawn_validation=False
+    )
     with TemporaryDirectory() as folder:
         evaluator = Evaluator(
             Path(folder),
             progress=progress,
             map_jobs=map_jobs(),
-            other_outputs=tuple(Path(one.source) / EVALUATION_FOLDER for one in predictor.members if one.source),
+            other_outputs=tuple(
+                Path(one.source) / EVALUATION_FOLDER for one in predictor.members if one.source
+            ),
         )
         members = expand([*predictor.members, *lexical_names([task])])
         records = evaluator.records(members, [ProbeTask(data.task, reader=lambda *_: whole)])

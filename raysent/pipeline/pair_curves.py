@@ -19,7 +19,15 @@ import numpy as np
 
 from raysent import config as configuration
 from raysent.config import Document
-from raysent.ensembles.label_curves import ALL, SEED, Curve, LabelCurve, estimate_of, leaders, mean_over_draws
+from raysent.ensembles.label_curves import (
+    ALL,
+    SEED,
+    Curve,
+    LabelCurve,
+    estimate_of,
+    leaders,
+    mean_over_draws,
+)
 from raysent.errors import ConfigError
 from raysent.evaluation.fusion import Ranking, fuse
 from raysent.evaluation.members import Member, model_folder
@@ -40,7 +48,11 @@ _MOST_PAIRS_A_STEP, _FEWEST_STEPS, _FEWEST_EPOCHS = 64, 300, 10
 
 
 def pair_curve(
-    data: RetrievalData, members: Sequence[Member], *, sizes: Sequence[int | str], progress: Progress | None = None
+    data: RetrievalData,
+    members: Sequence[Member],
+    *,
+    sizes: Sequence[int | str],
+    progress: Progress | None = None,
 ) -> LabelCurve:
     """Return the nDCG@10 of models on a task with queries against the number of pairs, with intervals.
 
@@ -55,13 +67,21 @@ def pair_curve(
         RaysentError: If a model cannot rank.
     """
     draws, asked = _draws(data, sizes), np.concatenate([data.train, data.test])
-    loaded = {one: load(one.path) if one.encoder is None else one.encoder for one in members if one.name != _WORDS}
+    loaded = {
+        one: load(one.path) if one.encoder is None else one.encoder
+        for one in members
+        if one.name != _WORDS
+    }
     known = {_WORDS: rank(Bm25Model(), data, asked)}
-    known |= {f"{one.name}, as it is": rank(encoder, data, asked) for one, encoder in loaded.items()}
+    known |= {
+        f"{one.name}, as it is": rank(encoder, data, asked) for one, encoder in loaded.items()
+    }
     runs = {one: _runs(one) for one in loaded}
     values: dict[tuple[str, int], list[list[np.ndarray]]] = defaultdict(list)
     total = _NUM_DRAWS * len(draws)
-    for number, (count, queries) in enumerate((count, one) for count, of_size in draws.items() for one in of_size):
+    for number, (count, queries) in enumerate(
+        (count, one) for count, of_size in draws.items() for one in of_size
+    ):
         if progress is not None:
             progress(f"{data.task}: trained on {count:,} pairs", number, total)
         train, chosen = np.split(queries, [len(queries) - max(1, len(queries) // _CHOOSING)])
@@ -70,20 +90,31 @@ def pair_curve(
             candidates = [found[f"{member.name}, as it is"]]
             for encoder in _trained(runs[member], data, train):
                 candidates.append([rank(encoder, data, part) for part in (chosen, data.test)])
-            best = max(candidates, key=lambda rankings: float(measure(rankings[0], data)[:, 0].mean()))
+            best = max(
+                candidates, key=lambda rankings: float(measure(rankings[0], data)[:, 0].mean())
+            )
             weight, _ = fit_weight(best[0], found[_WORDS][0], data)
             both = zip(best, found[_WORDS], strict=True)
             fused = [fuse(vectors, words, weight=weight) for vectors, words in both]
             found |= {member.name: best, f"{member.name} + {_WORDS}": fused}
         for name, rankings in found.items():
             values[name, count].append([100 * measure(one, data)[:, 0] for one in rankings])
-    means = {key: mean_over_draws([test for _, test in of_draws]) for key, of_draws in values.items()}
+    means = {
+        key: mean_over_draws([test for _, test in of_draws]) for key, of_draws in values.items()
+    }
     names = list(dict.fromkeys(name for name, _ in values))
     curves = {
         name: Curve(
-            kind="baseline" if name in known else "ensemble" if name.endswith(f" + {_WORDS}") else "member",
+            kind="baseline"
+            if name in known
+            else "ensemble"
+            if name.endswith(f" + {_WORDS}")
+            else "member",
             points=tuple(estimate_of(means[name, count]) for count in draws),
-            validation=tuple(float(np.mean([chosen.mean() for chosen, _ in values[name, count]])) for count in draws),
+            validation=tuple(
+                float(np.mean([chosen.mean() for chosen, _ in values[name, count]]))
+                for count in draws
+            ),
         )
         for name in names
     }
@@ -104,17 +135,27 @@ def _draws(data: RetrievalData, sizes: Sequence[int | str]) -> dict[int, list[np
     total = sum(pairs.values())
     counts = sorted({total if size == ALL else int(size) for size in sizes})
     if not any(0 < count <= total for count in counts):
-        raise ConfigError(f"labels: {data.task} has {total} pairs to train on; name fewer, or a train part")
-    orders = [np.random.default_rng((SEED, number)).permutation(data.train) for number in range(_NUM_DRAWS)]
+        raise ConfigError(
+            f"labels: {data.task} has {total} pairs to train on; name fewer, or a train part"
+        )
+    orders = [
+        np.random.default_rng((SEED, number)).permutation(data.train)
+        for number in range(_NUM_DRAWS)
+    ]
     ends = [np.cumsum([pairs[place] for place in order.tolist()]) for order in orders]
     draws = {
-        count: [order[: np.searchsorted(end, count, "right")] for order, end in zip(orders, ends, strict=True)]
+        count: [
+            order[: np.searchsorted(end, count, "right")]
+            for order, end in zip(orders, ends, strict=True)
+        ]
         for count in counts
         if count <= total
     }
     for count, of_size in draws.items():
         if min(map(len, of_size)) < 2:  # one trains, one chooses
-            raise ConfigError(f"labels {count}: {data.task} must have two queries in so many pairs; name more pairs")
+            raise ConfigError(
+                f"labels {count}: {data.task} must have two queries in so many pairs; name more pairs"
+            )
     return draws
 
 
@@ -152,13 +193,22 @@ def _runs(member: Member) -> list[RunConfig]:
     return runs
 
 
-def _trained(runs: Sequence[RunConfig], data: RetrievalData, queries: np.ndarray) -> list[SentenceEncoder]:
-    pairs = [(data.queries[query], data.passages[row]) for query in queries.tolist() for row in _relevant(data, query)]
+def _trained(
+    runs: Sequence[RunConfig], data: RetrievalData, queries: np.ndarray
+) -> list[SentenceEncoder]:
+    pairs = [
+        (data.queries[query], data.passages[row])
+        for query in queries.tolist()
+        for row in _relevant(data, query)
+    ]
     size, found = min(_MOST_PAIRS_A_STEP, len(pairs)), list[SentenceEncoder]()
     steps = {"batch_size": size, "epochs": max(_FEWEST_EPOCHS, _FEWEST_STEPS * size / len(pairs))}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.jsonl"
-        path.write_text("".join(json.dumps({"first": one, "second": other}) + "\n" for one, other in pairs), "utf-8")
+        path.write_text(
+            "".join(json.dumps({"first": one, "second": other}) + "\n" for one, other in pairs),
+            "utf-8",
+        )
         for number, run in enumerate(runs):
             assert run.pairs is not None
             own = run.pairs.model_copy(update={"path": str(path), "validation_path": str(path)})

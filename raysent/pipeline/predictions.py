@@ -129,10 +129,16 @@ def predict(  # noqa: PLR0913 - the options of the command
     promise = None
     if coverage is not None or precision is not None:
         if len(questions) > 1:
-            raise ConfigError(f"task: must be one of {', '.join(one.task for one in questions)} to be answered in part")
+            raise ConfigError(
+                f"task: must be one of {', '.join(one.task for one in questions)} to be answered in part"
+            )
         promise = questions[0].promise(coverage=coverage, precision=precision)
-    answerer = _Answerer(questions, shows_probabilities=proba, threshold=promise.level.threshold if promise else 0.0)
-    name = None if file in (None, "-") else str(file if is_remote(file) else Path(file).expanduser())
+    answerer = _Answerer(
+        questions, shows_probabilities=proba, threshold=promise.level.threshold if promise else 0.0
+    )
+    name = (
+        None if file in (None, "-") else str(file if is_remote(file) else Path(file).expanduser())
+    )
     given = [column] if isinstance(column, str) else list(column or ())
     opened = _open(name, given, num_columns=answerer.first.num_columns, has_header=header)
     taken = next((one for one in answerer.names if one in opened.names), None)
@@ -150,7 +156,9 @@ def predict(  # noqa: PLR0913 - the options of the command
             if not answerer.first.is_scored:
                 counts.update(
                     chain.from_iterable(
-                        one if isinstance(one, list) else [one] for one in answers[0] if one is not None
+                        one if isinstance(one, list) else [one]
+                        for one in answers[0]
+                        if one is not None
                     )
                 )
             bar("predicting", num_rows, None)
@@ -166,7 +174,9 @@ def _questions(encoder: SentenceEncoder, task: str | None) -> list[Predictor]:
     known = encoder.predictors
     stems = {name.rpartition(".")[0] for name in known} if task is None else {task} - set(known)
     stem = stems.pop() if len(stems) == 1 and len(known) > 1 else ""
-    found = [find_predictor(encoder, name) for name in known if stem and name.startswith(f"{stem}.")]
+    found = [
+        find_predictor(encoder, name) for name in known if stem and name.startswith(f"{stem}.")
+    ]
     if found and all(one.label_names == ("no", "yes") for one in found):
         return found
     return [find_predictor(encoder, task)]
@@ -203,7 +213,10 @@ class _Answerer:
     @property
     def names(self) -> list[str]:
         """The columns that the output adds."""
-        return [PREDICTED, *(f"probability_{label}" for label in self.labels if self.shows_probabilities)]
+        return [
+            PREDICTED,
+            *(f"probability_{label}" for label in self.labels if self.shows_probabilities),
+        ]
 
     def __call__(self, texts: list[list[str]]) -> list[Float64]:
         """Return the log-probabilities of rows by each predictor, [rows, classes] each."""
@@ -211,9 +224,15 @@ class _Answerer:
 
     def columns(self, logs: list[Float64]) -> list[list[Any]]:
         """Return the values of the columns that the output adds, [columns][rows]."""
-        yes = np.exp(np.column_stack([one[:, 1] for one in logs])) if self.is_multilabel else np.exp(logs[0])
+        yes = (
+            np.exp(np.column_stack([one[:, 1] for one in logs]))
+            if self.is_multilabel
+            else np.exp(logs[0])
+        )
         if self.is_multilabel:
-            answers: list[Any] = [[self.labels[place] for place in np.flatnonzero(row > 0.5)] for row in yes]
+            answers: list[Any] = [
+                [self.labels[place] for place in np.flatnonzero(row > 0.5)] for row in yes
+            ]
         else:
             answers = list(self.first.answers(logs[0], self.threshold))
         return [answers, *(np.round(yes, _DIGITS).T.tolist() if self.shows_probabilities else ())]
@@ -240,7 +259,10 @@ def _predicted(
 
     with ray_session(address):
         share = gpu_share()
-        options: dict[str, Any] = {"gpus_each": share, "max_running": _AHEAD * num_jobs_at_once(share)}
+        options: dict[str, Any] = {
+            "gpus_each": share,
+            "max_running": _AHEAD * num_jobs_at_once(share),
+        }
         results = map_on_ray(_predict_block, sent(), common=answerer, address=address, **options)
         with closing(results):
             for index, logs in results:
@@ -257,8 +279,14 @@ def _open(name: str | None, given: list[str], *, num_columns: int, has_header: b
     if given:
         raise ConfigError(f"column {given[0]}: must be left out for {what}, which has no columns")
     if num_columns > 1:
-        raise DataError(f"{what}: must be a table with the two columns of pairs; given lines of text")
-    lines = iterate_lines(None) if name is None else chain.from_iterable(open_texts(Source(name)).blocks)
+        raise DataError(
+            f"{what}: must be a table with the two columns of pairs; given lines of text"
+        )
+    lines = (
+        iterate_lines(None)
+        if name is None
+        else chain.from_iterable(open_texts(Source(name)).blocks)
+    )
     return _Input([_TEXT], (_Block([block], [block]) for block in batched(lines, BLOCK_ROWS)))
 
 
@@ -270,7 +298,9 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
     table_of_first = Table(name, dict(zip(names, first, strict=True)), {}, {}, table.has_header)
     texts = tuple(given) or text_columns(table_of_first, num_columns)
     if len(texts) != num_columns:
-        raise ConfigError(f"column {' and '.join(texts)}: the task needs {num_columns} column(s); given {len(texts)}")
+        raise ConfigError(
+            f"column {' and '.join(texts)}: the task needs {num_columns} column(s); given {len(texts)}"
+        )
     for one in given:
         table_of_first.column(one, key="column")
     places = [names.index(one) for one in texts]
@@ -279,7 +309,9 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
         num_rows = 0
         for block in chain([first], blocks):
             for one, place in zip(texts, places, strict=True):
-                check_texts(block[place], source=name, column=f"column '{one}'", first_row=num_rows + 1)
+                check_texts(
+                    block[place], source=name, column=f"column '{one}'", first_row=num_rows + 1
+                )
             if block[0]:
                 yield _Block(block, [block[place] for place in places])
             num_rows += len(block[0])
@@ -288,7 +320,9 @@ def _open_table(name: str, given: list[str], *, num_columns: int, has_header: bo
 
 
 @contextmanager
-def writing(output: str | Path | None, names: list[str]) -> Iterator[Callable[[list[list[Any]]], None]]:
+def writing(
+    output: str | Path | None, names: list[str]
+) -> Iterator[Callable[[list[list[Any]]], None]]:
     """Yield what writes a block of rows [columns][rows]; the file replaces an older one after the block.
 
     Raises:
@@ -312,15 +346,22 @@ def writing(output: str | Path | None, names: list[str]) -> Iterator[Callable[[l
             yield _delimited(stream, names, "," if form == ".csv" else "\t")
 
 
-def _delimited(stream: IO[str], names: list[str], delimiter: str) -> Callable[[list[list[Any]]], None]:
+def _delimited(
+    stream: IO[str], names: list[str], delimiter: str
+) -> Callable[[list[list[Any]]], None]:
     options: dict[str, Any] = {"delimiter": delimiter, "lineterminator": "\n"}
-    writer, quoted = csv.writer(stream, **options), csv.writer(stream, quoting=csv.QUOTE_ALL, **options)
+    writer, quoted = (
+        csv.writer(stream, **options),
+        csv.writer(stream, quoting=csv.QUOTE_ALL, **options),
+    )
 
     def write(columns: list[list[Any]]) -> None:
         for row in zip(*columns, strict=True):
             cells = [_cell(value) for value in row]
             # A carriage return ends a row too, but the writer quotes only its own line end.
-            (quoted if any("\r" in cell for cell in cells if isinstance(cell, str)) else writer).writerow(cells)
+            (
+                quoted if any("\r" in cell for cell in cells if isinstance(cell, str)) else writer
+            ).writerow(cells)
 
     write([[name] for name in names])
     return write
@@ -330,12 +371,18 @@ def _cell(value: Any) -> Any:
     """Return a value as CSV has it: lists of texts joined by `|`, as task files read them, other objects as JSON."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return "|".join(value)
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | Mapping) else value
+    return (
+        json.dumps(value, ensure_ascii=False, default=str)
+        if isinstance(value, list | Mapping)
+        else value
+    )
 
 
 def _write_objects(stream: IO[str], names: list[str], columns: list[list[Any]]) -> None:
     for row in zip(*columns, strict=True):
-        stream.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n")
+        stream.write(
+            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
+        )
 
 
 class _Parquet:
@@ -350,11 +397,17 @@ class _Parquet:
         try:
             rows = pa.Table.from_pydict(dict(zip(self._names, columns, strict=True)), schema=schema)
             if self._writer is None:
-                rows = rows.cast(pa.schema([one.with_type(_EMPTY.get(one.type, one.type)) for one in rows.schema]))
+                rows = rows.cast(
+                    pa.schema(
+                        [one.with_type(_EMPTY.get(one.type, one.type)) for one in rows.schema]
+                    )
+                )
                 self._writer = parquet.ParquetWriter(self._path, rows.schema)
             self._writer.write_table(rows)
         except (pa.ArrowException, OverflowError) as error:
-            raise DataError(f"output: Parquet cannot hold a column's values ({error}); write .jsonl instead") from None
+            raise DataError(
+                f"output: Parquet cannot hold a column's values ({error}); write .jsonl instead"
+            ) from None
 
     def close(self) -> None:
         """End the file."""

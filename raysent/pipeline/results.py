@@ -129,7 +129,9 @@ class TrainedRun:
     @property
     def is_comparable(self) -> bool:
         """Whether the training before was validated on the same text."""
-        return self.before is not None and self.before.pool.get("hash") == self.outcome.pool.get("hash")
+        return self.before is not None and self.before.pool.get("hash") == self.outcome.pool.get(
+            "hash"
+        )
 
     @property
     def model(self) -> SentenceModel:
@@ -158,7 +160,9 @@ class Distilled:
     def table(self) -> pd.DataFrame:
         """The front as a table, by name."""
         return (
-            pd.DataFrame([row.model_dump() for row in self.front]).set_index("name") if self.front else pd.DataFrame()
+            pd.DataFrame([row.model_dump() for row in self.front]).set_index("name")
+            if self.front
+            else pd.DataFrame()
         )
 
 
@@ -184,7 +188,9 @@ class Sweep:
         """Return the folder, the state, and the best trial."""
         best = self.recorded.best
         summary = (
-            "no trial has reported" if best is None else f"best {best.name}: {self.metric} {self._value(best):.4g}"
+            "no trial has reported"
+            if best is None
+            else f"best {best.name}: {self.metric} {self._value(best):.4g}"
         )
         return f"Sweep({address_of(self.folder)!r}, {self.status}, {len(self.recorded.trials)} trials, {summary})"
 
@@ -215,13 +221,18 @@ class Sweep:
     @property
     def status(self) -> Literal["running", "interrupted", "completed"]:
         """Whether the sweep ended, was interrupted, or runs (or was killed)."""
-        last = next((one["event"] for one in reversed(self.recorded.events) if one["event"] in _ENDINGS), "session")
+        last = next(
+            (one["event"] for one in reversed(self.recorded.events) if one["event"] in _ENDINGS),
+            "session",
+        )
         return {"completed": "completed", "interrupted": "interrupted"}.get(last, "running")  # type: ignore[return-value]
 
     @property
     def closed(self) -> str:
         """Why the sweep ended before all its trials were done; empty if it did not."""
-        ended = next((one for one in reversed(self.recorded.events) if one["event"] == "completed"), {})
+        ended = next(
+            (one for one in reversed(self.recorded.events) if one["event"] == "completed"), {}
+        )
         return str(ended.get("reason") or "")
 
     @property
@@ -249,7 +260,9 @@ class Sweep:
         Columns: ``status``, the metrics of the last report, ``seconds``, ``usd``, ``seed``, one for each searched name,
         and ``error``; with several seeds also the median of the metric over them.
         """
-        medians = median_values(self.space, self.recorded.trials) if self.space.limits.seeds > 1 else {}
+        medians = (
+            median_values(self.space, self.recorded.trials) if self.space.limits.seeds > 1 else {}
+        )
         rows = [
             {
                 "trial": trial.name,
@@ -332,7 +345,9 @@ class Sweep:
 def _sentence_model(folder: Path) -> SentenceModel:
     loaded = load_model(folder)
     if not isinstance(loaded, SentenceModel):
-        raise ArtifactError(f"{address_of(folder)}: must hold a trained model; it holds {type(loaded).__name__}")
+        raise ArtifactError(
+            f"{address_of(folder)}: must hold a trained model; it holds {type(loaded).__name__}"
+        )
     return loaded
 
 
@@ -378,16 +393,35 @@ def scores_frame(scores: Sequence[AnyScore]) -> pd.DataFrame:
     for score in scores:
         if isinstance(score, Score):
             low, high = score.interval or (None, None)
-            row = {"validation": score.validation, "test": score.test, "low": low, "high": high, **score.measures}
+            row = {
+                "validation": score.validation,
+                "test": score.test,
+                "low": low,
+                "high": high,
+                **score.measures,
+            }
             row |= {"learned": True} if score.learned else {}
-            costs = {"num_parameters": score.costs.num_parameters, "training_hours": score.costs.training_hours}
-            rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row, **costs})
+            costs = {
+                "num_parameters": score.costs.num_parameters,
+                "training_hours": score.costs.training_hours,
+            }
+            rows.append(
+                {
+                    "model": score.model,
+                    "task": score.task,
+                    "protocol": score.protocol,
+                    **row,
+                    **costs,
+                }
+            )
         elif isinstance(score, SimilarityScore):
             row = {"test": score.pearson, "spearman": score.spearman, **score.measures}
             rows.append({"model": score.model, "task": score.task, "protocol": SIMILARITY, **row})
         else:
             row = {"test": score.test, score.measure: score.test}
-            rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row})
+            rows.append(
+                {"model": score.model, "task": score.task, "protocol": score.protocol, **row}
+            )
     return pd.DataFrame(rows)
 
 
@@ -431,6 +465,9 @@ def _scores_by_model(result: EnsembleResult) -> dict[str, dict[str, dict[str, fl
     scores = {task: found.scores for task, found in result.tasks.items()}
     rated = {"mean": result.mean.scores, **scores} if len(scores) > 1 else scores
     return {
-        name: {task: {"validation": found[name].validation, "test": found[name].test} for task, found in rated.items()}
+        name: {
+            task: {"validation": found[name].validation, "test": found[name].test}
+            for task, found in rated.items()
+        }
         for name in names
     }

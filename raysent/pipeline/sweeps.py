@@ -32,7 +32,14 @@ from raysent.evaluation.members import model_folder
 from raysent.evaluation.task import PROBED, VALIDATED, Task, TaskData
 from raysent.evaluation.tasks import find_task, resolve_tasks
 from raysent.kernels.devices import chosen_device, on_device
-from raysent.live import chance_line, fitted_lines, is_submitted, plan_lines, ranking_line, size_line
+from raysent.live import (
+    chance_line,
+    fitted_lines,
+    is_submitted,
+    plan_lines,
+    ranking_line,
+    size_line,
+)
 from raysent.parallel import Progress
 from raysent.pipeline.arguments import (
     Space,
@@ -51,7 +58,13 @@ from raysent.pipeline.arguments import (
     with_labels_of,
 )
 from raysent.pipeline.evaluation import ClusterMap, map_jobs
-from raysent.pipeline.results import Sweep, SweepEvaluation, SweepPlan, evaluated_scores, write_report
+from raysent.pipeline.results import (
+    Sweep,
+    SweepEvaluation,
+    SweepPlan,
+    evaluated_scores,
+    write_report,
+)
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, remove_folder, to_uri
 from raysent.storage.layout import (
@@ -65,7 +78,15 @@ from raysent.storage.layout import (
     SWEEP_FILE,
     TRIALS_FOLDER,
 )
-from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, load_record, read_sweep, trial_folder
+from raysent.sweeps import (
+    Event,
+    Listener,
+    RecordedSweep,
+    SweepRecord,
+    load_record,
+    read_sweep,
+    trial_folder,
+)
 from raysent.sweeps.driver import Surroundings, check_free, prepare_space
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
@@ -126,7 +147,9 @@ def plan(  # noqa: PLR0913 - the options of the command
         fitted = fit_to_machine(checked, tasks=named, address=address, machines=there, progress=bar)
         checked = with_possible_trials(fitted)
         facts = prepare_space(checked, progress=bar, is_local=True)
-        expected = estimate(checked, trial_time(checked, there, address=address, progress=bar), there)
+        expected = estimate(
+            checked, trial_time(checked, there, address=address, progress=bar), there
+        )
     if progress:
         print_notes(checked.config(checked.first_params()))
     return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, expected)
@@ -192,7 +215,10 @@ def sweep(  # noqa: PLR0913 - the options of the command
     given = {"corpus": corpus, "set": set, "metric": metric, "data": data, "scale": scale, **limits}
     checked, folder, chosen = _checked(space, tasks, run, track, progress=progress, **given)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
-    options |= {"tasks": [spec_of(task) for task in chosen], "names": [task.name for task in chosen]}
+    options |= {
+        "tasks": [spec_of(task) for task in chosen],
+        "names": [task.name for task in chosen],
+    }
     if labels is None and checked.evaluation.baselines:
         labels = DEFAULT_SIZES
     if labels:
@@ -200,7 +226,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
     where = _where(checked, address)
-    lines = plan_lines(checked, run=address_of(folder), where=where, tasks=names) if shows_plan else []
+    lines = (
+        plan_lines(checked, run=address_of(folder), where=where, tasks=names) if shows_plan else []
+    )
     # A log has the plan only once the space is known to be free of mistakes, which are one line.
     if messages.is_terminal:
         print_lines(lines)
@@ -208,7 +236,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
     checked = take_along(checked, folder)
     with ProgressLines(is_quiet=not progress) as bar:
         named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
-        checked = with_possible_trials(fit_to_machine(checked, tasks=named, address=address, progress=bar))
+        checked = with_possible_trials(
+            fit_to_machine(checked, tasks=named, address=address, progress=bar)
+        )
     checked = _divide(checked, folder, chosen, None if data is None else Path(data))
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
@@ -247,7 +277,9 @@ def _checked(
     return with_labels_of(checked, chosen, data, are_given=tasks is not None), folder, chosen
 
 
-def _divide(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path | None) -> SearchSpace:
+def _divide(
+    space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path | None
+) -> SearchSpace:
     """Write the rows of a sweep's tasks into its folder, and return the space whose trials open none that test."""
     config, values, ranking = space.config(space.first_params()), dict[str, str](), list[Task]()
     named: dict[str, tuple[Task, Path | None]] = {spec_of(task): (task, data) for task in tasks}
@@ -262,13 +294,22 @@ def _divide(space: SearchSpace, folder: Path, tasks: Sequence[Task], data: Path 
             values["validation.downstream.rows"] = RANKING_ROWS_FILE
     if config.labels is not None and config.labels.task is not None:
         learned = find_task(config.labels.task, scorings=PROBED)
-        named[spec_of(learned)] = (learned, None if config.labels.data is None else Path(config.labels.data))
+        named[spec_of(learned)] = (
+            learned,
+            None if config.labels.data is None else Path(config.labels.data),
+        )
         values["labels.rows"] = f"{DIVISIONS_FOLDER}/{learned.name}{ROWS_SUFFIX}"
     remove_folder(folder / DIVISIONS_FOLDER)
     ranks = {task.name for task in ranking} if space.metric == "downstream" else ()
     divide_tasks(folder, named.values(), ranking=ranks)
-    written = {name: f"{to_uri(folder)}/{file}" for name, file in values.items() if (folder / file).is_file()}
-    return with_overrides(space, [Override(f"base.{name}", file, "tasks") for name, file in written.items()])
+    written = {
+        name: f"{to_uri(folder)}/{file}"
+        for name, file in values.items()
+        if (folder / file).is_file()
+    }
+    return with_overrides(
+        space, [Override(f"base.{name}", file, "tasks") for name, file in written.items()]
+    )
 
 
 def resume(
@@ -304,7 +345,9 @@ def resume(
     recorded = read_sweep(open_folder(run))
     _check_relative_paths(recorded)
     folder = recorded.folder
-    limits = overrides_of({"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)})
+    limits = overrides_of(
+        {"budget": ("cost.budget", budget), "deadline": ("cost.deadline", deadline)}
+    )
     device = chosen_device() or recorded.record.device
     if progress and messages.is_terminal and not is_submitted():
         num_ended = sum(trial.status in ENDED for trial in recorded.trials)
@@ -314,10 +357,17 @@ def resume(
                 + (f"; computes on {device}" if device else "")
             ]
         )
-    with on_device(device), TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking:
+    with (
+        on_device(device),
+        TrackingThread(recorded.space, folder, targets=track, warn=print_warning) as tracking,
+    ):
         others: list[Listener] = [tracking, *listeners]
-        with _surroundings(recorded.space, folder, others, past=recorded.events, progress=progress) as around:
-            resume_sweep(folder, around, limits=limits, address=address, accept_versions=accept_versions)
+        with _surroundings(
+            recorded.space, folder, others, past=recorded.events, progress=progress
+        ) as around:
+            resume_sweep(
+                folder, around, limits=limits, address=address, accept_versions=accept_versions
+            )
         return _evaluated(folder, progress=progress, tracking=tracking)
 
 
@@ -329,7 +379,12 @@ def origin_of(run: str | Path) -> Path:
 def _check_relative_paths(recorded: RecordedSweep) -> None:
     """Refuse a sweep whose space names files that other processes look for elsewhere."""
     origin, values = Path(recorded.record.origin), recorded.space.document.values
-    if is_submitted() or not recorded.record.origin or not origin.is_dir() or origin.samefile(Path.cwd()):
+    if (
+        is_submitted()
+        or not recorded.record.origin
+        or not origin.is_dir()
+        or origin.samefile(Path.cwd())
+    ):
         return
     if recorded.space.trackers or absolute_paths(values, folder=origin) != values:
         raise ConfigError(
@@ -367,11 +422,19 @@ def _of_submitted(folder: Path) -> list[Listener]:
 
 @contextlib.contextmanager
 def _surroundings(
-    space: SearchSpace, folder: Path, listeners: Sequence[Listener], *, past: Sequence[Event] = (), progress: bool
+    space: SearchSpace,
+    folder: Path,
+    listeners: Sequence[Listener],
+    *,
+    past: Sequence[Event] = (),
+    progress: bool,
 ) -> Iterator[Surroundings]:
     """Yield what trials are trained with; says how to resume when a second Ctrl-C, or an early one, ends the block."""
     try:
-        with ProgressLines(is_quiet=not progress) as bar, view_of(space, folder, progress=progress) as view:
+        with (
+            ProgressLines(is_quiet=not progress) as bar,
+            view_of(space, folder, progress=progress) as view,
+        ):
             view.restore(past)
             all_listeners = [view.on_event, *_of_submitted(folder), *listeners]
 
@@ -384,7 +447,9 @@ def _surroundings(
         if str(error) or not (folder / SWEEP_FILE).exists():
             raise
         command = f"raysent resume {shlex.quote(address_of(folder))}"
-        raise KeyboardInterrupt(f"stopped at once; trials continue from their last checkpoints: {command}") from None
+        raise KeyboardInterrupt(
+            f"stopped at once; trials continue from their last checkpoints: {command}"
+        ) from None
 
 
 def _where(space: SearchSpace, address: str | None) -> str:
@@ -393,7 +458,13 @@ def _where(space: SearchSpace, address: str | None) -> str:
     here, at_once = this_machine(space), 1
     with contextlib.suppress(ConfigError):  # refused later, after what is wrong with the space
         at_once = layout(space.limits, here, num_trials=space.limits.trials).concurrent
-    what = f"{here.cpus} cores" if not here.gpus else "GPU" if here.gpus == 1 else f"{here.gpus:g} GPUs"
+    what = (
+        f"{here.cpus} cores"
+        if not here.gpus
+        else "GPU"
+        if here.gpus == 1
+        else f"{here.gpus:g} GPUs"
+    )
     return f"{at_once} at a time on the {what} of this machine"
 
 
@@ -403,7 +474,9 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     if ended.status == "interrupted":
         if progress:
             command = f"raysent resume {shlex.quote(address_of(folder))}"
-            messages.print(f"interrupted; nothing is lost. Resume with:\n  {command}", soft_wrap=True)
+            messages.print(
+                f"interrupted; nothing is lost. Resume with:\n  {command}", soft_wrap=True
+            )
         return ended
     if ended.closed and progress:
         num_trials = ended.space.limits.trials
@@ -425,10 +498,14 @@ def _map_of(machines: EvaluationMachines) -> MapJobs:
     if machines.address is None:
         return map_jobs()
     release = None if machines.fleet is None else machines.release
-    return ClusterMap(machines.address, prepare=machines.prepare, check=machines.check_nodes, release=release)
+    return ClusterMap(
+        machines.address, prepare=machines.prepare, check=machines.check_nodes, release=release
+    )
 
 
-def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool) -> SweepEvaluation:
+def _evaluate_best(
+    ended: Sweep, machines: EvaluationMachines, *, progress: bool
+) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
     options = ended.recorded.record.evaluation or {}
     evaluation = ended.space.evaluation
@@ -448,14 +525,30 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
             try:
                 shared: dict[str, Any] = {"progress": on_progress, "map_jobs": _map_of(machines)}
                 shared["lexical_s"] = ended.space.limits.lexical_s
-                evaluator = Evaluator(ended.folder / EVALUATION_FOLDER, data, divides=True, **shared)
+                evaluator = Evaluator(
+                    ended.folder / EVALUATION_FOLDER, data, divides=True, **shared
+                )
                 if probed:
-                    options_of: dict[str, Any] = {"tasks": probed, "baselines": evaluation.baselines}
-                    result = combine(members, output=ended.folder, data_dir=data, **options_of, **shared)
-                    save_best(members, evaluator, run=ended.folder, prefer=evaluation.prefer, **options_of)
-                _save_fusions(ended.folder, members, [task for task in chosen if task not in probed], evaluator)
+                    options_of: dict[str, Any] = {
+                        "tasks": probed,
+                        "baselines": evaluation.baselines,
+                    }
+                    result = combine(
+                        members, output=ended.folder, data_dir=data, **options_of, **shared
+                    )
+                    save_best(
+                        members, evaluator, run=ended.folder, prefer=evaluation.prefer, **options_of
+                    )
+                _save_fusions(
+                    ended.folder,
+                    members,
+                    [task for task in chosen if task not in probed],
+                    evaluator,
+                )
                 if result is not None and options.get("labels"):
-                    _write_label_curves(ended, result, {**options, "tasks": chosen}, on_progress, _map_of(machines))
+                    _write_label_curves(
+                        ended, result, {**options, "tasks": chosen}, on_progress, _map_of(machines)
+                    )
                 machines.release()  # the rest is this machine's work
             except BudgetError as error:
                 run = shlex.quote(address_of(ended.folder))
@@ -471,12 +564,16 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
 def _tasks_of(folder: Path, options: Mapping[str, Any], data: Path | None) -> list[Task]:
     """Return the tasks of a sweep with the rows in its folder; those of an earlier version are divided first."""
     known, specs = divided_tasks(folder), options.get("tasks")
-    named = specs and [known.get(name, spec) for name, spec in zip(options.get("names", specs), specs, strict=True)]
+    named = specs and [
+        known.get(name, spec) for name, spec in zip(options.get("names", specs), specs, strict=True)
+    ]
     found = resolve_tasks(named, data, scorings=VALIDATED, default={"accuracy"})
     return divide_tasks(folder, [(task, data) for task in found])
 
 
-def _save_fusions(run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator) -> None:
+def _save_fusions(
+    run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator
+) -> None:
     """Save what ranks passages on each task with queries as the model to take."""
     is_only = len(tasks) == 1 and not any((run / BEST_FOLDER).glob(f"**/{ENSEMBLE_FILE}"))
     for task in tasks:
@@ -486,19 +583,30 @@ def _save_fusions(run: Path, members: Sequence[Path], tasks: Sequence[Task], eva
 
 
 def _write_label_curves(
-    ended: Sweep, result: EnsembleResult, options: Mapping[str, Any], progress: Progress, run: MapJobs
+    ended: Sweep,
+    result: EnsembleResult,
+    options: Mapping[str, Any],
+    progress: Progress,
+    run: MapJobs,
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])
     folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
-    members, curves = expand_names([folder for folder in folders if folder.is_dir()]), list[LabelCurve]()
+    members, curves = (
+        expand_names([folder for folder in folders if folder.is_dir()]),
+        list[LabelCurve](),
+    )
     for task in resolve_tasks(options.get("tasks"), data, scorings=VALIDATED, default={"accuracy"}):
         rows = task.load(data)
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue
         others = baselines_of(members, tasks=[task]) if ended.space.evaluation.baselines else []
         try:
-            curves.append(label_curve(rows, members, others, sizes=options["labels"], progress=progress, map_jobs=run))
+            curves.append(
+                label_curve(
+                    rows, members, others, sizes=options["labels"], progress=progress, map_jobs=run
+                )
+            )
         except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost
             messages.print(str(error), soft_wrap=True)
     write_curves(ended.folder, curves)

@@ -48,7 +48,13 @@ from raysent.sweeps.fitting import fit_to_machine
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import absolute_paths, with_absolute_paths
 from raysent.training.data import TrainingData, open_training_data
-from raysent.training.outcome import Outcome, RecordedTraining, ended_outcome, load_reports, read_training
+from raysent.training.outcome import (
+    Outcome,
+    RecordedTraining,
+    ended_outcome,
+    load_reports,
+    read_training,
+)
 from raysent.training.plan import check_run
 from raysent.training.ray_session import ray_session
 from raysent.training.ray_train import train as train_run
@@ -120,11 +126,15 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out what
 
 
 @overload
-def retrain(trial: str | Path | SentenceModel, *, seeds: None = None, **options: Any) -> SentenceModel: ...
+def retrain(
+    trial: str | Path | SentenceModel, *, seeds: None = None, **options: Any
+) -> SentenceModel: ...
 
 
 @overload
-def retrain(trial: str | Path | SentenceModel, *, seeds: int, **options: Any) -> list[SentenceModel]: ...
+def retrain(
+    trial: str | Path | SentenceModel, *, seeds: int, **options: Any
+) -> list[SentenceModel]: ...
 
 
 def retrain(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out what they share
@@ -171,7 +181,9 @@ def retrain(  # type: ignore[misc]  # noqa: PLR0913 - the overloads leave out wh
     return _models(train_trial(trial, seeds=seeds, **arguments), seeds)
 
 
-def _models(trained: Sequence[TrainedRun], seeds: int | None) -> SentenceModel | list[SentenceModel]:
+def _models(
+    trained: Sequence[TrainedRun], seeds: int | None
+) -> SentenceModel | list[SentenceModel]:
     """Return the models of trainings: one, or with `seeds` a list; a loss that was not finite is a TrainingError."""
     for one in trained:
         if one.outcome.status == "nan":
@@ -208,7 +220,11 @@ def train_space(
     configs = _with_seeds(config, config.seed if seed is None or "seed" in values else seed, seeds)
     try:
         return train_all(
-            configs, checked.name, seeds=seeds, interruptions_per_hour=checked.cost.interruptions_per_hour, **options
+            configs,
+            checked.name,
+            seeds=seeds,
+            interruptions_per_hour=checked.cost.interruptions_per_hour,
+            **options,
         )
     except RaysentError as error:
         raise checked.located(error, params) from None
@@ -232,7 +248,9 @@ def train_trial(
     """
     if isinstance(trial, SentenceModel):
         if trial.source is None:
-            raise ConfigError("model: must have been loaded from the folder of a training; name that folder")
+            raise ConfigError(
+                "model: must have been loaded from the folder of a training; name that folder"
+            )
         trial = trial.source
     overrides = overrides_of(
         {
@@ -246,7 +264,9 @@ def train_trial(
     is_trial = folder.parent.name == TRIALS_FOLDER
     above = folder.parent.parent
     origin = load_record(above).origin if is_trial and (above / SWEEP_FILE).is_file() else ""
-    if options.get("address") is not None or (origin and Path(origin).is_dir() and Path(origin) != Path.cwd()):
+    if options.get("address") is not None or (
+        origin and Path(origin).is_dir() and Path(origin) != Path.cwd()
+    ):
         # Relative paths of a trial start from the folder in which its sweep was started.
         values = absolute_paths(finished.config.model_dump(mode="json"), folder=Path(origin))
         finished = replace(finished, config=RunConfig.model_validate(values))
@@ -256,9 +276,13 @@ def train_trial(
     # From scratch its own seed repeats the run to the last bit if nothing else changes; from its weights, the next seed
     # gives batches another order than before.
     first = finished.config.seed + int(not from_scratch) if seed is None else seed
-    config = retrained_config(finished.config, folder, overrides=overrides, seed=first, from_scratch=from_scratch)
+    config = retrained_config(
+        finished.config, folder, overrides=overrides, seed=first, from_scratch=from_scratch
+    )
     name = f"{above.name}-{folder.name}" if is_trial else f"{folder.name}-retrained"
-    return train_all(_with_seeds(config, first, seeds), name, seeds=seeds, before=finished.outcome, **options)
+    return train_all(
+        _with_seeds(config, first, seeds), name, seeds=seeds, before=finished.outcome, **options
+    )
 
 
 def _with_seeds(config: RunConfig, first: int, seeds: int | None) -> list[RunConfig]:
@@ -287,7 +311,11 @@ def train_all(  # noqa: PLR0913 - the options of the command
         least = "1, or 0, with several workers, as they share none" if workers > 1 else "0"
         raise ConfigError(f"gpus_per_worker: must be at least {least}; given {gpus_per_worker}")
     folder = run_folder_of(run, name)
-    folders = [folder] if seeds is None else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
+    folders = (
+        [folder]
+        if seeds is None
+        else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
+    )
     if seeds is not None and (folder / RUN_FILE).exists():
         raise ArtifactError(f"{address_of(folder)}: holds a training; name another run folder")
     for config, place in zip(configs, folders, strict=True):
@@ -331,7 +359,9 @@ def _check_free(folder: Path, config: RunConfig) -> None:
     if (folder / SWEEP_FILE).exists():
         raise ArtifactError(f"{where}: holds a sweep; name another run folder")
     if (folder / RUN_FILE).exists() and load_run(folder).key != config.key:
-        raise ArtifactError(f"{where}: holds a run with another configuration; name another run folder")
+        raise ArtifactError(
+            f"{where}: holds a run with another configuration; name another run folder"
+        )
 
 
 def _announce(config: RunConfig, folder: Path) -> None:
@@ -353,20 +383,31 @@ def read_finished(folder: Path) -> RecordedTraining:
     if not folder.is_dir():
         raise ArtifactError(f"{where}: no such folder; {fix}")
     if (folder / SWEEP_FILE).is_file():
-        raise ArtifactError(f"{where}: is a sweep; name one of its trials, such as {where}/{TRIALS_FOLDER}/0000")
+        raise ArtifactError(
+            f"{where}: is a sweep; name one of its trials, such as {where}/{TRIALS_FOLDER}/0000"
+        )
     if not (folder / RUN_FILE).is_file():
         kinds = (kind for file, kind in _OTHER_KINDS.items() if (folder / file).is_file())
-        raise ArtifactError(f"{where}: must be a training; given {next(kinds, 'a folder without one')}; {fix}")
+        raise ArtifactError(
+            f"{where}: must be a training; given {next(kinds, 'a folder without one')}; {fix}"
+        )
     found = read_training(folder)
     if found.outcome is None:
         raise ArtifactError(f"{where}: has not ended; resume its sweep or training first")
     if not (folder / MODEL_FILE).is_file():
-        raise ArtifactError(f"{where}: ended without a model ({found.outcome.message or found.outcome.status}); {fix}")
+        raise ArtifactError(
+            f"{where}: ended without a model ({found.outcome.message or found.outcome.status}); {fix}"
+        )
     return found
 
 
 def retrained_config(
-    config: RunConfig, folder: Path, *, overrides: Sequence[Override] = (), seed: int, from_scratch: bool = False
+    config: RunConfig,
+    folder: Path,
+    *,
+    overrides: Sequence[Override] = (),
+    seed: int,
+    from_scratch: bool = False,
 ) -> RunConfig:
     """Return the run that trains a finished one again.
 

@@ -16,7 +16,12 @@ from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.exports.search import Hit, SearchIndex
 from raysent.models import load as load_model
 from raysent.models.schemes import encoder_name
-from raysent.models.sentence_encoder import DOCUMENT_PROMPTS, SentenceEncoder, check_size, encode_blocks
+from raysent.models.sentence_encoder import (
+    DOCUMENT_PROMPTS,
+    SentenceEncoder,
+    check_size,
+    encode_blocks,
+)
 from raysent.models.vector_codes import check_vector_file, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.progress import ProgressLines, messages
@@ -70,12 +75,16 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     encoding.check(encoder, model)
     check_vector_file(output)
     check_size("processes", 1 if processes is None else processes)
-    sentences, found = read_texts(None if file is None else str(file), column=column, has_header=header)
+    sentences, found = read_texts(
+        None if file is None else str(file), column=column, has_header=header
+    )
     if not sentences:
         raise DataError(f"{file}: must hold text; given no row of it")
     blocks = list(batched(sentences, BLOCK_SENTENCES))
     if processes is None:
-        processes = min(num_processes_for(bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
+        processes = min(
+            num_processes_for(bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1)
+        )
     encoded: list[np.ndarray] = []
     with ProgressLines(is_quiet=not progress) as bar:
         for vectors in encode_blocks(encoder, blocks, num_processes=processes, **encoding.options):

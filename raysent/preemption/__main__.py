@@ -23,7 +23,9 @@ def main() -> None:
         ips = _own_ips(options.address)
         node_id = options.node_id or find_node(options.address, ips)
         if node_id is None:
-            raise DrainError(f"{options.address}: must have a node at {' or '.join(ips)}; set --node-id")
+            raise DrainError(
+                f"{options.address}: must have a node at {' or '.join(ips)}; set --node-id"
+            )
         drain_node(options.address, node_id, left_s=left_s, why=why)
 
     metadata, ids = InstanceMetadata(), list[str]()
@@ -43,10 +45,16 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m raysent.preemption", description=__doc__)
     parser.add_argument("--address", required=True, help="address of the cluster, host:port")
-    parser.add_argument("--node-id", help="id of the Ray node to drain; default: the node at this machine's address")
-    parser.add_argument("--poll-s", type=float, default=POLL_S, help="polling interval in seconds (%(default)g)")
     parser.add_argument(
-        "--end-without-permit", action="store_true", help="shut this machine down once no sweep renews its permit"
+        "--node-id", help="id of the Ray node to drain; default: the node at this machine's address"
+    )
+    parser.add_argument(
+        "--poll-s", type=float, default=POLL_S, help="polling interval in seconds (%(default)g)"
+    )
+    parser.add_argument(
+        "--end-without-permit",
+        action="store_true",
+        help="shut this machine down once no sweep renews its permit",
     )
     return parser.parse_args()
 
@@ -58,9 +66,17 @@ def _own_ips(address: str) -> list[str]:
         route.connect((host, int(port)))
         first = str(route.getsockname()[0])
     kinds = (socket.AF_INET, socket.AF_INET6)
-    others = [one.address for found in psutil.net_if_addrs().values() for one in found if one.family in kinds]
+    others = [
+        one.address
+        for found in psutil.net_if_addrs().values()
+        for one in found
+        if one.family in kinds
+    ]
     # Loopback addresses do not identify a machine.
-    return [first, *(ip for ip in others if ip != first and not ip_address(ip.partition("%")[0]).is_loopback)]
+    return [
+        first,
+        *(ip for ip in others if ip != first and not ip_address(ip.partition("%")[0]).is_loopback),
+    ]
 
 
 if __name__ == "__main__":

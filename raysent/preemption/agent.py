@@ -73,7 +73,9 @@ class Watch:
             try:
                 self._read()
             except RaysentError as error:
-                _log.warning("%s; this machine ends in %.0f s", error, self._valid_until_s - self.clock())
+                _log.warning(
+                    "%s; this machine ends in %.0f s", error, self._valid_until_s - self.clock()
+                )
             self._is_over()
 
     def _read(self) -> None:
@@ -81,7 +83,9 @@ class Watch:
         for name, (renewal, seconds) in self.permits().items():
             if self._renewals.get(name) != renewal:
                 until_s = at_s + seconds
-                self._valid_until_s = max(self._valid_until_s, until_s) if self._renewals else until_s
+                self._valid_until_s = (
+                    max(self._valid_until_s, until_s) if self._renewals else until_s
+                )
                 self._renewals[name] = renewal
 
     def _is_over(self) -> bool:
@@ -99,7 +103,12 @@ def shut_down_machine() -> None:
     command = ["sudo", "-n", "/sbin/shutdown", "-P", "now"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        _log.error("%s: exit code %d: %s", " ".join(command), result.returncode, result.stderr.strip()[:200])
+        _log.error(
+            "%s: exit code %d: %s",
+            " ".join(command),
+            result.returncode,
+            result.stderr.strip()[:200],
+        )
 
 
 class MetadataError(RaysentError):
@@ -161,7 +170,9 @@ class InstanceMetadata:
                 if error.code == 404:
                     return None
                 if error.code != 401 or is_last:
-                    raise MetadataError(f"{self.endpoint}: must return {name}; status {error.code}") from None
+                    raise MetadataError(
+                        f"{self.endpoint}: must return {name}; status {error.code}"
+                    ) from None
                 self._token = ""
         return None
 
@@ -170,7 +181,9 @@ class InstanceMetadata:
             headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
             self._token = self._request("latest/api/token", headers=headers, method="PUT")
         except urllib.error.HTTPError as error:
-            raise MetadataError(f"{self.endpoint}: must return a token; status {error.code}") from None
+            raise MetadataError(
+                f"{self.endpoint}: must return a token; status {error.code}"
+            ) from None
         return self._token
 
     def _request(self, path: str, *, headers: dict[str, str], method: str = "GET") -> str:
@@ -189,9 +202,14 @@ def _read_notice(text: str) -> Notice:
     try:
         values = parse_json(text)
         at = datetime.datetime.fromisoformat(values["time"])
-        return Notice(str(values["action"]), (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp())
+        return Notice(
+            str(values["action"]),
+            (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp(),
+        )
     except (ValueError, KeyError, TypeError):
-        raise MetadataError(f"spot/instance-action: must hold an action and a time; given {text[:200]!r}") from None
+        raise MetadataError(
+            f"spot/instance-action: must hold an action and a time; given {text[:200]!r}"
+        ) from None
 
 
 @dataclass

@@ -90,7 +90,11 @@ def find_node(address: str, ips: Sequence[str]) -> str | None:
     with _control_service(address) as client:
         nodes = client.get_all_node_info(timeout=10)
     for ip in ips:
-        alive = [node_id for node_id, node in nodes.items() if node.state == 0 and node.node_manager_address == ip]
+        alive = [
+            node_id
+            for node_id, node in nodes.items()
+            if node.state == 0 and node.node_manager_address == ip
+        ]
         if alive:
             return str(alive[-1].hex())
     return None
@@ -107,7 +111,9 @@ def open_nodes(address: str) -> dict[str, tuple[str, Mapping[str, float], Mappin
     with _control_service(address) as client:
         draining = ray._private.state.state.get_draining_nodes()
         free = ray._private.state.available_resources_per_node()
-        nodes = {node_id.hex(): node for node_id, node in client.get_all_node_info(timeout=10).items()}
+        nodes = {
+            node_id.hex(): node for node_id, node in client.get_all_node_info(timeout=10).items()
+        }
     return {
         str(node.instance_id): (name, node.resources_total, free[name])
         for name, node in nodes.items()
@@ -129,7 +135,9 @@ def renew_permit(address: str, name: str, machines: Sequence[str], *, seconds: f
     """
     values = {"renewal": uuid.uuid4().hex, "seconds": seconds, "machines": list(machines)}
     with _control_service(address) as client:
-        client.internal_kv_put(_PERMITS + name.encode(), json.dumps(values).encode(), True, None, _PERMIT_TIMEOUT_S)
+        client.internal_kv_put(
+            _PERMITS + name.encode(), json.dumps(values).encode(), True, None, _PERMIT_TIMEOUT_S
+        )
 
 
 def permits_of(address: str, machine: str) -> dict[str, tuple[str, float]]:
@@ -143,7 +151,9 @@ def permits_of(address: str, machine: str) -> dict[str, tuple[str, float]]:
         found = client.internal_kv_multi_get(names, None, _PERMIT_TIMEOUT_S) if names else {}
     permits = {}
     for name, text in found.items():
-        with contextlib.suppress(ValueError, KeyError, TypeError, UnicodeDecodeError):  # another program wrote it
+        with contextlib.suppress(
+            ValueError, KeyError, TypeError, UnicodeDecodeError
+        ):  # another program wrote it
             values = parse_json(text.decode())
             if machine in values["machines"]:
                 permits[name.decode()] = str(values["renewal"]), float(values["seconds"])

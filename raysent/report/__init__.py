@@ -55,7 +55,9 @@ def render(run: Run) -> str:
         sections = [replace(section, is_open=section.key in FIRST) for section in sections]
     has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(kind_of=kind_of, script_safe=_script_safe, isolated=isolated)
     return environment.get_template("page.html.j2").render(
@@ -74,8 +76,12 @@ def _packed_plotly() -> str:
 
     plotly.py has only the whole bundle, 4.8 MB; the page unpacks it with the browser's DecompressionStream.
     """
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)).decode()
+    return base64.b64encode(
+        gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)
+    ).decode()
 
 
 def _script_safe(json: str) -> Markup:
-    return Markup(json.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    return Markup(
+        json.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )

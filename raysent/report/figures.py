@@ -17,9 +17,20 @@ PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8
 CLEAR = "rgba(0,0,0,0)"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # Above the plot: below it, the axis title would be overprinted on a narrow screen.
-LEGEND = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "font": {"size": 12}, "traceorder": "normal"}
+LEGEND = {
+    "orientation": "h",
+    "x": 0,
+    "y": 1.0,
+    "yanchor": "bottom",
+    "font": {"size": 12},
+    "traceorder": "normal",
+}
 # The layout of a vertical axis of names, without grid lines.
-NAMES_AXIS: dict[str, Any] = {"yaxis_type": "category", "yaxis_gridcolor": CLEAR, "yaxis_tickfont_size": 12}
+NAMES_AXIS: dict[str, Any] = {
+    "yaxis_type": "category",
+    "yaxis_gridcolor": CLEAR,
+    "yaxis_tickfont_size": 12,
+}
 
 
 def figure(
@@ -83,13 +94,24 @@ def whiskers(values: Sequence[float], ends: Sequence[tuple[float, float]]) -> di
 def level_line(value: float, color: str) -> dict[str, Any]:
     """Return a plotly shape: a horizontal line over the whole width."""
     ends = {"x0": 0, "x1": 1, "xref": "paper", "y0": value, "y1": value}
-    return {"type": "line", **ends, "line": {"color": color, "dash": "dot", "width": 1.5}, "layer": "below"}
+    return {
+        "type": "line",
+        **ends,
+        "line": {"color": color, "dash": "dot", "width": 1.5},
+        "layer": "below",
+    }
 
 
 def level_text(value: float, text: str, color: str) -> dict[str, Any]:
     """Return a plotly annotation: a text at the left end of a horizontal line."""
     place = {"x": 0.01, "xref": "paper", "xanchor": "left", "y": value, "yanchor": "bottom"}
-    return {**place, "showarrow": False, "text": text, "font": {"color": color, "size": 12}, "bgcolor": PAPER}
+    return {
+        **place,
+        "showarrow": False,
+        "text": text,
+        "font": {"color": color, "size": 12},
+        "bgcolor": PAPER,
+    }
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

@@ -125,11 +125,15 @@ class Run:
     def title(self, name: str) -> str:
         """Return a trial's name with the labels of its choices, such as `0003 bi`; another model's name in words."""
         params = next((trial.params for trial in self.trials if trial.name == name), {})
-        return " ".join([shown_name(name), *(value for value in params.values() if isinstance(value, str))])
+        return " ".join(
+            [shown_name(name), *(value for value in params.values() if isinstance(value, str))]
+        )
 
     def cost(self, name: str) -> Costs:
         """Return the costs of a trial or an evaluated model, from its folder or its scores."""
-        known = (score.costs for score in self.scores if score.model == name and score.costs != Costs())
+        known = (
+            score.costs for score in self.scores if score.model == name and score.costs != Costs()
+        )
         return self.costs.get(name) or next(known, Costs())
 
 
@@ -169,7 +173,9 @@ def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
         seconds=sweep.seconds,
         pool=sweep.record.facts.get("pool", {}),
         sweep=sweep,
-        costs={trial.name: costs_of(trial_folder(sweep.folder, trial.number)) for trial in sweep.trials},
+        costs={
+            trial.name: costs_of(trial_folder(sweep.folder, trial.number)) for trial in sweep.trials
+        },
         bill=bill if bill.usd > 0 else None,
         **found,
     )
@@ -177,7 +183,10 @@ def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
 
 def _of_training(training: RecordedTraining, found: Mapping[str, Any]) -> Run:
     trial, outcome = _as_trial(training), training.outcome
-    metric = next((name for name in METRICS if name in trial.metrics), next(iter(training.config.metrics), "loss"))
+    metric = next(
+        (name for name in METRICS if name in trial.metrics),
+        next(iter(training.config.metrics), "loss"),
+    )
     return Run(
         folder=training.folder,
         name=training.folder.name,
@@ -196,7 +205,10 @@ def _of_training(training: RecordedTraining, found: Mapping[str, Any]) -> Run:
 def _as_trial(training: RecordedTraining) -> Trial:
     trial = Trial(training.folder.name, 0, {}, training.config.seed, status="running")
     for report in training.reports:
-        trial.take(TrialReport(report.index, report.metrics, report.seconds), num_reports=report.num_reports)
+        trial.take(
+            TrialReport(report.index, report.metrics, report.seconds),
+            num_reports=report.num_reports,
+        )
     if training.outcome is not None:
         trial.status, trial.seconds = training.outcome.status, training.outcome.seconds
         trial.error = training.outcome.message or None

@@ -7,7 +7,13 @@ run.py      `reproduce`: all of it, resumable; `plan_reproduction`: its paramete
 """
 
 from raysent.reproduction.files import Scale, known_papers, read_paper
-from raysent.reproduction.run import ModelEstimate, Reproduction, estimate, plan_reproduction, reproduce
+from raysent.reproduction.run import (
+    ModelEstimate,
+    Reproduction,
+    estimate,
+    plan_reproduction,
+    reproduce,
+)
 from raysent.reproduction.scores import ClaimResult, TableResult
 
 __all__ = [

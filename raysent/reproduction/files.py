@@ -51,12 +51,16 @@ class Dataset(StrictModel):
     @pydantic.model_validator(mode="after")
     def _is_derived(self) -> Self:
         if self.without and self.derive is None:
-            raise ValueError("without: needs derive, such as lines, as the file itself is not changed")
+            raise ValueError(
+                "without: needs derive, such as lines, as the file itself is not changed"
+            )
         return self
 
     def derived(self, name: str, data: Path) -> str:
         """Return the name of the derived file: another one of another file, or where what is left out differs."""
-        tasks = {one: find_task(one, scorings={"similarity"}, option="without ") for one in self.without}
+        tasks = {
+            one: find_task(one, scorings={"similarity"}, option="without ") for one in self.without
+        }
         held = [one for one, task in tasks.items() if task.is_present(data / "senteval")]
         return f"{name}-{content_key(self.derive, held, str(data / self.path))[:8]}.tsv"
 
@@ -145,7 +149,9 @@ class ModelEntry(StrictModel):
     def _has_one_kind(self) -> Self:
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
-            raise ValueError(f"must have exactly one of {', '.join(KINDS)}; given {', '.join(given) or 'none'}")
+            raise ValueError(
+                f"must have exactly one of {', '.join(KINDS)}; given {', '.join(given) or 'none'}"
+            )
         if self.expand is not None and self.vectors is None:
             raise ValueError("vectors must name a dataset of word vectors")
         if self.blocks is not None and self.of is None:
@@ -161,12 +167,20 @@ class ModelEntry(StrictModel):
     def parts(self) -> tuple[str, ...]:
         """The models that it is made of."""
         single = (self.initial, self.expand, self.bag, self.of, self.represent)
-        return (*(name for name in single if name is not None), *(self.compose or ()), *(self.ensemble or ()))
+        return (
+            *(name for name in single if name is not None),
+            *(self.compose or ()),
+            *(self.ensemble or ()),
+        )
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """The datasets that it names."""
-        return tuple(name for name in (self.vectors, self.average, self.counts, self.sample) if name is not None)
+        return tuple(
+            name
+            for name in (self.vectors, self.average, self.counts, self.sample)
+            if name is not None
+        )
 
 
 class Row(StrictModel):
@@ -202,7 +216,9 @@ class TableEntry(StrictModel):
 
     def models(self) -> dict[str, Row]:
         """Return the rows by name."""
-        return {name: row if isinstance(row, Row) else Row(model=row) for name, row in self.rows.items()}
+        return {
+            name: row if isinstance(row, Row) else Row(model=row) for name, row in self.rows.items()
+        }
 
 
 class ClaimEntry(StrictModel):
@@ -238,7 +254,9 @@ class ClaimEntry(StrictModel):
     margin: float = 0.0
     needs: str = ""
     why: str = ""
-    place: str = pydantic.Field("ours", pattern=r"^(ours|(appendix|figures?|sections?|tables?) .+)$")
+    place: str = pydantic.Field(
+        "ours", pattern=r"^(ours|(appendix|figures?|sections?|tables?) .+)$"
+    )
     before: list[str] = pydantic.Field(default_factory=list)
 
     @property
@@ -246,7 +264,11 @@ class ClaimEntry(StrictModel):
         """What decides: the names of tasks, a metric, or the speed of a search."""
         if self.searched is not None:
             return f"queries in a millisecond, of {self.searched:,} rows"
-        return "recalls of images and captions" if self.images else self.metric or ", ".join(self.tasks)
+        return (
+            "recalls of images and captions"
+            if self.images
+            else self.metric or ", ".join(self.tasks)
+        )
 
 
 class PaperFile(StrictModel):
@@ -272,18 +294,30 @@ class PaperFile(StrictModel):
     def _names_exist(self) -> Self:
         for where, name in self._references():
             if name not in self.models:
-                raise ValueError(f"{where}: no model '{name}'{did_you_mean(name, list(self.models))}")
+                raise ValueError(
+                    f"{where}: no model '{name}'{did_you_mean(name, list(self.models))}"
+                )
         for scale, setting in self.scales.items():
             for name, entry in self.models.items():
                 if entry.train is not None and entry.train not in setting.bases:
-                    raise ValueError(f"models.{name}.train: scale {scale} has no base '{entry.train}'")
+                    raise ValueError(
+                        f"models.{name}.train: scale {scale} has no base '{entry.train}'"
+                    )
                 for dataset in entry.datasets:
                     if dataset not in setting.data:
                         raise ValueError(f"models.{name}: scale {scale} has no dataset '{dataset}'")
-        named = [*(one.protocol for one in self.scales.values()), *(one.protocol for one in self.tables.values())]
-        for protocol in (*named, *(one for claim in self.claims.values() for one in claim.protocols or ())):
+        named = [
+            *(one.protocol for one in self.scales.values()),
+            *(one.protocol for one in self.tables.values()),
+        ]
+        for protocol in (
+            *named,
+            *(one for claim in self.claims.values() for one in claim.protocols or ()),
+        ):
             if protocol is not None and protocol not in PROTOCOLS:
-                raise ValueError(f"protocol '{protocol}' is unknown{did_you_mean(protocol, PROTOCOLS)}")
+                raise ValueError(
+                    f"protocol '{protocol}' is unknown{did_you_mean(protocol, PROTOCOLS)}"
+                )
         self.order(list(self.models))
         return self
 
@@ -293,7 +327,9 @@ class PaperFile(StrictModel):
         for number, table in self.tables.items():
             yield from ((f"tables.{number}", row.model) for row in table.models().values())
         for name, claim in self.claims.items():
-            yield from ((f"claims.{name}", arm) for arm in (claim.better, claim.worse) if arm is not None)
+            yield from (
+                (f"claims.{name}", arm) for arm in (claim.better, claim.worse) if arm is not None
+            )
 
     def order(self, wanted: list[str]) -> list[str]:
         """Return models and all that they are made of, each after its parts.
@@ -336,7 +372,9 @@ class PaperFile(StrictModel):
     def datasets_of(self, name: str, *, scale: Scale) -> list[str]:
         """Return the names of the datasets whose paths are among the values of a model's run."""
         texts = {text for text in leaves(self._unfilled(name, scale)) if isinstance(text, str)}
-        return [key for key in self.scales[scale].data if any(f"{{{key}}}" in text for text in texts)]
+        return [
+            key for key in self.scales[scale].data if any(f"{{{key}}}" in text for text in texts)
+        ]
 
     def missing(self, name: str, *, scale: Scale, data: Path) -> list[str]:
         """Return what a model and its parts need and the folder does not have, as text."""
@@ -364,7 +402,9 @@ def read_paper(name: str) -> PaperFile:
     path = Path(name) if name.endswith((".yaml", ".yml")) else shipped_path(FOLDER) / f"{name}.yaml"
     if not path.is_file():
         known = known_papers()
-        raise ConfigError(f"PAPER: no paper '{name}'{did_you_mean(name, known) or '; known: ' + ', '.join(known)}")
+        raise ConfigError(
+            f"PAPER: no paper '{name}'{did_you_mean(name, known) or '; known: ' + ', '.join(known)}"
+        )
     return validate(PaperFile, read_yaml(path))
 
 

@@ -48,7 +48,9 @@ class Blocks(SentenceEncoder):
         """Choose the blocks by number."""
         ends = np.cumsum([0, *model.config.encoded_dims])
         self._model = model
-        self._columns = np.concatenate([np.arange(ends[block], ends[block + 1]) for block in blocks])
+        self._columns = np.concatenate(
+            [np.arange(ends[block], ends[block + 1]) for block in blocks]
+        )
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the blocks' sizes."""
@@ -91,11 +93,19 @@ class Graph:
             DataError: If a dataset cannot be read.
         """
         for key, dataset in self.paper.scales[self.scale].data.items():
-            path, source = self.output / "derived" / dataset.derived(key, self.data), self.data / dataset.path
+            path, source = (
+                self.output / "derived" / dataset.derived(key, self.data),
+                self.data / dataset.path,
+            )
             if dataset.derive is not None and source.is_file() and not path.is_file():
                 held = task_sentences(dataset.without, self.data / "senteval")
                 lines = _LINES[dataset.derive](source)
-                write_text(path, "".join(line for line in lines if held.isdisjoint(map(letters, line.split("\t")))))
+                write_text(
+                    path,
+                    "".join(
+                        line for line in lines if held.isdisjoint(map(letters, line.split("\t")))
+                    ),
+                )
 
     def config(self, name: str, seed: int) -> RunConfig:
         """Return the run of a trained model.
@@ -112,9 +122,13 @@ class Graph:
     def key(self, name: str, seed: int) -> str:
         """Return a key of what determines a model."""
         entry = self.paper.models[name]
-        own = entry.model_dump(mode="json", exclude={"run", "small", "paper", "train", "parameters"})
+        own = entry.model_dump(
+            mode="json", exclude={"run", "small", "paper", "train", "parameters"}
+        )
         files = map(str, self._files(entry).values())
-        return content_key(own, self.values(name), seed, [self.key(part, seed) for part in entry.parts], *files)
+        return content_key(
+            own, self.values(name), seed, [self.key(part, seed) for part in entry.parts], *files
+        )
 
     def make(self, name: str, seed: int) -> float:
         """Train or make a model whose parts exist, unless it exists; returns the seconds that it took when made.
@@ -123,7 +137,10 @@ class Graph:
             RaysentError: If it cannot be made.
         """
         entry, folder, key = self.paper.models[name], self.folder(name, seed), self.key(name, seed)
-        if entry.kind in {"blocks", "ensemble"}:  # parts of others' vectors, or of their predictions
+        if entry.kind in {
+            "blocks",
+            "ensemble",
+        }:  # parts of others' vectors, or of their predictions
             return 0.0
         about = read_json(folder / GRAPH_FILE) if (folder / GRAPH_FILE).is_file() else {}
         if about.get("key") == key and about.get("seconds") is not None:
@@ -144,7 +161,9 @@ class Graph:
 
     def training_s(self, name: str, seed: int) -> float:
         """Return the seconds by the clock in which a made model and its parts were trained."""
-        trained = [part for part in self.paper.order([name]) if self.paper.models[part].kind == "train"]
+        trained = [
+            part for part in self.paper.order([name]) if self.paper.models[part].kind == "train"
+        ]
         return sum(load_reports(self.folder(part, seed))[-1].seconds for part in trained)
 
     def member(self, name: str, seed: int) -> Member:
@@ -180,7 +199,10 @@ class Graph:
             return represent(self.folder(entry.represent, seed), self.values(name))
         if entry.expand is not None:
             assert entry.vectors is not None  # checked when the file was read
-            return expand(SentenceModel.load(self.folder(entry.expand, seed)), read_word_vectors(files[entry.vectors]))
+            return expand(
+                SentenceModel.load(self.folder(entry.expand, seed)),
+                read_word_vectors(files[entry.vectors]),
+            )
         return bag_of_words(SentenceModel.load(self.folder(str(entry.bag), seed)))
 
 
@@ -212,7 +234,9 @@ def caption_pairs(source: Path) -> list[str]:
                     first = image["captions"]
                     lines += [f"{first[0]}\t{first[1]}\n", f"{first[2]}\t{first[3]}\n"]
     except (OSError, ValueError, KeyError, IndexError) as error:
-        raise DataError(f"{source}: must hold an image's captions a line, as gzipped JSON ({error})") from None
+        raise DataError(
+            f"{source}: must hold an image's captions a line, as gzipped JSON ({error})"
+        ) from None
     return lines
 
 
@@ -222,7 +246,11 @@ def complete_pairs(source: Path) -> list[str]:
     Raises:
         DataError: If the file is of another kind.
     """
-    return [line for line in all_lines(source) if [bool(part.strip()) for part in line.split("\t")] == [True, True]]
+    return [
+        line
+        for line in all_lines(source)
+        if [bool(part.strip()) for part in line.split("\t")] == [True, True]
+    ]
 
 
 def all_lines(source: Path) -> list[str]:
@@ -264,5 +292,7 @@ def represent(folder: Path, changes: Mapping[str, Any]) -> SentenceModel:
     model = SentenceModel.from_tensors(record, vocabulary, tensors, source=folder)
     if model.postprocessing.is_fitted_to_text:
         run = load_run(folder)
-        model.fit_postprocessing(open_training_data(run).sample(config.postprocessing.num_sentences))
+        model.fit_postprocessing(
+            open_training_data(run).sample(config.postprocessing.num_sentences)
+        )
     return model

@@ -30,7 +30,13 @@ from raysent.models.objectives import OBJECTIVES, PairBatches
 from raysent.progress import messages
 from raysent.reproduction.files import Dataset, PaperFile, Scale, read_paper
 from raysent.reproduction.making import Graph
-from raysent.reproduction.scores import ClaimResult, Scores, TableResult, claim_result, reported_rows
+from raysent.reproduction.scores import (
+    ClaimResult,
+    Scores,
+    TableResult,
+    claim_result,
+    reported_rows,
+)
 from raysent.storage import read_json, write_json
 from raysent.training.plan import count_steps
 from raysent.training.run import RunConfig
@@ -132,11 +138,15 @@ def reproduce(  # noqa: PLR0913 - the options of the command
         ConfigError: If the paper, a table or a claim is unknown, or seeds are fewer than two.
     """
     if len(set(seeds)) < 2:
-        raise ConfigError(f"seeds: must be at least two different ones; given {', '.join(map(str, seeds)) or 'none'}")
+        raise ConfigError(
+            f"seeds: must be at least two different ones; given {', '.join(map(str, seeds)) or 'none'}"
+        )
     found = read_paper(paper)
     numbers, names = _chosen(found, tables, claims)
     folder = Path("runs") / f"{Path(paper).stem}-{scale}" if output is None else Path(output)
-    runner = _Runner(Graph(found, scale, Path(data), folder), max_hours=max_hours, shows_progress=progress)
+    runner = _Runner(
+        Graph(found, scale, Path(data), folder), max_hours=max_hours, shows_progress=progress
+    )
     runner.graph.derive()
     of_tables: list[TableResult] = []
     of_claims: list[ClaimResult] = []
@@ -174,7 +184,12 @@ def plan_reproduction(
 
 
 def estimate(
-    paper: PaperFile, wanted: Sequence[str], *, scale: Scale, data: Path, counts: Collection[str] | None = None
+    paper: PaperFile,
+    wanted: Sequence[str],
+    *,
+    scale: Scale,
+    data: Path,
+    counts: Collection[str] | None = None,
 ) -> list[ModelEstimate]:
     """Return the estimate of each model and of its parts, in the order in which they are made.
 
@@ -197,21 +212,41 @@ def estimate(
         if entry.train is not None:
             configs[name] = planned_run(paper, name, configs, scale=scale, data=data)
             if counts is None or name in counts:
-                read = (paper.scales[scale].data[key] for key in paper.datasets_of(name, scale=scale))
-                cost = training_cost(configs[name], next((dataset for dataset in read if dataset.sentences), None))
+                read = (
+                    paper.scales[scale].data[key] for key in paper.datasets_of(name, scale=scale)
+                )
+                cost = training_cost(
+                    configs[name], next((dataset for dataset in read if dataset.sentences), None)
+                )
                 machine, (parameters, steps) = paper.scales[scale].machine, cost[:2]
-                of_step = cost.flops / machine.flops + cost.moved / machine.bandwidth + cost.launches * machine.launch_s
+                of_step = (
+                    cost.flops / machine.flops
+                    + cost.moved / machine.bandwidth
+                    + cost.launches * machine.launch_s
+                )
                 hours = steps * of_step / 3600
         elif entry.represent is not None and entry.represent in configs:
             configs[name] = configs[entry.represent]
         usd = hours * paper.scales[scale].machine.usd_per_hour
         found.append(
-            ModelEstimate(name, entry.kind, entry.parts, parameters, entry.parameters, steps, hours, usd, missing)
+            ModelEstimate(
+                name,
+                entry.kind,
+                entry.parts,
+                parameters,
+                entry.parameters,
+                steps,
+                hours,
+                usd,
+                missing,
+            )
         )
     return found
 
 
-def planned_run(paper: PaperFile, name: str, configs: dict[str, RunConfig], *, scale: Scale, data: Path) -> RunConfig:
+def planned_run(
+    paper: PaperFile, name: str, configs: dict[str, RunConfig], *, scale: Scale, data: Path
+) -> RunConfig:
     """Return a model's run without reading files: its start's settings are those of `configs`."""
     values: dict[str, Any] = paper.values(name, scale=scale, data=data)
     initial = paper.models[name].initial
@@ -219,8 +254,13 @@ def planned_run(paper: PaperFile, name: str, configs: dict[str, RunConfig], *, s
         start = configs.get(initial, _AVERAGE)
         own = start.model_dump(mode="json")
         num_towers = len(start.model.towers)
-        known = OBJECTIVES[values["objective"]["type"]].Config.values_from_initial(num_towers=num_towers)
-        taken = {part: own[part] for part in ("encoder", "second_encoder", "postprocessing", "vocabulary")}
+        known = OBJECTIVES[values["objective"]["type"]].Config.values_from_initial(
+            num_towers=num_towers
+        )
+        taken = {
+            part: own[part]
+            for part in ("encoder", "second_encoder", "postprocessing", "vocabulary")
+        }
         given = {part: value for part, value in values.items() if value is not None}
         values = {**taken, **given, "objective": {**known, **values["objective"]}}
     return validate(RunConfig, Document(values, source=f"models.{name}"))
@@ -244,8 +284,12 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> TrainingCost:
         dataset: What it reads; None or one without a size leaves only `max_steps` to say how many steps there are.
     """
     words = config.vocabulary.size
-    few, more = (_count(config, rows) for rows in (3, 4))  # one word, and two, beside padding and unknown ones
-    parameters, in_tables, penalized, fixed = few + (more - few) * (np.array([words, words, words, 0]) - 3)
+    few, more = (
+        _count(config, rows) for rows in (3, 4)
+    )  # one word, and two, beside padding and unknown ones
+    parameters, in_tables, penalized, fixed = few + (more - few) * (
+        np.array([words, words, words, 0]) - 3
+    )
     computed = parameters - in_tables
     batch = config.training.batch_size
     sentences = dataset.sentences if dataset is not None else None
@@ -275,16 +319,26 @@ def _count(config: RunConfig, words: int) -> np.ndarray:
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     in_tables = sum(table.weight.numel() for table in model.tables if table.weight.requires_grad)
     penalties = [module for module in model.modules() if isinstance(module, L2Penalty)]
-    fixed = sum(part.numel() for tower in model.towers for part in tower.parameters()) * config.objective.trains_code
+    fixed = (
+        sum(part.numel() for tower in model.towers for part in tower.parameters())
+        * config.objective.trains_code
+    )
     return np.array([trained, in_tables, sum(penalty.num_read for penalty in penalties), fixed])
 
 
-def _chosen(paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str]) -> tuple[list[str], list[str]]:
-    for what, known, names in (("table", paper.tables, tables or ()), ("claim", paper.claims, claims)):
+def _chosen(
+    paper: PaperFile, tables: Sequence[str] | None, claims: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    for what, known, names in (
+        ("table", paper.tables, tables or ()),
+        ("claim", paper.claims, claims),
+    ):
         for name in names:
             if name not in known and (what, name) != ("claim", "all"):
                 raise ConfigError(f"{what}s {name}: no such {what}{did_you_mean(name, known)}")
-    return list(paper.tables if tables is None else tables), list(paper.claims if "all" in claims else claims)
+    return list(paper.tables if tables is None else tables), list(
+        paper.claims if "all" in claims else claims
+    )
 
 
 class _Runner:
@@ -324,7 +378,9 @@ class _Runner:
             except RaysentError as error:
                 skipped[name] = str(error)
         reported = reported_rows(self._paper, number, entry)
-        return TableResult(number, entry.title, protocol, tuple(entry.tasks), ours, reported, skipped)
+        return TableResult(
+            number, entry.title, protocol, tuple(entry.tasks), ours, reported, skipped
+        )
 
     def claim(self, name: str, seeds: Sequence[int]) -> ClaimResult:
         """Make a claim's arms on all seeds and compare them."""
@@ -334,12 +390,16 @@ class _Runner:
         missing = [task for task in entry.tasks if not self._scores.present([task])]
         images = self.graph.data / entry.images / "images.npy"
         if entry.images and not images.is_file():
-            return ClaimResult(name, entry.claim, "not run", reason=f"needs features of images ({images})")
+            return ClaimResult(
+                name, entry.claim, "not run", reason=f"needs features of images ({images})"
+            )
         if (missing or not entry.tasks) and not (entry.metric or entry.searched or entry.images):
             reason = f"needs the files of {', '.join(missing) or 'a task'}"
             return ClaimResult(name, entry.claim, "not run", reason=reason)
         usual = self._paper.scales[self.graph.scale].protocol or "fast"
-        sides = list(zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True))
+        sides = list(
+            zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True)
+        )
         scores: list[tuple[float, float]] = []
         for seed in seeds:
             for arm, _ in sides:
@@ -367,7 +427,13 @@ class _Runner:
         if missing:
             return f"needs {', '.join(missing)}"
         parts = self._paper.order([name])
-        return next(filter(None, (self._failed.get((part, seed)) or self._make_one(part, seed) for part in parts)), "")
+        return next(
+            filter(
+                None,
+                (self._failed.get((part, seed)) or self._make_one(part, seed) for part in parts),
+            ),
+            "",
+        )
 
     def _make_one(self, name: str, seed: int) -> str:
         if (name, seed) in self._made:
@@ -388,6 +454,11 @@ def _save(result: Reproduction, output: Path) -> None:
     path = output / RESULTS_FILE
     found = read_json(path) if path.is_file() else {}
     before = found if found.get("scale") == result.scale else {}
-    tables = {**before.get("tables", {}), **{table.number: asdict(table) for table in result.tables}}
+    tables = {
+        **before.get("tables", {}),
+        **{table.number: asdict(table) for table in result.tables},
+    }
     claims = {**before.get("claims", {}), **{claim.name: asdict(claim) for claim in result.claims}}
-    write_json(path, {"paper": result.paper, "scale": result.scale, "tables": tables, "claims": claims})
+    write_json(
+        path, {"paper": result.paper, "scale": result.scale, "tables": tables, "claims": claims}
+    )

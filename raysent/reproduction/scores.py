@@ -94,7 +94,9 @@ class Scores:
         self._graph = graph
         self._senteval = graph.data / "senteval"
 
-    def of_model(self, name: str, seed: int, *, tasks: Sequence[str], protocol: str) -> dict[str, float]:
+    def of_model(
+        self, name: str, seed: int, *, tasks: Sequence[str], protocol: str
+    ) -> dict[str, float]:
         """Return a made model's test score on each task, in percent.
 
         Raises:
@@ -125,10 +127,18 @@ class Scores:
             member = self._graph.member(name, seed)
             return search_speed(member.encoder or load(member.path), claim.searched, seed=seed)
         if claim.images:
-            return image_recall(self._graph.folder(name, seed), self._graph.data / claim.images, seed=seed)
+            return image_recall(
+                self._graph.folder(name, seed), self._graph.data / claim.images, seed=seed
+            )
         if not claim.metric:
-            return float(np.mean(list(self.of_model(name, seed, tasks=claim.tasks, protocol=protocol).values())))
-        metrics = next((one.metrics for one in reversed(load_reports(self._graph.folder(name, seed)))), {})
+            return float(
+                np.mean(
+                    list(self.of_model(name, seed, tasks=claim.tasks, protocol=protocol).values())
+                )
+            )
+        metrics = next(
+            (one.metrics for one in reversed(load_reports(self._graph.folder(name, seed)))), {}
+        )
         if claim.metric not in metrics:
             known = ", ".join(metrics) or "none, as it is not trained"
             raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {known}")
@@ -157,9 +167,15 @@ def search_speed(encoder: SentenceEncoder, num_rows: int, *, seed: int) -> float
     rows: Any
     search: Callable[..., object]
     if encoder.similarity_measure == "hamming":
-        rows, search = generator.integers(0, 256, (num_rows, -(-dim // 8)), dtype=np.uint8), nearest_codes
+        rows, search = (
+            generator.integers(0, 256, (num_rows, -(-dim // 8)), dtype=np.uint8),
+            nearest_codes,
+        )
     else:
-        rows, search = normalize_rows(generator.normal(size=(num_rows, dim)).astype(np.float32)), nearest_vectors
+        rows, search = (
+            normalize_rows(generator.normal(size=(num_rows, dim)).astype(np.float32)),
+            nearest_vectors,
+        )
     seconds = []
     for _ in range(5):
         begun = time.perf_counter()
@@ -196,13 +212,24 @@ def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str,
         columns = [column.removesuffix(f" {MEASURE}") for column in reported.columns]
         for name, row in table.models().items():
             figures = reported.rows.get(row.reported or name, ())
-            known = {task: value for task, value in zip(columns, figures, strict=False) if value is not None}
-            rows.setdefault(name, {}).update({task: known[task] for task in table.tasks if task in known})
+            known = {
+                task: value
+                for task, value in zip(columns, figures, strict=False)
+                if value is not None
+            }
+            rows.setdefault(name, {}).update(
+                {task: known[task] for task in table.tasks if task in known}
+            )
     return rows
 
 
 def claim_result(
-    name: str, entry: ClaimEntry, *, better: Sequence[float], worse: Sequence[float], seeds: Sequence[int]
+    name: str,
+    entry: ClaimEntry,
+    *,
+    better: Sequence[float],
+    worse: Sequence[float],
+    seeds: Sequence[int],
 ) -> ClaimResult:
     """Return the verdict of paired scores: on which side of the margin Student's interval of their difference lies.
 
@@ -215,9 +242,13 @@ def claim_result(
     """
     mean, low, high, p = paired_interval(np.asarray(better) - np.asarray(worse), entry.margin)
     margin = entry.margin
-    verdict: Verdict = "reproduced" if low > margin else "refuted at this size" if high < margin else "undecidable"
+    verdict: Verdict = (
+        "reproduced" if low > margin else "refuted at this size" if high < margin else "undecidable"
+    )
     arms = tuple(map(float, better)), tuple(map(float, worse))
-    return ClaimResult(name, entry.claim, verdict, *arms, tuple(seeds), mean, (low, high), margin, p, entry.why)
+    return ClaimResult(
+        name, entry.claim, verdict, *arms, tuple(seeds), mean, (low, high), margin, p, entry.why
+    )
 
 
 def paired_interval(differences: np.ndarray, margin: float) -> tuple[float, float, float, float]:
@@ -227,5 +258,9 @@ def paired_interval(differences: np.ndarray, margin: float) -> tuple[float, floa
     mean, count = float(differences.mean()), len(differences)
     error = float(differences.std(ddof=1) / np.sqrt(count))
     half = float(student.ppf((1 + CONFIDENCE) / 2, count - 1)) * error
-    p = float(2 * student.sf(abs(mean - margin) / error, count - 1)) if error else float(mean == margin)
+    p = (
+        float(2 * student.sf(abs(mean - margin) / error, count - 1))
+        if error
+        else float(mean == margin)
+    )
     return mean, mean - half, mean + half, p

@@ -15,7 +15,15 @@ from raysent.errors import ArtifactError
 from raysent.platforms import user_folder
 
 # Also of a folder that is in use, or that another command filled, where one should be renamed to it.
-_REFUSED = (errno.EACCES, errno.EBUSY, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTEMPTY, errno.EPERM, errno.EROFS)
+_REFUSED = (
+    errno.EACCES,
+    errno.EBUSY,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTEMPTY,
+    errno.EPERM,
+    errno.EROFS,
+)
 
 
 @contextlib.contextmanager
@@ -31,17 +39,25 @@ def storage_errors(path: Path | str) -> Iterator[None]:
         # NumPy reports a short write without an error number.
         is_short = error.errno is None and "requested and" in str(error)
         if is_short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
+            raise ArtifactError(
+                f"{path}: the disk is full; free some space or name another folder"
+            ) from error
         if error.errno in _REFUSED:
             if error.filename is None:  # no file of ours is at fault: a semaphore
-                raise ArtifactError(f"{path}: the system refused part of the work on it: {error}") from error
+                raise ArtifactError(
+                    f"{path}: the system refused part of the work on it: {error}"
+                ) from error
             raise ArtifactError(f"{path}: cannot be written; name another folder") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-            raise ArtifactError(f"{path}: a file exists where a folder is needed, or the reverse") from error
+            raise ArtifactError(
+                f"{path}: a file exists where a folder is needed, or the reverse"
+            ) from error
         raise
     except safetensors.SafetensorError as error:
         if "No space left" in str(error):
-            raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
+            raise ArtifactError(
+                f"{path}: the disk is full; free some space or name another folder"
+            ) from error
         raise
 
 

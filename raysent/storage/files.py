@@ -109,11 +109,15 @@ def read_json(path: Path, *, sealed: bool = False) -> Any:
     value = reading.read_json(path, name=address_of(path))
     seal = value.pop(_SEAL, None) if isinstance(value, dict) else None
     if (sealed or seal is not None) and seal != content_key(value):
-        raise ArtifactError(f"{address_of(path)}: changed since it was written; restore it or run again")
+        raise ArtifactError(
+            f"{address_of(path)}: changed since it was written; restore it or run again"
+        )
     return value
 
 
-def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+def save_tensors(
+    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
+) -> None:
     """Write named tensors as safetensors atomically."""
     # Imported here because it imports torch: processes that only read text start faster without it.
     from safetensors.torch import save_file  # noqa: PLC0415
@@ -143,7 +147,10 @@ def tensor_types(path: Path) -> dict[str, dict[str, Any]]:
     """
     with _tensor_errors(path), safetensors.safe_open(path, framework="numpy") as stream:
         slices = {name: stream.get_slice(name) for name in sorted(stream.keys())}
-        return {name: {"dtype": one.get_dtype(), "shape": list(one.get_shape())} for name, one in slices.items()}
+        return {
+            name: {"dtype": one.get_dtype(), "shape": list(one.get_shape())}
+            for name, one in slices.items()
+        }
 
 
 @contextlib.contextmanager
@@ -176,8 +183,12 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
-    except Exception as error:  # zipfile, zlib and numpy raise errors of their own for a truncated file
-        raise ArtifactError(f"{address_of(path)}: truncated or not .npz ({error}); evaluate again") from None
+    except (
+        Exception
+    ) as error:  # zipfile, zlib and numpy raise errors of their own for a truncated file
+        raise ArtifactError(
+            f"{address_of(path)}: truncated or not .npz ({error}); evaluate again"
+        ) from None
 
 
 def file_sha256(path: Path) -> str:
@@ -190,7 +201,11 @@ def content_key(*parts: Any) -> str:
     """Return a hash of the parts' content (JSON values or bytes), 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+        data = (
+            part
+            if isinstance(part, bytes)
+            else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+        )
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:16]

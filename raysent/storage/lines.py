@@ -182,7 +182,9 @@ class Lines:
             try:
                 _write(stream, text)
             except OSError:
-                os.ftruncate(stream.fileno(), self._num_bytes)  # the next line must not follow half of this one
+                os.ftruncate(
+                    stream.fileno(), self._num_bytes
+                )  # the next line must not follow half of this one
                 raise
         self._num_bytes += len(text.encode())
         self._behind = ""
@@ -216,7 +218,9 @@ def read_json_lines(path: Path) -> list[Any]:
     name = address_of(path)
     checked = check_lines(reading.read_bytes(path, name=name))
     if checked.damage is not None:
-        raise ArtifactError(f"{name}:{checked.damage.line}: {checked.damage.reason}; another program changed the file")
+        raise ArtifactError(
+            f"{name}:{checked.damage.line}: {checked.damage.reason}; another program changed the file"
+        )
     return checked.entries
 
 

@@ -146,7 +146,11 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not is_hidden and (with_checkpoints or not _is_in_checkpoint(path, folder)):
             found.setdefault(path.parent, []).append(item)
-    folders = {path for path in _local_folders(folder) if with_checkpoints or not _is_in_checkpoint(path / "x", folder)}
+    folders = {
+        path
+        for path in _local_folders(folder)
+        if with_checkpoints or not _is_in_checkpoint(path / "x", folder)
+    }
     line_files = {path for path in found if path.suffix == LINES_SUFFIX}
     names = {path.name for path in line_files}
     with (
@@ -204,7 +208,9 @@ def _download_folder(folder: Path, items: Iterable[RemoteObject], line_files: se
                     get_file(item.address, temporary, is_checked=folder.name != CHECKPOINT_FOLDER)
                     temporary.replace(folder / name)
         for file in list(folder.iterdir()):
-            is_mirrored = file.is_file() and not file.name.startswith(".") and file.name not in line_files
+            is_mirrored = (
+                file.is_file() and not file.name.startswith(".") and file.name not in line_files
+            )
             # Ask again: the file may have been uploaded since the bucket was listed.
             if is_mirrored and file.name not in names and not exists(remote_address(file) or ""):
                 file.unlink(missing_ok=True)
@@ -217,16 +223,27 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
         items = _line_objects(path)
         existing = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         pairs = list(zip(existing, items, strict=False))
-        is_same = [hashlib.md5(line, usedforsecurity=False).hexdigest() == item.etag for line, item in pairs]
+        is_same = [
+            hashlib.md5(line, usedforsecurity=False).hexdigest() == item.etag
+            for line, item in pairs
+        ]
         num_same = sum(itertools.takewhile(bool, is_same))
-        if pairs and not is_same[-1] and has_hash(pairs[-1][1].address, hashlib.sha256(pairs[-1][0]).hexdigest()):
-            num_same = len(pairs)  # encrypted by KMS; the hash in a line is that of all lines up to it
+        if (
+            pairs
+            and not is_same[-1]
+            and has_hash(pairs[-1][1].address, hashlib.sha256(pairs[-1][0]).hexdigest())
+        ):
+            num_same = len(
+                pairs
+            )  # encrypted by KMS; the hash in a line is that of all lines up to it
         if num_same == len(items) == len(existing):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         fetched = pool.map(lambda item: get_content(item.address), items[num_same:])
         with temporary_beside(path) as temporary:
-            temporary.write_bytes(b"".join([*existing[:num_same], *(one.data for one in fetched if one is not None)]))
+            temporary.write_bytes(
+                b"".join([*existing[:num_same], *(one.data for one in fetched if one is not None)])
+            )
             temporary.replace(path)
 
 
@@ -235,7 +252,9 @@ def _line_objects(path: Path) -> list[RemoteObject]:
     items = list_s3(address_of(path), kind=ArtifactError)
     for number, item in enumerate(items):
         if item.address != line_address(path, number):
-            raise ArtifactError(f"{line_address(path, number)}: no such object, but later lines exist; restore it")
+            raise ArtifactError(
+                f"{line_address(path, number)}: no such object, but later lines exist; restore it"
+            )
     return items
 
 

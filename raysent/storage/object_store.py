@@ -68,7 +68,9 @@ def split_address(address: str | Path) -> tuple[str, str]:
     """
     bucket, _, key = str(address).removeprefix("s3:").strip("/").partition("/")
     if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
-        raise ConfigError(f"{address}: must name a bucket and a folder in it, as in {S3}bucket/runs/first")
+        raise ConfigError(
+            f"{address}: must name a bucket and a folder in it, as in {S3}bucket/runs/first"
+        )
     return bucket, key
 
 
@@ -110,8 +112,12 @@ def put_file(address: str, file: Path) -> None:
             if file.stat().st_size < _PART_BYTES:
                 s3_client().put_object(Bucket=bucket, Key=key, Body=stream, Metadata=metadata)
             else:
-                parts = boto3.s3.transfer.TransferConfig(_PART_BYTES, multipart_chunksize=_PART_BYTES)
-                s3_client().upload_fileobj(stream, bucket, key, ExtraArgs={"Metadata": metadata}, Config=parts)
+                parts = boto3.s3.transfer.TransferConfig(
+                    _PART_BYTES, multipart_chunksize=_PART_BYTES
+                )
+                s3_client().upload_fileobj(
+                    stream, bucket, key, ExtraArgs={"Metadata": metadata}, Config=parts
+                )
 
 
 def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
@@ -137,7 +143,9 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
     metadata = {_HASH: hashlib.sha256(data).hexdigest(), _WRITER: writer}
     with s3_errors(address):
         try:
-            s3_client().put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata, **condition)
+            s3_client().put_object(
+                Bucket=bucket, Key=key, Body=data, Metadata=metadata, **condition
+            )
         except botocore.exceptions.ClientError as error:
             if error.response["Error"]["Code"] not in (*_EXISTS, *(_ABSENT if replaces else ())):
                 raise
@@ -181,7 +189,9 @@ def get_content(address: str) -> ObjectContent | None:
         data = found["Body"].read()
     _check_whole(address, found, hashlib.sha256(data).hexdigest())
     now = email.utils.parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return ObjectContent(data, found["ETag"].strip('"'), (now - found["LastModified"]).total_seconds())
+    return ObjectContent(
+        data, found["ETag"].strip('"'), (now - found["LastModified"]).total_seconds()
+    )
 
 
 def exists(address: str) -> bool:
@@ -210,7 +220,10 @@ def has_content(item: RemoteObject, file: Path) -> bool:
     if not file.is_file() or file.stat().st_size != item.num_bytes:
         return False
     with file.open("rb") as stream:
-        if item.etag == hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest():
+        if (
+            item.etag
+            == hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        ):
             return True
         stream.seek(0)
         return has_hash(item.address, hashlib.file_digest(stream, "sha256").hexdigest())
@@ -230,7 +243,10 @@ def endpoint() -> str:
 
 def s3_client() -> Any:
     """Return the client of this process."""
-    return _client(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "", os.getpid())
+    return _client(
+        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "",
+        os.getpid(),
+    )
 
 
 @lru_cache(maxsize=4)
@@ -240,7 +256,9 @@ def _client(endpoint_url: str, process: int) -> Any:
 
     del endpoint_url, process  # cache keys; boto3 reads the endpoint itself
     config = botocore.config.Config(
-        retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS}, connect_timeout=10, max_pool_connections=32
+        retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS},
+        connect_timeout=10,
+        max_pool_connections=32,
     )
     client = boto3.session.Session().client("s3", config=config)
     client.meta.events.register("needs-retry.s3.PutObject", _until_repeated)
@@ -267,7 +285,9 @@ def _unless_absent(request: Callable[..., Any], address: str) -> Any:
 
 def _check_whole(address: str, found: Any, sha256: str) -> None:
     if found["Metadata"].get(_HASH, sha256) != sha256:
-        raise ArtifactError(f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it")
+        raise ArtifactError(
+            f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it"
+        )
 
 
 @contextlib.contextmanager
@@ -286,7 +306,10 @@ def s3_errors(address: str, *, kind: type[RaysentError] = ArtifactError) -> Iter
         text = f"the object store cannot be used: {reason}"
         if isinstance(error, botocore.exceptions.NoCredentialsError):
             text = "boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID"
-        elif isinstance(error, (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError)):
+        elif isinstance(
+            error,
+            (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError),
+        ):
             text = f"the object store does not answer: {reason}; see AWS_ENDPOINT_URL_S3"
         raise kind(f"{address}: {text}") from error
     except botocore.exceptions.ClientError as error:

@@ -38,7 +38,9 @@ class NoSettings(StrictModel):
     """The settings of a component that has none."""
 
 
-def build(registry: Registry[Any], space: SearchSpace, choice: ComponentChoice, *, at: str, **options: Any) -> Any:
+def build(
+    registry: Registry[Any], space: SearchSpace, choice: ComponentChoice, *, at: str, **options: Any
+) -> Any:
     """Return the component that a space names.
 
     Args:

@@ -47,7 +47,9 @@ class BudgetPolicy:
         if trial.index:
             self._highest_usd = max(self._highest_usd, trial.usd / trial.index)
 
-    def refuses_trial(self, funds: Funds, *, running: Iterable[Trial], waiting: Iterable[Trial]) -> str:
+    def refuses_trial(
+        self, funds: Funds, *, running: Iterable[Trial], waiting: Iterable[Trial]
+    ) -> str:
         """Return why no other trial is started; empty where one is.
 
         Args:
@@ -56,9 +58,13 @@ class BudgetPolicy:
             waiting: Trials that an earlier session began and that are not training again yet.
         """
         running = list(running)
-        return self._budget.refusal(funds, need_usd=self._needed([None, *running], [*running, *waiting]))
+        return self._budget.refusal(
+            funds, need_usd=self._needed([None, *running], [*running, *waiting])
+        )
 
-    def refuses_rung(self, funds: Funds, trial: Trial, *, running: Iterable[Trial], waiting: Iterable[Trial]) -> str:
+    def refuses_rung(
+        self, funds: Funds, trial: Trial, *, running: Iterable[Trial], waiting: Iterable[Trial]
+    ) -> str:
         """Return why a trial at a rung does not continue to the next one; empty where it does.
 
         Args:
@@ -68,7 +74,11 @@ class BudgetPolicy:
             waiting: As for `refuses_trial`.
         """
         is_rung = self._scheduler.next_rung(trial.index - 1) in (trial.index, None)
-        if self._budget.on_budget != "finish-rung" or not is_rung or trial.index >= trial.num_reports:
+        if (
+            self._budget.on_budget != "finish-rung"
+            or not is_rung
+            or trial.index >= trial.num_reports
+        ):
             return ""
         running = list(running)
         return self._budget.refusal(funds, need_usd=self._needed(running, [*running, *waiting]))
@@ -86,7 +96,9 @@ class BudgetPolicy:
         last = max(last, self._most_reports) or 1
         need = 0.0
         for one in ahead:
-            pace, index = (one.usd / one.index, one.index) if one is not None and one.index else (highest, 0)
+            pace, index = (
+                (one.usd / one.index, one.index) if one is not None and one.index else (highest, 0)
+            )
             rung = self._scheduler.next_rung(index)  # the end of a run is one too
             need += MARGIN * pace * max(0, (last if rung is None else min(rung, last)) - index)
         return need
@@ -157,7 +169,9 @@ class SweepController:
     @property
     def is_complete(self) -> bool:
         """Whether no trial is left to start or to end."""
-        all_drawn = self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials
+        all_drawn = (
+            self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials
+        )
         return all_drawn and all(trial.status in ENDED for trial in self.trials.values())
 
     @property
@@ -224,7 +238,11 @@ class SweepController:
             return trial.decisions[index]
         with self._one_line():
             if index > trial.index:
-                values: dict[str, Any] = {"index": index, "num_reports": num_reports, "metrics": metrics}
+                values: dict[str, Any] = {
+                    "index": index,
+                    "num_reports": num_reports,
+                    "metrics": metrics,
+                }
                 values |= {"seconds": round(seconds, 3), "usd": round(usd, 6)}
                 values |= {} if memory_bytes is None else {"memory_bytes": memory_bytes}
                 self._record("report", trial=name, **values)
@@ -235,7 +253,9 @@ class SweepController:
                 should_continue = not reason
                 values |= {"by": "budget"} if reason else {}
             decision = "continue" if should_continue else "stop"
-            self._record("decision", trial=name, index=index, decision=decision, reason=reason, **values)
+            self._record(
+                "decision", trial=name, index=index, decision=decision, reason=reason, **values
+            )
         return should_continue
 
     def is_halted(self, funds: Funds) -> bool:
@@ -289,7 +309,15 @@ class SweepController:
         seconds = round(trial.seconds if seconds is None else seconds, 3)
         usd = round(trial.usd if usd is None else usd, 6)
         metrics = trial.metrics if metrics is None else metrics
-        self._record("ended", trial=name, status=status, metrics=metrics, seconds=seconds, usd=usd, error=error)
+        self._record(
+            "ended",
+            trial=name,
+            status=status,
+            metrics=metrics,
+            seconds=seconds,
+            usd=usd,
+            error=error,
+        )
 
     def _admits(self, funds: Funds | None) -> bool:
         """Return whether the budget covers one more trial; a refusal closes the sweep."""
@@ -303,7 +331,10 @@ class SweepController:
         return not reason
 
     def _left(self) -> dict[str, Iterable[Trial]]:
-        return {"running": self._running.values(), "waiting": [self.trials[name] for name in self._waiting]}
+        return {
+            "running": self._running.values(),
+            "waiting": [self.trials[name] for name in self._waiting],
+        }
 
     def _new_trial(self) -> Trial | None:
         number = len(self.trials)
@@ -311,20 +342,29 @@ class SweepController:
             return None
         first = self._first(number)
         # The other seeds of a configuration have the first one's parameters, which took no attempt.
-        drawn = self._sampler.ask(number) if first == number else (dict(self.trials[trial_name(first)].params), 0)
+        drawn = (
+            self._sampler.ask(number)
+            if first == number
+            else (dict(self.trials[trial_name(first)].params), 0)
+        )
         if drawn is None:
             self.exhausted = True
             return None
         proposed, attempts = drawn
         # NumPy's numbers become plain ones.
-        params = {name: value.item() if hasattr(value, "item") else value for name, value in proposed.items()}
+        params = {
+            name: value.item() if hasattr(value, "item") else value
+            for name, value in proposed.items()
+        }
         try:  # what the journal has, every later session reads
             self.space.config(params)
         except (KeyError, TypeError) as error:
             sampler = f"limits.sampler: must propose searched names with their values; {self.space.limits.sampler.type}"
             raise ConfigError(f"{sampler} proposed {params}: {error}") from None
         name, seed = trial_name(number), derived_seed(self._seed, "run", number)
-        self._record("suggested", trial=name, number=number, attempts=attempts, params=params, seed=seed)
+        self._record(
+            "suggested", trial=name, number=number, attempts=attempts, params=params, seed=seed
+        )
         return self.trials[name]
 
     def _decide(self, trial: Trial) -> tuple[bool, str]:
@@ -342,13 +382,17 @@ class SweepController:
         apply_event(self.trials, event)
         match event["event"]:
             case "suggested" if is_past and event["attempts"]:
-                self._sampler.replay(event["number"], dict(event["params"]), attempts=event["attempts"])
+                self._sampler.replay(
+                    event["number"], dict(event["params"]), attempts=event["attempts"]
+                )
             case "report":
                 trial = self.trials[event["trial"]]
                 score = self.score(trial)
                 # The sampler sees the reports of a configuration's first trial, and the median in the end.
                 if score is not None and trial.number == self._first(trial.number):
-                    self._sampler.on_report(trial.number, index=trial.index, score=score, usd=trial.usd)
+                    self._sampler.on_report(
+                        trial.number, index=trial.index, score=score, usd=trial.usd
+                    )
             case "decision" if is_past:
                 self._decide(self.trials[event["trial"]])
             case "ended":
@@ -363,7 +407,9 @@ class SweepController:
         is_whole = len(configuration) == self.space.limits.seeds
         if is_whole and all(one.status in ENDED for one in configuration):
             worst = max((one.status for one in configuration), key=ENDED.index)
-            self._sampler.complete(self._first(trial.number), status=worst, score=self.median(trial))
+            self._sampler.complete(
+                self._first(trial.number), status=worst, score=self.median(trial)
+            )
 
     def _configuration(self, trial: Trial) -> list[Trial]:
         first = self._first(trial.number)

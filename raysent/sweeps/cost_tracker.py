@@ -73,7 +73,9 @@ class CostTracker:
         self._owed: list[Entry] | None = None
         self._lines = Lines(self._path)
         num_so_far = num_lines(folder / JOURNAL_FILE)
-        self._lines.seen = lambda: {"journal": num_events() if num_events is not None else num_so_far}
+        self._lines.seen = lambda: {
+            "journal": num_events() if num_events is not None else num_so_far
+        }
         # Entries of machines are collected, and written as one line: in a bucket, each line is an object.
         self._collected: list[Entry] = []
         self._is_collecting, self._written_usd = False, 0.0
@@ -86,7 +88,9 @@ class CostTracker:
         self._steps_lost = _sums(past, "steps_lost")
         self._machines = machines
         with self._one_line():
-            self.ledger = Ledger(self._append, past=past, window_s=config.window_s, is_listed=machines is not None)
+            self.ledger = Ledger(
+                self._append, past=past, window_s=config.window_s, is_listed=machines is not None
+            )
         self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
         self._elapsed_s, self._begun_s = elapsed_s, clock()
         self._ticked_s = self._begun_s - config.poll_s
@@ -155,7 +159,9 @@ class CostTracker:
                 for name, machine in machines.items():
                     self.ledger.follow(name, self.prices.of(machine.labels), machine)
                 for name, price in self.ledger.unlisted(machines.keys()).items():
-                    self.ledger.follow(name, price, MachineTime({}, 0.0, is_open=False, is_end_known=False))
+                    self.ledger.follow(
+                        name, price, MachineTime({}, 0.0, is_open=False, is_end_known=False)
+                    )
             return
         there = {node: self.prices.of(labels) for node, labels in self._nodes().items()}
         for node in self.ledger.nodes.keys() - there.keys():
@@ -187,7 +193,9 @@ class CostTracker:
             self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
 
     def _write_debt(self) -> None:
-        with contextlib.suppress(ArtifactError):  # none, or a torn one: the ledger assumes the worst
+        with contextlib.suppress(
+            ArtifactError
+        ):  # none, or a torn one: the ledger assumes the worst
             for entry in read_json(self._owed_path):
                 self._lines.append(entry)
         self._owed_path.unlink(missing_ok=True)
@@ -264,10 +272,17 @@ def metered(
         with turn:
             funds = cost_tracker.funds()
         if budget.is_exhausted(funds, seconds=longest_s, leaves_rest=leaves_rest):
-            raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
+            raise BudgetError(
+                f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent"
+            )
 
     with CostTracker(
-        folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices, machines=machines, clock=clock
+        folder,
+        config,
+        nodes=nodes or (lambda: {what: {}}),
+        prices=prices,
+        machines=machines,
+        clock=clock,
     ) as cost_tracker:
         cost_tracker.on_tick = on_tick
         thread = threading.Thread(target=count_up, args=(cost_tracker,), daemon=True)
@@ -294,7 +309,9 @@ def read_ledger(folder: Path) -> list[Entry]:
     entries = read_json_lines(path) if path.exists() else []
     problem = bad_entry(entries)
     if problem is not None:
-        raise ArtifactError(f"{address_of(path)}:{problem[0] + 1}: {problem[1]}; another program changed the file")
+        raise ArtifactError(
+            f"{address_of(path)}:{problem[0] + 1}: {problem[1]}; another program changed the file"
+        )
     return entries
 
 

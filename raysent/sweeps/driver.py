@@ -131,10 +131,14 @@ def resume(
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
     record = check_versions(folder, load_record(folder), is_accepted=accept_versions)
-    record = replace(record, space=with_overrides(record.space, limits), device=chosen_device() or record.device)
+    record = replace(
+        record, space=with_overrides(record.space, limits), device=chosen_device() or record.device
+    )
     if address is not None and address != record.address:
         if record.address is None:
-            raise ConfigError(f"address {address}: must be given for a sweep on a cluster; this one ran on a machine")
+            raise ConfigError(
+                f"address {address}: must be given for a sweep on a cluster; this one ran on a machine"
+            )
         record = replace(record, address=address)
     _check_rows(record, _prepared(record, folder, around.progress), folder)
     _sweep(record, folder, around)
@@ -167,7 +171,9 @@ def _shared_text(record: SweepRecord, folder: Path) -> str | None:
     return None if record.address is None else to_uri(folder / PREPARED_FOLDER)
 
 
-def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_local: bool = False) -> dict[str, Any]:
+def prepare_space(
+    space: SearchSpace, *, progress: Progress | None = None, is_local: bool = False
+) -> dict[str, Any]:
     """Build or open the corpus, and check the run at every edge of the space against it.
 
     Args:
@@ -190,12 +196,17 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
             others = "none; set validation.documents, validation.sts or validation.similarity"
             reports = f"it reports {', '.join(config.metrics) or others}"
             raise space.document.error(
-                ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; {reports}"
+                ("metric",),
+                f"objective {config.objective.type} does not report '{space.metric}' here; {reports}",
             )
         try:
             if space.limits.memory_bytes is not None:
                 check_memory(config, space.limits.memory_bytes, source="limits.memory")
-            check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
+            check_memory(
+                config,
+                machine_bytes() if is_local else _LARGEST_BYTES,
+                source="memory of the machine",
+            )
             memory_bytes = max(memory_bytes, PROCESS_BYTES + estimate_bytes(config))
             key = source_key(config)
             if key not in opened:
@@ -209,7 +220,9 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
         found = validator.hash_of(space.metric)
         first = first or found
         if found != first:
-            names = [name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")]
+            names = [
+                name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")
+            ]
             raise space.document.error(
                 ("search", *(names[:1] or list(params)[:1])),
                 "gives trials different validation pools, so that none could be compared; set it in base",
@@ -238,7 +251,9 @@ def check_free(folder: Path) -> None:
     """
     where = address_of(folder)
     if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another run folder")
+        raise ArtifactError(
+            f"{where}: a file stands where the run folder is needed; name another run folder"
+        )
     if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
         raise ArtifactError(
             f"{where}: holds a sweep already; continue with 'raysent resume {where}' or name another run folder"
@@ -269,12 +284,16 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
             record.space, seed=record.seed, write=journal.write, past=journal.past, budget=record.budget,
             one_line=journal.one_line,
         )  # fmt: skip
-        if record.values() != load_record(folder).values():  # changed by a resume, which may go on with it from here
+        if (
+            record.values() != load_record(folder).values()
+        ):  # changed by a resume, which may go on with it from here
             save_record(folder, record)
         interrupted = False
         if not controller.is_complete:
             prices = Prices(record.space.cost, spot=around.spot)
-            interrupted = _Session(record, folder, around, journal, controller, prices).train(workers)
+            interrupted = _Session(record, folder, around, journal, controller, prices).train(
+                workers
+            )
         note_written(folder)
         if record.address is not None and not interrupted:
             remove_folder(folder / PREPARED_FOLDER)
@@ -314,9 +333,13 @@ class _Session:
             plan = share(record.space, num_trials=num_left, prices=self.prices)
             fleet = None
             if record.address is not None:
-                fleet = self.around.make_fleet(record.space.cost, record.budget, self.prices, plan, record.started)
+                fleet = self.around.make_fleet(
+                    record.space.cost, record.budget, self.prices, plan, record.started
+                )
             if fleet is not None:
-                workers.callback(fleet.close)  # whatever happens, unless the evaluation takes them over
+                workers.callback(
+                    fleet.close
+                )  # whatever happens, unless the evaluation takes them over
             with self._cost_tracker(fleet) as cost_tracker:
                 self.journal.follow(cost_tracker.written)
                 if fleet is not None:
@@ -328,7 +351,9 @@ class _Session:
                 if controller.closed and not interrupted:
                     controller.abandon(partial(_metrics_of_model, folder))
             # After the last line of the ledger, so that the journal has seen all of it.
-            self.journal.write("interrupted" if interrupted else "completed", reason=controller.why_ended)
+            self.journal.write(
+                "interrupted" if interrupted else "completed", reason=controller.why_ended
+            )
         return interrupted
 
     def _cost_tracker(self, fleet: Fleet | None) -> CostTracker:
@@ -360,7 +385,9 @@ class _Session:
             self.controller,
             plan,
             describe=self._describe,
-            is_over=lambda: limits.time_s is not None and time.monotonic() - begun_s > limits.time_s,
+            is_over=lambda: (
+                limits.time_s is not None and time.monotonic() - begun_s > limits.time_s
+            ),
             cost_tracker=cost_tracker,
         )
 

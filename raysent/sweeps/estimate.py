@@ -56,12 +56,20 @@ class Estimate:
 
     def values(self) -> dict[str, Any]:
         """Return values for JSON."""
-        named = {name: dict(zip(("p10", "p50", "p90"), getattr(self, name), strict=True)) for name in ("usd", "hours")}
-        reports = {str(index): {"trials": num, "hours": hours} for index, (num, hours) in self.reports.items()}
+        named = {
+            name: dict(zip(("p10", "p50", "p90"), getattr(self, name), strict=True))
+            for name in ("usd", "hours")
+        }
+        reports = {
+            str(index): {"trials": num, "hours": hours}
+            for index, (num, hours) in self.reports.items()
+        }
         return {**asdict(self), **named, "reports": reports}
 
 
-def estimate(space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sweeps: int | None = None) -> Estimate:
+def estimate(
+    space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sweeps: int | None = None
+) -> Estimate:
     """Return the expected time and cost of a sweep; all of its machines are paid for until its end.
 
     Args:
@@ -77,9 +85,13 @@ def estimate(space: SearchSpace, trial: TrialTime, machines: Machines, *, num_sw
     usd_per_hour = machines.num * space.cost.least_usd_per_hour
     budget = _budget(space)
     played = [
-        _Play(space, budget, trial, usd_per_hour=usd_per_hour, seed=derived_seed(0, "estimate", number)).run(
-            at_once=at_once
-        )
+        _Play(
+            space,
+            budget,
+            trial,
+            usd_per_hour=usd_per_hour,
+            seed=derived_seed(0, "estimate", number),
+        ).run(at_once=at_once)
         for number in range(num_sweeps or NUM_SWEEPS)
     ]
     hours = percentiles([hours for hours, _ in played])
@@ -104,16 +116,28 @@ def _budget(space: SearchSpace) -> Budget:
         return budget
     # Training stops at a limit on time, not the time of stopping machines before it.
     ends_s = space.limits.time_s + budget.window_s
-    return replace(budget, deadline_s=min(ends_s, math.inf if budget.deadline_s is None else budget.deadline_s))
+    return replace(
+        budget, deadline_s=min(ends_s, math.inf if budget.deadline_s is None else budget.deadline_s)
+    )
 
 
 class _Play:
     """One sweep: the controller decides on trials with drawn times and scores, until the budget or the trials end."""
 
-    def __init__(self, space: SearchSpace, budget: Budget, trial: TrialTime, *, usd_per_hour: float, seed: int) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        budget: Budget,
+        trial: TrialTime,
+        *,
+        usd_per_hour: float,
+        seed: int,
+    ) -> None:
         self._drawn = random.Random(derived_seed(seed, "trials"))
         self._num_reports = space.config(space.first_params()).training.num_reports
-        self._mean_s = trial.seconds / self._num_reports * math.exp(self._drawn.gauss(0, trial.sigma))
+        self._mean_s = (
+            trial.seconds / self._num_reports * math.exp(self._drawn.gauss(0, trial.sigma))
+        )
         self._space, self._budget, self._usd_per_hour = space, budget, usd_per_hour
         sampler = RandomSampler(space, seed=seed)
         self._controller = SweepController(
@@ -142,7 +166,12 @@ class _Play:
     @property
     def _funds(self) -> Funds:
         usd_per_s = self._usd_per_hour / 3600
-        return Funds(usd_per_s * self._now_s, usd_per_s * self._budget.window_s, self._usd_per_hour, self._now_s)
+        return Funds(
+            usd_per_s * self._now_s,
+            usd_per_s * self._budget.window_s,
+            self._usd_per_hour,
+            self._now_s,
+        )
 
     def _start(self) -> None:
         trial = self._controller.suggest(self._funds)
@@ -154,9 +183,16 @@ class _Play:
     def _report(self, trial: Trial) -> None:
         name, index, took_s = trial.name, trial.index + 1, self._report_s[trial.name]
         rise = self._quality[name] - 1.5 / math.sqrt(index) + self._drawn.gauss(0, 0.1)
-        values: dict[str, Any] = {"metrics": {self._space.metric: rise if self._space.mode == "max" else -rise}}
+        values: dict[str, Any] = {
+            "metrics": {self._space.metric: rise if self._space.mode == "max" else -rise}
+        }
         should_continue = self._controller.report(
-            name, index=index, num_reports=self._num_reports, seconds=index * took_s, funds=self._funds, **values
+            name,
+            index=index,
+            num_reports=self._num_reports,
+            seconds=index * took_s,
+            funds=self._funds,
+            **values,
         )
         self._reports[index] = (self._reports.get(index, (0, 0.0))[0] + 1, self._now_s / 3600)
         if should_continue and index < self._num_reports:
@@ -171,7 +207,10 @@ def _medians(played: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[
     for index in sorted({index for reports in played for index in reports}):
         known = [reports[index] for reports in played if index in reports]
         if 2 * len(known) >= len(played):
-            found[index] = (round(median(num for num, _ in known)), median(hours for _, hours in known))
+            found[index] = (
+                round(median(num for num, _ in known)),
+                median(hours for _, hours in known),
+            )
     return found
 
 
@@ -179,5 +218,8 @@ def percentiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the 10th, 50th and 90th percentile, each one of the values; the highest as a tolerance limit."""
     ordered, num = sorted(values), len(values)
     margin = _CONFIDENCE_SIGMAS * math.sqrt(_P90 * (1 - _P90) * num)
-    low, middle, high = (ordered[min(num, math.ceil(rank)) - 1] for rank in (_P10 * num, num / 2, _P90 * num + margin))
+    low, middle, high = (
+        ordered[min(num, math.ceil(rank)) - 1]
+        for rank in (_P10 * num, num / 2, _P90 * num + margin)
+    )
     return low, middle, high

@@ -32,7 +32,12 @@ from raysent.sweeps.space.space import FAMILY, FORMS, Choice
 from raysent.sweeps.speed import MeasuredSpeed, RunSeconds, Speed, drawn_configs, is_alike
 from raysent.training.data import TextSize, chosen_vocabulary_type, text_size
 from raysent.training.run import RunConfig
-from raysent.training.validation import NUM_DOCUMENTS, DownstreamConfig, count_documents, sentences_of_document
+from raysent.training.validation import (
+    NUM_DOCUMENTS,
+    DownstreamConfig,
+    count_documents,
+    sentences_of_document,
+)
 
 # The part of a trial that is trained in the mean if poor trials are stopped early. Of few trials few are stopped, and
 # one that the time cuts ranks behind those that finished: up to so many rounds of them are planned to end.
@@ -146,7 +151,9 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
 
 def fitted_values(space: SearchSpace) -> dict[str, Any]:
     """Return the settings of a space that were chosen as plain values: name -> `values` and `why`."""
-    return {one.name: {"values": list(one.values), "why": one.why} for one in fitted_settings(space)}
+    return {
+        one.name: {"values": list(one.values), "why": one.why} for one in fitted_settings(space)
+    }
 
 
 def _written(value: Any) -> str:
@@ -154,7 +161,8 @@ def _written(value: Any) -> str:
         return str(value)
     if not set(value) <= set(FORMS):
         return ", ".join(
-            f"{name} ({_written(one)})" if isinstance(one, dict) else f"{name} {one}" for name, one in value.items()
+            f"{name} ({_written(one)})" if isinstance(one, dict) else f"{name} {one}"
+            for name, one in value.items()
         )
     ((form, values),) = value.items()
     return " or ".join(map(str, values)) if form == "choice" else " to ".join(map(str, values[:2]))
@@ -223,7 +231,9 @@ def fit_to_machine(
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
         situation = _situation(space, size, machines, plan, is_local=address is None)
         speed = MeasuredSpeed(size, plan, progress, is_measured=is_alike(machines, address))
-        situation = replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
+        situation = (
+            replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
+        )
         return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
@@ -233,7 +243,9 @@ def with_possible_trials(space: SearchSpace) -> SearchSpace:
     """Return a space with no more trials than its configurations and seeds allow, and why."""
     num, seeds = space.num_configurations, space.limits.seeds
     # Where it is still fitted, a choice of rates becomes an interval.
-    if space.limits.trials <= num * seeds or "training.learning_rate" in space.domains.keys() & set(space.fit):
+    if space.limits.trials <= num * seeds or "training.learning_rate" in space.domains.keys() & set(
+        space.fit
+    ):
         return space
     why = f"the space has no more configurations{f', each with {seeds} seeds' if seeds > 1 else ''}"
     return _with_chosen(space, Override("limits.trials", int(num) * seeds, "the space"), why)
@@ -257,7 +269,9 @@ def _with_chosen(space: SearchSpace, chosen: Override, why: str) -> SearchSpace:
     return with_overrides(space, [chosen, Override("fitted", reasons, chosen.option)])
 
 
-def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:
+def _situation(
+    space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool
+) -> Situation:
     trial_s, limit = _trial_seconds(space, plan, num_machines=machines.num)
     has_gpu = plan.gpus_per_worker > 0
     return Situation(
@@ -268,21 +282,29 @@ def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Lay
         trial_s=trial_s,
         limit=limit,
         num_documents=count_documents(size.documents),
-        with_neighbours=float(size.documents[size.documents > 1].sum() / max(1, size.documents.sum())),
+        with_neighbours=float(
+            size.documents[size.documents > 1].sum() / max(1, size.documents.sum())
+        ),
     )
 
 
-def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tuple[float | None, str]:
+def _trial_seconds(
+    space: SearchSpace, plan: Layout, *, num_machines: int
+) -> tuple[float | None, str]:
     """Return the seconds that a whole trial may train, and why, in words; None without a limit on time or dollars."""
     now = datetime.datetime.now(datetime.UTC)
     budget = space.cost.for_sweep(now)
     ends = {"time": space.limits.time_s, "deadline": budget.deadline_s}
-    limits = {name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None}
+    limits = {
+        name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None
+    }
     at_once = plan.concurrent
     part = part_trained(space, at_once=at_once)
     trials = space.limits.trials * part
     rounds = math.ceil(space.limits.trials / at_once) if part == 1 else trials / at_once
-    found = {name: min(seconds / rounds, _MOST_OF_TIME * seconds) for name, seconds in limits.items()}
+    found = {
+        name: min(seconds / rounds, _MOST_OF_TIME * seconds) for name, seconds in limits.items()
+    }
     usd_per_hour = space.cost.least_usd_per_hour
     if budget.training_usd is not None and budget.limit_usd is not None and usd_per_hour:
         machine_s = max(1.0, budget.training_usd / usd_per_hour * 3600 - _START_S * num_machines)
@@ -290,8 +312,16 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
     if not found:
         return None, ""
     name = min(found, key=lambda name: found[name])
-    text = {"time": space.limits.time, "deadline": space.cost.deadline, "budget": space.cost.budget}[name]
-    several = f"{space.limits.trials} trials, {at_once} at a time" if space.limits.trials > 1 else "one trial"
+    text = {
+        "time": space.limits.time,
+        "deadline": space.cost.deadline,
+        "budget": space.cost.budget,
+    }[name]
+    several = (
+        f"{space.limits.trials} trials, {at_once} at a time"
+        if space.limits.trials > 1
+        else "one trial"
+    )
     return _USED * found[name], f"{name} {text} for {several}"
 
 
@@ -339,7 +369,9 @@ class _Fitting:
         options = [str(label) for label in domain.options] if isinstance(domain, Choice) else []
         left = [label for label in options if label not in labels]
         document = replace(self._space.document, values=self._values)
-        self._values = dict(apply_overrides(document, [Override(f"search.{name}", {"choice": left}, "fit")]).values)
+        self._values = dict(
+            apply_overrides(document, [Override(f"search.{name}", {"choice": left}, "fit")]).values
+        )
         self._reasons[name] = why
 
     def configs(self, name: str) -> dict[str, RunConfig]:
@@ -381,7 +413,10 @@ class _Fitting:
 
     def largest(self, name: str) -> Any:
         """Return the largest number that a name has anywhere; 0 where it has none."""
-        return max((value for place, key in _places(self._values, name) for value in _numbers(place[key])), default=0)
+        return max(
+            (value for place, key in _places(self._values, name) for value in _numbers(place[key])),
+            default=0,
+        )
 
 
 def _places(values: Mapping[str, Any], name: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -420,12 +455,20 @@ def _changed(written: Any, new: Callable[[Any], Any]) -> Any:
         return {form: {label: new(value) for label, value in values.items()}}
     if form == "choice":
         return {form: list(dict.fromkeys(new(value) for value in values))}
-    return {form: [*(new(value) for value in values[:2]), *values[2:]]}  # the third is the step of the first two
+    return {
+        form: [*(new(value) for value in values[:2]), *values[2:]]
+    }  # the third is the step of the first two
 
 
 def _numbers(written: Any) -> list[Any]:
-    values = next(iter(written.values())) if isinstance(written, dict) and set(written) <= set(FORMS) else [written]
-    return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    values = (
+        next(iter(written.values()))
+        if isinstance(written, dict) and set(written) <= set(FORMS)
+        else [written]
+    )
+    return [
+        value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
 
 
 # -- the rules: how one name is chosen ------------------------------------------------------------------------------
@@ -434,7 +477,9 @@ def _numbers(written: Any) -> list[Any]:
 def _fit_metric(fitting: _Fitting, _: str) -> None:
     """Rank by probes on the tasks that are named, else on the documents of the text, else by the metric as written."""
     tasks, num_documents = fitting.now.tasks, fitting.now.num_documents
-    of_validation = {name: fitting.written(f"validation.{name}") for name in ("downstream", "documents")}
+    of_validation = {
+        name: fitting.written(f"validation.{name}") for name in ("downstream", "documents")
+    }
     if of_validation["downstream"] is not None:
         fitting.put_metric("downstream", {}, "probes on the tasks that validation.downstream names")
     elif tasks is not None:
@@ -473,21 +518,31 @@ def _fit_family(fitting: _Fitting, name: str) -> None:
     leave_out(list(absent), f"no file {', '.join(dict.fromkeys(absent.values()))}")
     if now.with_neighbours < _LEAST_WITH_NEIGHBOURS:
         alone = [label for label, config in left.items() if config.objective.learns_from_neighbours]
-        leave_out(alone, f"{1 - now.with_neighbours:.0%} of the sentences stand alone in their document")
+        leave_out(
+            alone, f"{1 - now.with_neighbours:.0%} of the sentences stand alone in their document"
+        )
     slow = [label for label, config in left.items() if config.encoder.reads_order]
     if slow and now.trial_s is not None:
         passes = now.trial_s / fitting.speed([left[label] for label in slow]).epoch_s
         if passes < _PASSES_OF_ORDER:
-            times = f"a trial of {format_duration(now.trial_s)} reads the text {_count(passes)} times"
+            times = (
+                f"a trial of {format_duration(now.trial_s)} reads the text {_count(passes)} times"
+            )
             leave_out(slow, f"{times}; in that, bags of words learn more")
-    fitting.leave_out(name, configs.keys() - left.keys(), "; ".join(reasons) or "all families can learn from this text")
+    fitting.leave_out(
+        name,
+        configs.keys() - left.keys(),
+        "; ".join(reasons) or "all families can learn from this text",
+    )
 
 
 def _absent_pairs(config: RunConfig) -> str:
     if config.pairs is None or config.source is not config.pairs:
         return ""
     files = [config.pairs.path] if isinstance(config.pairs.path, str) else config.pairs.path
-    return next((file for file in files if not file.startswith("s3://") and not Path(file).exists()), "")
+    return next(
+        (file for file in files if not file.startswith("s3://") and not Path(file).exists()), ""
+    )
 
 
 def _fit_vocabulary(fitting: _Fitting, name: str) -> None:
@@ -496,7 +551,9 @@ def _fit_vocabulary(fitting: _Fitting, name: str) -> None:
         return  # they are trained for their number
     fitting.change(
         name,
-        lambda _, written: min(written, max(known + 2, 3)),  # two ids stand for padding and for unknown words
+        lambda _, written: min(
+            written, max(known + 2, 3)
+        ),  # two ids stand for padding and for unknown words
         f"{known:,} words occur at least {_MIN_COUNT} times",
     )
 
@@ -530,7 +587,11 @@ def _fit_width(fitting: _Fitting, name: str) -> None:
     trial_s = fitting.now.trial_s
     if trial_s is None:
         if not fitting.now.has_gpu:
-            fitting.change(name, lambda _, written: min(written, _CPU_WIDTH), "no GPU, and no limit on the time")
+            fitting.change(
+                name,
+                lambda _, written: min(written, _CPU_WIDTH),
+                "no GPU, and no limit on the time",
+            )
         return
     written, width = fitting.largest(name), _WIDTHS[0]
     passes = trial_s / fitting.seconds(name, width).epoch_s
@@ -549,7 +610,9 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
     if now.trial_s is None:
         sentences = _GPU_SENTENCES if now.has_gpu else _CPU_SENTENCES
         passes = min(most, max(1.0, sentences / max(1, now.num_train)))
-        fitting.put(name, _rounded(passes), f"{now.num_train:,} sentences; no limit on the time is given")
+        fitting.put(
+            name, _rounded(passes), f"{now.num_train:,} sentences; no limit on the time is given"
+        )
         return
     epoch_s, report_s = fitting.seconds()
     training_s = now.trial_s - report_s * first.training.num_reports
@@ -563,7 +626,10 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
 def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
     """Few steps want a higher rate than the space's own, which is for many."""
     training = fitting.first().training
-    steps = min(training.max_steps or math.inf, training.epochs * fitting.now.num_train / training.batch_size)
+    steps = min(
+        training.max_steps or math.inf,
+        training.epochs * fitting.now.num_train / training.batch_size,
+    )
     if steps >= _FEW_STEPS:
         return
     fitting.put_rates(name, f"about {max(1, round(steps)):,} steps, with a falling rate")
@@ -581,7 +647,9 @@ def _fit_reports(fitting: _Fitting, name: str) -> None:
     fitting.change(
         name,
         lambda _, written: min(written, most),
-        f"at most {most}: a validation takes {format_duration(report_s)}" if report_s else f"at most {most}",
+        f"at most {most}: a validation takes {format_duration(report_s)}"
+        if report_s
+        else f"at most {most}",
     )
 
 

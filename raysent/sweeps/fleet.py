@@ -93,7 +93,9 @@ class Fleet(Protocol):
     def with_in_flight(self, funds: Funds) -> Funds:
         """Return funds whose commitment includes the machines in flight."""
 
-    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool, tail_s: float | None) -> str:
+    def update(
+        self, funds: Funds, *, num_trials: int, is_urgent: bool, tail_s: float | None
+    ) -> str:
         """Admit machines for the trials that have work; returns why fewer come than are needed.
 
         `tail_s` are the seconds that the longest trial may take once none is left to start: fewer machines stay then.
@@ -118,7 +120,11 @@ MakeFleet = Callable[[CostConfig, Budget, Prices, Layout, float], Fleet | None]
 
 
 def connect(
-    fleet: Fleet, cost_tracker: CostTracker, controller: SweepController, budget: Budget, listener: Listener
+    fleet: Fleet,
+    cost_tracker: CostTracker,
+    controller: SweepController,
+    budget: Budget,
+    listener: Listener,
 ) -> None:
     """Let the fleet admit machines now and at every poll; the listener receives why trials wait for machines."""
     cost, limits = controller.space.cost, controller.space.limits
@@ -135,7 +141,8 @@ def connect(
             funds,
             num_trials=num_running + controller.num_to_start,
             tail_s=None if controller.num_to_start else longest_left_s(trials),
-            is_urgent=is_urgent(budget, funds, left_s=left_s, boot_s=cost.boot_s) and cost.market == "auto",
+            is_urgent=is_urgent(budget, funds, left_s=left_s, boot_s=cost.boot_s)
+            and cost.market == "auto",
         )
         if waiting != shown[0]:
             shown[0] = waiting
@@ -189,7 +196,11 @@ _EVALUATIONS = Layout(1, 1, 1, 0.0, is_nested=False)
 
 @contextlib.contextmanager
 def evaluation_machines(
-    record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None, make_fleet: MakeFleet = lambda *_: None
+    record: SweepRecord,
+    folder: Path,
+    *,
+    spot: SpotUsd | None = None,
+    make_fleet: MakeFleet = lambda *_: None,
 ) -> Iterator[EvaluationMachines]:
     """Connect to a sweep's cluster while its best trials are evaluated, and bill all of its nodes, or this machine.
 
@@ -206,7 +217,11 @@ def evaluation_machines(
     """
     cost = record.space.cost
     prices = Prices(cost, spot=spot)
-    fleet = None if record.address is None else make_fleet(cost, record.budget, prices, _EVALUATIONS, record.started)
+    fleet = (
+        None
+        if record.address is None
+        else make_fleet(cost, record.budget, prices, _EVALUATIONS, record.started)
+    )
     with contextlib.ExitStack() as stack:
         if fleet is not None:
             stack.callback(fleet.close)
@@ -223,8 +238,18 @@ def evaluation_machines(
             yield EvaluationMachines(stack.enter_context(metered(folder, cost, what="evaluation")))
             return
         listed = list_of(fleet)
-        on_tick: Callable[[Funds], object] = (lambda _: None) if fleet is None else (lambda _: fleet.keep())
+        on_tick: Callable[[Funds], object] = (
+            (lambda _: None) if fleet is None else (lambda _: fleet.keep())
+        )
         check_budget = stack.enter_context(
-            metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices, machines=listed, on_tick=on_tick)
+            metered(
+                folder,
+                cost,
+                what="evaluation",
+                nodes=alive_nodes,
+                prices=prices,
+                machines=listed,
+                on_tick=on_tick,
+            )
         )
         yield EvaluationMachines(check_budget, address, fleet)

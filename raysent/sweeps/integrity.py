@@ -20,8 +20,23 @@ from typing import Any, NamedTuple
 from raysent.cost import bad_entry
 from raysent.errors import ArtifactError
 from raysent.reading import read_bytes
-from raysent.storage import Checked, Damage, Line, address_of, check_lines, num_lines, read_json, write_json
-from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, REPORTS_FILE, TRIALS_FOLDER, WRITTEN_FILE
+from raysent.storage import (
+    Checked,
+    Damage,
+    Line,
+    address_of,
+    check_lines,
+    num_lines,
+    read_json,
+    write_json,
+)
+from raysent.storage.layout import (
+    JOURNAL_FILE,
+    LEDGER_FILE,
+    REPORTS_FILE,
+    TRIALS_FOLDER,
+    WRITTEN_FILE,
+)
 from raysent.sweeps.cost_tracker import machines_usd
 
 # The rounding of amounts in the journal.
@@ -73,7 +88,11 @@ def check_run(folder: Path) -> RunCheck:
     # Had the ledger all its lines, it would name more lines of the journal.
     problems = (
         Problem(JOURNAL_FILE, num_lines(folder / JOURNAL_FILE) + 1, missing),
-        Problem(LEDGER_FILE, num_lines(folder / LEDGER_FILE) + 1, "missing: it is no longer than the journal"),
+        Problem(
+            LEDGER_FILE,
+            num_lines(folder / LEDGER_FILE) + 1,
+            "missing: it is no longer than the journal",
+        ),
     )
     return replace(found, problems=problems, spent_usd=None)
 
@@ -84,7 +103,9 @@ def note_written(folder: Path) -> None:
     write_json(folder / WRITTEN_FILE, {**values, "spent_usd": check_run(folder).spent_usd})
 
 
-def check_contents(journal: bytes, ledger: bytes, *, written: Mapping[str, Any] | None = None) -> RunCheck:
+def check_contents(
+    journal: bytes, ledger: bytes, *, written: Mapping[str, Any] | None = None
+) -> RunCheck:
     """Check the contents of a journal and a ledger; empty for a file that does not exist.
 
     Args:
@@ -94,19 +115,30 @@ def check_contents(journal: bytes, ledger: bytes, *, written: Mapping[str, Any] 
     """
     written = written or {}
     events, entries = check_lines(journal), _check_ledger(ledger)
-    num_seen, usd_seen = next((one.seen["ledger"] for one in reversed(events.lines) if "ledger" in one.seen), (0, 0.0))
+    num_seen, usd_seen = next(
+        (one.seen["ledger"] for one in reversed(events.lines) if "ledger" in one.seen), (0, 0.0)
+    )
     num_events = max((one.seen.get("journal", 0) for one in entries.lines), default=0)
     found = {
-        JOURNAL_FILE: events.damage or _missing(events, max(num_events, written.get(JOURNAL_FILE, 0))),
+        JOURNAL_FILE: events.damage
+        or _missing(events, max(num_events, written.get(JOURNAL_FILE, 0))),
         LEDGER_FILE: entries.damage
         or _missing(entries, max(num_seen, written.get(LEDGER_FILE, 0)))
         or _other_sum(entries.lines[:num_seen], usd_seen),
     }
-    problems = tuple(Problem(file, damage.line, damage.reason) for file, damage in found.items() if damage is not None)
+    problems = tuple(
+        Problem(file, damage.line, damage.reason)
+        for file, damage in found.items()
+        if damage is not None
+    )
     spent_usd: float | None = round(machines_usd(entries.entries), 6)
     if found[LEDGER_FILE] is not None:
         # `written.json` is later than the journal's last line, which is the last of a session.
-        spent_usd = None if found[JOURNAL_FILE] is not None else max(usd_seen, written.get("spent_usd") or 0.0)
+        spent_usd = (
+            None
+            if found[JOURNAL_FILE] is not None
+            else max(usd_seen, written.get("spent_usd") or 0.0)
+        )
     return RunCheck(problems, len(events.entries), len(entries.entries), spent_usd)
 
 
@@ -119,7 +151,11 @@ def verify_run(folder: Path) -> None:
     found = check_run(folder)
     if found.problems:
         where = address_of(folder)
-        spent = "what was spent is unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd were spent"
+        spent = (
+            "what was spent is unknown"
+            if found.spent_usd is None
+            else f"{found.spent_usd:.2f} usd were spent"
+        )
         raise ArtifactError(f"{where}/{found.problems[0]}; {spent}; see 'raysent doctor {where}'")
 
 
@@ -128,7 +164,9 @@ def ledger_damage(folder: Path) -> str:
     found = next((one for one in check_run(folder).problems if one.file == LEDGER_FILE), None)
     where = address_of(folder)
     return (
-        "" if found is None else f"{where}/{found}; what was spent is not known from it; see 'raysent doctor {where}'"
+        ""
+        if found is None
+        else f"{where}/{found}; what was spent is not known from it; see 'raysent doctor {where}'"
     )
 
 

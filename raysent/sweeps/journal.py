@@ -130,7 +130,10 @@ def session_lengths(events: Iterable[Event]) -> list[float]:
 def finite(value: Any) -> Any:
     """Return a value in which numbers that JSON has no word for are None."""
     if isinstance(value, dict):
-        return {key: finite(inner) if isinstance(inner, dict | float) else inner for key, inner in value.items()}
+        return {
+            key: finite(inner) if isinstance(inner, dict | float) else inner
+            for key, inner in value.items()
+        }
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -39,7 +39,11 @@ class Replayed:
 
 
 def replay(
-    space: SearchSpace, *, seed: int, events: Sequence[Event], sampler: Callable[[], Sampler] | None = None
+    space: SearchSpace,
+    *,
+    seed: int,
+    events: Sequence[Event],
+    sampler: Callable[[], Sampler] | None = None,
 ) -> Replayed:
     """Derive a sweep's decisions again.
 
@@ -61,7 +65,9 @@ def replay(
         event = events[at]
         if event["event"] == "session":
             budget = Budget(**event["budget"]) if event.get("budget") else None
-            controller = SweepController(space, seed=seed, write=write, past=events[:at], budget=budget, sampler=make())
+            controller = SweepController(
+                space, seed=seed, write=write, past=events[:at], budget=budget, sampler=make()
+            )
             sessions += 1
         if controller is None or event["event"] in ("session", *_BETWEEN):
             at += 1
@@ -72,16 +78,28 @@ def replay(
             if at == len(events) or events[at]["event"] == "session":
                 break  # the driver was killed before it wrote the rest
             # An older version may have recorded less.
-            if any(one.get(key) != value for key, value in events[at].items() if key not in _NOT_COMPARED):
+            if any(
+                one.get(key) != value
+                for key, value in events[at].items()
+                if key not in _NOT_COMPARED
+            ):
                 recorded = {key: value for key, value in events[at].items() if key != "time"}
-                return Replayed(len(events), num_derived, sessions, f"event {at + 1}: {recorded}; derived: {one}")
+                return Replayed(
+                    len(events),
+                    num_derived,
+                    sessions,
+                    f"event {at + 1}: {recorded}; derived: {one}",
+                )
             num_derived, at = num_derived + 1, at + 1
     return Replayed(len(events), num_derived, sessions)
 
 
 def _suggest(controller: SweepController, events: Sequence[Event], at: int) -> None:
     following = events[at : at + 2]
-    funds = next((event.get("funds") for event in following if event["event"] in ("started", "refused")), None)
+    funds = next(
+        (event.get("funds") for event in following if event["event"] in ("started", "refused")),
+        None,
+    )
     # Of a driver that was killed between the two events the funds are lost; they were not refused.
     controller.suggest(funds and Funds(**funds))
 
@@ -111,7 +129,9 @@ def _halt(controller: SweepController, events: Sequence[Event], at: int) -> None
 def _end(controller: SweepController, events: Sequence[Event], at: int) -> None:
     event = events[at]
     values = {key: event[key] for key in ("status", "seconds", "error")}
-    controller.end(event["trial"], usd=event.get("usd", 0.0), metrics=event.get("metrics"), **values)
+    controller.end(
+        event["trial"], usd=event.get("usd", 0.0), metrics=event.get("metrics"), **values
+    )
 
 
 # The first event that a call writes -> the call.

@@ -81,8 +81,17 @@ def lessons_of(sweep: RecordedSweep) -> Lessons:
         score = scores[trial.name]
         if trial.number % sweep.space.limits.seeds or trial.status != "finished" or score is None:
             continue
-        curve = [(one.index / trial.num_reports, one.seconds, one.metrics.get(metric)) for one in trial.reports]
-        taught = {"params": trial.params, "score": score, "curve": curve, "seconds": trial.seconds, "usd": trial.usd}
+        curve = [
+            (one.index / trial.num_reports, one.seconds, one.metrics.get(metric))
+            for one in trial.reports
+        ]
+        taught = {
+            "params": trial.params,
+            "score": score,
+            "curve": curve,
+            "seconds": trial.seconds,
+            "usd": trial.usd,
+        }
         trials.append(TaughtTrial.model_validate(taught, strict=False))
     sentences = sweep.record.facts.get("corpus", {}).get("num_sentences", 0)
     return Lessons(space=sweep.space.name, metric=metric, sentences=sentences, trials=trials)
@@ -106,12 +115,20 @@ def read_lessons(name: str) -> list[Lessons]:
         ConfigError: If there are none.
         ArtifactError: If a file is damaged, or another program's.
     """
-    path = cache_folder() / _FOLDER if name == "cache" else open_folder(name) if name.startswith("s3:") else Path(name)
+    path = (
+        cache_folder() / _FOLDER
+        if name == "cache"
+        else open_folder(name)
+        if name.startswith("s3:")
+        else Path(name)
+    )
     if (path / SWEEP_FILE).is_file():
         return [lessons_of(read_sweep(path))]
     files = [path] if path.is_file() else sorted(path.glob("*.json"))
     if not files:
-        raise ConfigError(f"limits.learn_from: no sweep and no {LESSONS_FILE} at {name}; name the folder of a sweep")
+        raise ConfigError(
+            f"limits.learn_from: no sweep and no {LESSONS_FILE} at {name}; name the folder of a sweep"
+        )
     return [_read(file) for file in files]
 
 
@@ -144,7 +161,9 @@ def first_trials(lessons: Sequence[Lessons]) -> list[Params]:
             found.setdefault(name, dict(trial.params))
             ranks.setdefault(name, [0.5]).append(rank)
             costs.setdefault(name, [0.5]).append(cost)
-    best = sorted(found, key=lambda name: float(np.mean(ranks[name])))[: math.ceil(BEST_SHARE * len(found))]
+    best = sorted(found, key=lambda name: float(np.mean(ranks[name])))[
+        : math.ceil(BEST_SHARE * len(found))
+    ]
     return [found[name] for name in sorted(best, key=lambda name: float(np.mean(costs[name])))]
 
 
@@ -168,7 +187,9 @@ def lesson_overrides(space: SearchSpace) -> list[Override]:
     lessons = [one for name in names for one in read_lessons(name)]
     first = [params for params in first_trials(lessons) if space.restricted(params)]
     if not first:
-        raise ConfigError(f"limits.learn_from: {', '.join(names)} searched nothing that {space.name} searches")
+        raise ConfigError(
+            f"limits.learn_from: {', '.join(names)} searched nothing that {space.name} searches"
+        )
     spaces = ", ".join(dict.fromkeys(one.space for one in lessons))
     why = f"the better of {sum(len(one.trials) for one in lessons)} trials of {spaces} come first, the cheapest before"
     values = {"first": first, "fitted": {**space.fitted, "first": why}, "limits.learn_from": []}

@@ -33,7 +33,12 @@ from raysent.storage.layout import SWEEP_FILE
 from raysent.storage.object_store import get_content
 from raysent.sweeps.space import Limits, SearchSpace, named_files
 from raysent.training.memory import GIB, estimate_bytes
-from raysent.training.ray_session import cpus_of_largest_node, node_name, output_to_stderr, ray_session
+from raysent.training.ray_session import (
+    cpus_of_largest_node,
+    node_name,
+    output_to_stderr,
+    ray_session,
+)
 from raysent.training.run import RunConfig
 
 # Memory that a trial with workers of its own takes on the head, see `benchmarks/results/memory.md`, and a margin.
@@ -108,7 +113,9 @@ class Machines:
     def gpus_per_worker(self, workers: int) -> float:
         """Return a worker's part of a GPU by default: workers of one trial never share one."""
         shared = self.trials_per_gpu if workers == 1 else 1
-        return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
+        return (
+            math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0
+        )  # Ray counts in ten-thousandths
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,9 @@ def this_machine(space: SearchSpace | None = None) -> Machines:
     found = Machines(max(1, int(get_num_cpus(True))), usable_gpus(float(torch.cuda.device_count())))
     if space is None or not found.gpus:
         return found
-    gpu_bytes = min(torch.cuda.get_device_properties(number).total_memory for number in range(int(found.gpus)))
+    gpu_bytes = min(
+        torch.cuda.get_device_properties(number).total_memory for number in range(int(found.gpus))
+    )
     return replace(found, trials_per_gpu=share_gpu(gpu_bytes, _largest_trial_bytes(space)))
 
 
@@ -155,7 +164,11 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     """
     cpus, gpus = machines.cpus, machines.gpus
     workers = limits.workers_per_trial
-    gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
+    gpus_per_worker = (
+        machines.gpus_per_worker(workers)
+        if limits.gpus_per_worker is None
+        else limits.gpus_per_worker
+    )
     fitting = machines.num_fitting(1, gpus_per_worker) // workers
     at_once = min(fitting, num_trials)
     if fitting < 1:
@@ -164,7 +177,9 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
             f"and {gpus:g} GPUs; lower limits.workers_per_trial or limits.gpus_per_worker"
         )
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
-    nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
+    nested = limits.backend == "train" or (
+        limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0)
+    )
     cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
     if machines.num_nodes is not None:
         cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
@@ -232,7 +247,11 @@ def gpu_share() -> float:
     """
     come = workers_to_come()
     nodes = [node["Resources"] for node in _alive()] if come is None else []
-    gpus = [float(one.get("GPU", 0.0)) for one in nodes if one.get("CPU")] if come is None else [come.GPU]
+    gpus = (
+        [float(one.get("GPU", 0.0)) for one in nodes if one.get("CPU")]
+        if come is None
+        else [come.GPU]
+    )
     return 1 / MAX_TRIALS if usable_gpus(min(gpus, default=0.0)) else 0.0
 
 
@@ -259,7 +278,11 @@ class Workers:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes these workers to a sweep."""
-        return {WORKERS_VARIABLE: json.dumps({key: value for key, value in asdict(self).items() if value != ()})}
+        return {
+            WORKERS_VARIABLE: json.dumps(
+                {key: value for key, value in asdict(self).items() if value != ()}
+            )
+        }
 
 
 def workers_to_come() -> Workers | None:
@@ -274,7 +297,9 @@ def workers_to_come() -> Workers | None:
     try:
         values = parse_json(given)
         accelerators = tuple(map(str, values.get("accelerators", ())))
-        return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators)
+        return Workers(
+            int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {given}'
@@ -292,7 +317,10 @@ def check_files(space: SearchSpace, folder: Path) -> None:
     Raises:
         ConfigError: With the first node and path of which that is not so.
     """
-    needed, run = named_files(space.document.values.get("base", {})), (folder / SWEEP_FILE).absolute()
+    needed, run = (
+        named_files(space.document.values.get("base", {})),
+        (folder / SWEEP_FILE).absolute(),
+    )
     if is_remote(address_of(folder)):
         _check_access(f"{address_of(folder)}/{SWEEP_FILE}")
     else:
@@ -369,7 +397,9 @@ def _machines_to_come(come: Workers, space: SearchSpace) -> Machines:
 
 def _machines_there(alive: Sequence[Mapping[str, Any]], space: SearchSpace) -> Machines:
     have, of_nodes = ray.cluster_resources(), [node["Resources"] for node in alive]
-    shapes = tuple((int(one.get("CPU", 0)), usable_gpus(float(one.get("GPU", 0.0)))) for one in of_nodes)
+    shapes = tuple(
+        (int(one.get("CPU", 0)), usable_gpus(float(one.get("GPU", 0.0)))) for one in of_nodes
+    )
     cpus, gpus = int(have.get("CPU", 0)), usable_gpus(float(have.get("GPU", 0)))
     per_gpu = trials_per_gpu(space, have)
     # A single node is this machine, whose memory is known whatever the model of its GPU.
@@ -397,15 +427,21 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     else:
         # Whichever type each worker will be of.
         each_usd = prices.most_expensive.worst_usd_per_hour
-        head_usd = sum(one for one, node in zip(usd, alive, strict=True) if not node["Resources"].get("CPU"))
+        head_usd = sum(
+            one for one, node in zip(usd, alive, strict=True) if not node["Resources"].get("CPU")
+        )
         num = num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd)
         machines = _machines_to_come(replace(come, num=num), space)
-    return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
+    return within_memory(
+        layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive)
+    )
 
 
 def _driver_bytes(alive: Sequence[Mapping[str, Any]]) -> float | None:
     for name in (DRIVER_RESOURCE, HEAD_RESOURCE):
-        found = [float(node["Resources"].get("memory", 0)) for node in alive if name in node["Resources"]]
+        found = [
+            float(node["Resources"].get("memory", 0)) for node in alive if name in node["Resources"]
+        ]
         if found:
             return sum(found) or None
     return None

@@ -64,13 +64,19 @@ def rank(results: Iterable[TrialResult], *, mode: Mode) -> list[TrialResult]:
         mode: Whether a greater (`max`) or a smaller (`min`) value is better.
     """
     sign = -1.0 if mode == "max" else 1.0
-    places = [place for configuration in _configurations(results) for place in _places(configuration, sign=sign)]
+    places = [
+        place
+        for configuration in _configurations(results)
+        for place in _places(configuration, sign=sign)
+    ]
     return [result for _, result in sorted(places, key=lambda one: one[0])]
 
 
 def median_value(configuration: Iterable[TrialResult]) -> float | None:
     """Return the median value of the trials of one configuration; None where none counts."""
-    values = [result.value for result in configuration if _counts(result) and result.value is not None]
+    values = [
+        result.value for result in configuration if _counts(result) and result.value is not None
+    ]
     return median(values) if values else None
 
 
@@ -85,7 +91,9 @@ def median_values(space: SearchSpace, trials: Iterable[Trial]) -> dict[str, floa
     """Return the median value of each trial's configuration by the trial's name; None where none counts."""
     found: dict[str, float | None] = {}
     for configuration in _configurations(result_of(space, trial) for trial in trials):
-        found.update(dict.fromkeys((result.name for result in configuration), median_value(configuration)))
+        found.update(
+            dict.fromkeys((result.name for result in configuration), median_value(configuration))
+        )
     return found
 
 
@@ -107,7 +115,9 @@ def first_number(number: int, *, num_seeds: int) -> int:
     return number - number % num_seeds
 
 
-def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: int | None = None) -> list[Trial]:
+def select_members(
+    space: SearchSpace, trials: Sequence[Trial], *, num_members: int | None = None
+) -> list[Trial]:
     """Return the trials that may join an ensemble, best first: one of each configuration.
 
     The best trial of each value of the parameter `evaluation.stratify_by` is taken first, so that every kind of
@@ -121,7 +131,10 @@ def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: 
     by_configuration: dict[int, Trial] = {}
     for trial in rank_trials(space, trials):
         # One that diverged has left its best model.
-        if trial.status in ("finished", "stopped", "nan") and (result := result_of(space, trial)).has_value:
+        if (
+            trial.status in ("finished", "stopped", "nan")
+            and (result := result_of(space, trial)).has_value
+        ):
             by_configuration.setdefault(result.first, trial)
     candidates = list(by_configuration.values())
     by_stratum: dict[str, Trial] = {}
@@ -142,11 +155,17 @@ def _configurations(results: Iterable[TrialResult]) -> list[list[TrialResult]]:
     return list(found.values())
 
 
-def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tuple[tuple[float, ...], TrialResult]]:
+def _places(
+    configuration: Sequence[TrialResult], *, sign: float
+) -> Iterator[tuple[tuple[float, ...], TrialResult]]:
     """Yield the trials of a configuration, each with what the ranking sorts by; `sign` makes a smaller value better."""
     middle = median_value(configuration)
     is_sound = not any(result.is_outranked or result.status in BROKEN for result in configuration)
-    values = sorted(sign * result.value for result in configuration if _counts(result) and result.value is not None)
+    values = sorted(
+        sign * result.value
+        for result in configuration
+        if _counts(result) and result.value is not None
+    )
     for result in configuration:
         value = sign * (result.value or 0.0)
         if not result.has_value:
@@ -156,7 +175,14 @@ def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tu
         else:
             # Positions instead of differences: of two seeds neither is nearer the median, whatever rounding says.
             distance = abs(2 * values.index(value) - (len(values) - 1))
-            place = (0 if is_sound else 1, sign * middle, result.first, result.is_outranked, distance, result.number)
+            place = (
+                0 if is_sound else 1,
+                sign * middle,
+                result.first,
+                result.is_outranked,
+                distance,
+                result.number,
+            )
             yield place, result
 
 

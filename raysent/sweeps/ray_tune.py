@@ -109,7 +109,9 @@ class _Search(_Adapter, Searcher):
     def suggest(self, trial_id: str) -> Any:
         session = self._session
         # What an earlier session left goes on also then: it stops at its next report, and saves its model.
-        is_over = session.is_over() and all(one.status != "waiting" for one in session.controller.trials.values())
+        is_over = session.is_over() and all(
+            one.status != "waiting" for one in session.controller.trials.values()
+        )
         trial = None if is_over else session.controller.suggest(session.cost_tracker.funds())
         if trial is None:
             return Searcher.FINISHED
@@ -124,7 +126,9 @@ class _Search(_Adapter, Searcher):
             self._session.ending = ArtifactError(self._session.failures[name])
         elif error:
             why = self._session.deaths.get(name, "")
-            self._session.controller.end(name, status="failed", error=f"its process died {MAX_RESTARTS + 1} times{why}")
+            self._session.controller.end(
+                name, status="failed", error=f"its process died {MAX_RESTARTS + 1} times{why}"
+            )
 
     def save_to_dir(self, *_: Any, **__: Any) -> None:
         """Save nothing."""
@@ -146,7 +150,11 @@ class _Scheduler(_Adapter, FIFOScheduler):
 
     def _report(self, trial: Any, result: dict[str, Any]) -> None:
         session, name = self._session, trial.config["trial"]
-        metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
+        metrics = {
+            key.removeprefix("metrics/"): value
+            for key, value in result.items()
+            if key.startswith("metrics/")
+        }
         known = session.controller.trials[name]
         usd = session.cost_tracker.trial_usd(known, result["seconds"])
         if result["index"] > known.index:
@@ -161,7 +169,9 @@ class _Scheduler(_Adapter, FIFOScheduler):
             funds=session.cost_tracker.funds(),
             memory_bytes=result.get("memory_bytes"),
         )
-        should_continue = should_continue and (result["index"] >= result["num_reports"] or not session.is_over())
+        should_continue = should_continue and (
+            result["index"] >= result["num_reports"] or not session.is_over()
+        )
         if session.decisions is not None:
             session.decisions.put.remote(name, result["index"], should_continue)
         elif not should_continue:
@@ -179,8 +189,18 @@ class _Scheduler(_Adapter, FIFOScheduler):
 
     def _record_end(self, name: str, result: dict[str, Any]) -> None:
         controller, seconds = self._session.controller, result.get("seconds")
-        usd = None if seconds is None else self._session.cost_tracker.trial_usd(controller.trials[name], seconds)
-        controller.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
+        usd = (
+            None
+            if seconds is None
+            else self._session.cost_tracker.trial_usd(controller.trials[name], seconds)
+        )
+        controller.end(
+            name,
+            status=result["status"],
+            seconds=seconds,
+            usd=usd,
+            error=result.get("error") or None,
+        )
 
 
 class _Interrupt(_Adapter, Stopper):
@@ -196,7 +216,12 @@ class _Interrupt(_Adapter, Stopper):
 
 
 def run_trials(
-    controller: SweepController, plan: Layout, *, describe: Describe, is_over: IsOver, cost_tracker: CostTracker
+    controller: SweepController,
+    plan: Layout,
+    *,
+    describe: Describe,
+    is_over: IsOver,
+    cost_tracker: CostTracker,
 ) -> bool:
     """Train until the controller has no more trials, time or money is over, or the user interrupts.
 
@@ -221,12 +246,18 @@ def run_trials(
         # Decisions where the driver is, so that no node that goes takes them along.
         place = _driver_place(ray.cluster_resources())
         decisions = DecisionStore.options(resources=place).remote()  # type: ignore[attr-defined]
-        driver = nested_train(decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
+        driver = nested_train(
+            decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker
+        )
         trainable = tune.with_resources(driver, {"CPU": 0, **place})
     else:
-        trainable = tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
+        trainable = tune.with_resources(
+            ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker}
+        )
     here = {"num_threads": plan.cpus_per_worker, "working_folder": str(Path.cwd())}
-    session = Session(controller, cost_tracker, lambda trial: {**describe(trial), **here}, is_over, decisions)
+    session = Session(
+        controller, cost_tracker, lambda trial: {**describe(trial), **here}, is_over, decisions
+    )
     with (
         storage_errors(tempfile.gettempdir()),
         tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch,

@@ -39,7 +39,11 @@ def _completed(space: SearchSpace) -> dict[str, Any]:
     base = dict(values.get("base") or {})
     for part in ("encoder", "second_encoder"):
         encoder = base.get(part)
-        if isinstance(encoder, dict) and encoder.get("type") in ENCODERS and f"{part}.path" not in space.domains:
+        if (
+            isinstance(encoder, dict)
+            and encoder.get("type") in ENCODERS
+            and f"{part}.path" not in space.domains
+        ):
             base[part] = ENCODERS[encoder["type"]].Config.completed(encoder)
     return {**values, "base": base} if base else values
 
@@ -77,7 +81,9 @@ class SweepRecord:
     @property
     def budget(self) -> Budget:
         """What the sweep may spend, its deadline counted from its start."""
-        return self.space.cost.for_sweep(datetime.datetime.fromtimestamp(self.started, datetime.UTC))
+        return self.space.cost.for_sweep(
+            datetime.datetime.fromtimestamp(self.started, datetime.UTC)
+        )
 
     def values(self) -> dict[str, Any]:
         """Return the values of `sweep.json`."""
@@ -119,15 +125,23 @@ def load_record(folder: Path) -> SweepRecord:
         )
     values = read_json(path)
     if not isinstance(values, dict) or values.get("kind") != "sweep":
-        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name the folder of a sweep")
+        raise ArtifactError(
+            f"{address_of(path)}: not the record of a sweep; name the folder of a sweep"
+        )
     again = shlex.join(values.get("command") or ["raysent", "sweep"])
     if "judging" in values:
-        raise ArtifactError(f"{address_of(path)}: raysent 0.1 wrote it; make the sweep again: {again}")
+        raise ArtifactError(
+            f"{address_of(path)}: raysent 0.1 wrote it; make the sweep again: {again}"
+        )
     try:
         limits = values["space"].get("limits", {})
-        if limits.get("rung_unit") == "report":  # earlier versions had another one too, and wrote which
+        if (
+            limits.get("rung_unit") == "report"
+        ):  # earlier versions had another one too, and wrote which
             del limits["rung_unit"]
-        space = parse_space(Document(values["space"], source=str(path)), name=values["name"], is_recorded=True)
+        space = parse_space(
+            Document(values["space"], source=str(path)), name=values["name"], is_recorded=True
+        )
         return SweepRecord(
             space,
             values["seed"],
@@ -142,7 +156,9 @@ def load_record(folder: Path) -> SweepRecord:
             values.get("device"),
         )
     except ConfigError as error:  # such as a setting that this version does not have
-        raise ArtifactError(f"{error}; if another version of raysent wrote it, make the sweep again: {again}") from None
+        raise ArtifactError(
+            f"{error}; if another version of raysent wrote it, make the sweep again: {again}"
+        ) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or start the sweep again"
@@ -155,15 +171,23 @@ _NUMERICS = ("torch", "numpy", "optuna")
 Verdict = Literal["same", "compatible", "different numerics"]
 
 
-def compare_versions(recorded: Mapping[str, str], present: Mapping[str, str]) -> tuple[Verdict, str]:
+def compare_versions(
+    recorded: Mapping[str, str], present: Mapping[str, str]
+) -> tuple[Verdict, str]:
     """Return whether a sweep can be continued with other versions as if they were the same, and what differs.
 
     Another version of PyTorch, NumPy or Optuna, but for its last number, has different numerics. All other differences
     are compatible.
     """
     differing = [name for name in recorded if present.get(name, recorded[name]) != recorded[name]]
-    numerics = [name for name in differing if name in _NUMERICS and _core(recorded[name]) != _core(present[name])]
-    text = ", ".join(f"{name} {recorded[name]} then, {present[name]} now" for name in numerics or differing)
+    numerics = [
+        name
+        for name in differing
+        if name in _NUMERICS and _core(recorded[name]) != _core(present[name])
+    ]
+    text = ", ".join(
+        f"{name} {recorded[name]} then, {present[name]} now" for name in numerics or differing
+    )
     return "different numerics" if numerics else "compatible" if differing else "same", text
 
 
@@ -273,7 +297,16 @@ def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]
     of_seeds = [f"median_{space.metric}", "seed"] if medians else []
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
-    names = ["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *others, *of_seeds, *space.domains]
+    names = [
+        "trial",
+        "status",
+        *CONTEXT_METRICS,
+        "seconds",
+        "usd",
+        *others,
+        *of_seeds,
+        *space.domains,
+    ]
     table.writerow(map(as_cell, names))
     for trial in ranked:
         cells = [trial.name, trial.status, *map(trial.metrics.get, CONTEXT_METRICS)]

@@ -75,7 +75,11 @@ class TrialTime:
 
 
 def trial_time(
-    space: SearchSpace, machines: Machines, *, address: str | None = None, progress: Progress | None = None
+    space: SearchSpace,
+    machines: Machines,
+    *,
+    address: str | None = None,
+    progress: Progress | None = None,
 ) -> TrialTime:
     """Return how long a whole trial of a space trains: `cost.trial`, else by a few steps that are trained now.
 
@@ -92,7 +96,10 @@ def trial_time(
         return TrialTime(space.cost.trial_s, "cost.trial", _GIVEN_SIGMA)
     params = space.first_params()
     try:
-        size, plan = text_size(space.config(params)), layout(space.limits, machines, num_trials=space.limits.trials)
+        size, plan = (
+            text_size(space.config(params)),
+            layout(space.limits, machines, num_trials=space.limits.trials),
+        )
         speed = MeasuredSpeed(size, plan, progress, is_measured=is_alike(machines, address))
         configs = drawn_configs(space)
         run = speed(configs)
@@ -109,7 +116,9 @@ def trial_time(
 def drawn_configs(space: SearchSpace) -> list[RunConfig]:
     """Return runs of the space, drawn at random; at least one."""
     drawn = [RandomSampler(space, seed=0).ask(number) for number in range(_NUM_DRAWN)]
-    return [space.config(one[0]) for one in drawn if one is not None] or [space.config(space.first_params())]
+    return [space.config(one[0]) for one in drawn if one is not None] or [
+        space.config(space.first_params())
+    ]
 
 
 def is_alike(machines: Machines, address: str | None) -> bool:
@@ -120,7 +129,9 @@ def is_alike(machines: Machines, address: str | None) -> bool:
 class MeasuredSpeed:
     """Seconds of a pass over the text: guessed, and scaled by a measurement of the largest run."""
 
-    def __init__(self, size: TextSize, plan: Layout, progress: Progress | None, *, is_measured: bool) -> None:
+    def __init__(
+        self, size: TextSize, plan: Layout, progress: Progress | None, *, is_measured: bool
+    ) -> None:
         self.is_measured = is_measured
         self._size, self._plan, self._progress = size, plan, progress or (lambda *_: None)
         self._known: dict[str, RunSeconds] = {}
@@ -164,7 +175,9 @@ def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
     return max(1, int(facts.get("num_train", 0)) // config.training.batch_size) * step_s
 
 
-def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads: int) -> tuple[float, float]:
+def recent_run_s(
+    config: RunConfig, training_data: TrainingData, *, num_threads: int
+) -> tuple[float, float]:
     """Return the seconds of one pass over the text, from two seconds of steps on this machine, and of one validation.
 
     What was measured in the last hour counts again, so that a sweep has the settings that its plan showed.

@@ -56,7 +56,9 @@ class DecisionStore:
         return await asyncio.shield(self._future(trial, index))
 
     def _future(self, trial: str, index: int) -> asyncio.Future[bool]:
-        return self._decisions.setdefault((trial, index), asyncio.get_running_loop().create_future())
+        return self._decisions.setdefault(
+            (trial, index), asyncio.get_running_loop().create_future()
+        )
 
 
 ERROR_FILE = "error.txt"
@@ -69,7 +71,9 @@ Message = dict[str, Any]
 def failure(error: BaseException, folder: Path) -> Message:
     """Return the message of a trial that raised; its traceback is kept in the trial's folder."""
     line = str(error) if isinstance(error, RaysentError) else f"{type(error).__name__}: {error}"
-    with contextlib.suppress(RaysentError):  # if nothing can be written, the line is reported all the same
+    with contextlib.suppress(
+        RaysentError
+    ):  # if nothing can be written, the line is reported all the same
         write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
     return {"status": "failed", "error": " ".join(line.split())[:500], "done": True}
 
@@ -77,12 +81,21 @@ def failure(error: BaseException, folder: Path) -> Message:
 def storage_failure(error: BaseException) -> Message:
     """Return the message of a failure of disk or object store; the trial's process fails right after it."""
     line = " ".join(str(error).split())
-    return {"storage_failure": line if isinstance(error, RaysentError) else f"{type(error).__name__}: {line}"}
+    return {
+        "storage_failure": line
+        if isinstance(error, RaysentError)
+        else f"{type(error).__name__}: {line}"
+    }
 
 
 def ending(outcome: Outcome) -> Message:
     """Return the message of a trial whose training ended."""
-    return {"status": outcome.status, "seconds": outcome.seconds, "error": outcome.message or None, "done": True}
+    return {
+        "status": outcome.status,
+        "seconds": outcome.seconds,
+        "error": outcome.message or None,
+        "done": True,
+    }
 
 
 class ReusedActor(tune.Trainable):
@@ -108,7 +121,9 @@ class ReusedActor(tune.Trainable):
 
     def step(self) -> Message:
         """Continue training to its next report or its end."""
-        if self._thread.ident is None:  # not in `setup`: Tune may then give the trial to an actor that became free
+        if (
+            self._thread.ident is None
+        ):  # not in `setup`: Tune may then give the trial to an actor that became free
             self._thread.start()
         if self._waits_for_decision:
             self._decisions.put(self._should_continue)
@@ -140,7 +155,9 @@ class ReusedActor(tune.Trainable):
         return True
 
 
-def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], decisions: queue.Queue[bool]) -> None:
+def _train_in_thread(
+    config: dict[str, Any], messages: queue.Queue[Message], decisions: queue.Queue[bool]
+) -> None:
     node = node_name()
 
     def on_report(report: Report) -> bool:
@@ -149,7 +166,9 @@ def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], dec
 
     try:
         messages.put(train_trial(config, on_report, notice=node_notice()))
-    except Exception as error:  # handed over whatever it is, so that the other thread does not wait without end
+    except (
+        Exception
+    ) as error:  # handed over whatever it is, so that the other thread does not wait without end
         messages.put({_RAISED: error})
 
 
@@ -158,7 +177,9 @@ def report_message(report: Report, *, node: str) -> Message:
     return {**asdict(report), "node": node, "memory_bytes": resident_bytes()}
 
 
-def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, notice: SecondsLeft) -> Message:
+def train_trial(
+    config: dict[str, Any], on_report: Callable[[Report], bool], *, notice: SecondsLeft
+) -> Message:
     """Train one trial in this process, from the last checkpoint of its folder if there is one.
 
     Args:
@@ -185,10 +206,14 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
 
 
 def _interruptions(config: dict[str, Any]) -> Interruptions:
-    return Interruptions(per_hour=config["interruptions_per_hour"], models=config["models_at_reports"])
+    return Interruptions(
+        per_hour=config["interruptions_per_hour"], models=config["models_at_reports"]
+    )
 
 
-def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
+def nested_train(
+    decisions: Any, *, num_workers: int, gpus_per_worker: float
+) -> Callable[[dict[str, Any]], None]:
     """Return the Tune function that trains a trial on Ray Train workers and forwards their reports.
 
     It reserves no resources itself: drivers that reserved the cores which their own workers wait for would deadlock.
@@ -207,7 +232,9 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
                 gpus_per_worker=gpus_per_worker,
                 interruptions=_interruptions(config),
                 on_report=tune.report,
-                should_continue=lambda index: bool(ray.get(decisions.wait_for.remote(config["trial"], index))),
+                should_continue=lambda index: bool(
+                    ray.get(decisions.wait_for.remote(config["trial"], index))
+                ),
             )
         failed: Exception | None = None
         try:

@@ -76,7 +76,12 @@ class Trial:
         """Add the next report of `num_reports`."""
         self.reports.append(report)
         self.num_reports = num_reports
-        self.index, self.metrics, self.seconds, self.usd = report.index, report.metrics, report.seconds, report.usd
+        self.index, self.metrics, self.seconds, self.usd = (
+            report.index,
+            report.metrics,
+            report.seconds,
+            report.usd,
+        )
 
 
 def trials_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Trial]:
@@ -91,15 +96,23 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
     """Change the trials as an event says; an event of no trial changes nothing."""
     kind = event["event"]
     if kind == "suggested":
-        trials[event["trial"]] = Trial(event["trial"], event["number"], dict(event["params"]), event["seed"])
+        trials[event["trial"]] = Trial(
+            event["trial"], event["number"], dict(event["params"]), event["seed"]
+        )
     elif "trial" in event:
         trial = trials[event["trial"]]
         match kind:
             case "started":
                 trial.status = "running"
             case "report":
-                usd, time, memory_bytes = event.get("usd", 0.0), event.get("time"), event.get("memory_bytes")
-                report = TrialReport(event["index"], event["metrics"], event["seconds"], usd, time, memory_bytes)
+                usd, time, memory_bytes = (
+                    event.get("usd", 0.0),
+                    event.get("time"),
+                    event.get("memory_bytes"),
+                )
+                report = TrialReport(
+                    event["index"], event["metrics"], event["seconds"], usd, time, memory_bytes
+                )
                 trial.take(report, num_reports=event["num_reports"])
             case "decision":
                 trial.decisions[event["index"]] = event["decision"] == "continue"

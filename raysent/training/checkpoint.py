@@ -74,7 +74,12 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, tensors: dict[str, Tensor], progress: Progress, *, key: str, text: str | None = None
+    folder: Path,
+    tensors: dict[str, Tensor],
+    progress: Progress,
+    *,
+    key: str,
+    text: str | None = None,
 ) -> None:
     """Write a checkpoint of the run that `key` identifies, on the text of key `text`, and remove those not needed.
 
@@ -84,7 +89,13 @@ def save_checkpoint(
     place = folder / CHECKPOINT_FOLDER
     path = _tensors_path(place, progress.step)
     save_tensors(path, tensors)
-    record = {"format": _FORMAT, "run": key, "text": text, "tensor_sha256": file_sha256(path), **asdict(progress)}
+    record = {
+        "format": _FORMAT,
+        "run": key,
+        "text": text,
+        "tensor_sha256": file_sha256(path),
+        **asdict(progress),
+    }
     write_json(path.with_suffix(".json"), record, sealed=True)
     steps, last = _steps(place), progress.reports[-1]["step"] if progress.reports else 0
     up_to_report = [step for step in steps if step <= last][-1:]
@@ -115,7 +126,9 @@ def load_checkpoint(
         try:
             progress, sha256 = _read_record(path.with_suffix(".json"), key=key, text=text)
             if path.is_file() and file_sha256(path) != sha256:
-                raise ArtifactError(f"{path}: truncated or changed; remove {place} to train again from the start")
+                raise ArtifactError(
+                    f"{path}: truncated or changed; remove {place} to train again from the start"
+                )
             return load_tensors(path), progress
         except _ForeignError:
             raise
@@ -220,7 +233,9 @@ def _steps(place: Path) -> list[int]:
 def _read_record(path: Path, *, key: str, text: str | None) -> tuple[Progress, str]:
     record = read_json(path, sealed=True)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise ArtifactError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
+        raise ArtifactError(
+            f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start"
+        )
     del record["format"]
     if record.pop("run", None) != key:
         raise _ForeignError(
@@ -234,4 +249,6 @@ def _read_record(path: Path, *, key: str, text: str | None) -> tuple[Progress, s
     try:
         return Progress(**{**record, "reports": tuple(record["reports"])}), sha256
     except (TypeError, KeyError):
-        raise ArtifactError(f"{path}: not a checkpoint's record; remove {path.parent} to train again") from None
+        raise ArtifactError(
+            f"{path}: not a checkpoint's record; remove {path.parent} to train again"
+        ) from None

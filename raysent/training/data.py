@@ -67,13 +67,22 @@ class TrainingData:
             text = [*pairs.first[: num_sentences // 2], *pairs.second[: num_sentences // 2]]
             return self.vocabulary.ids(text, max_length=self.max_length)
         if self.labels is not None:
-            return self.vocabulary.ids(self.labels.train[:num_sentences], max_length=self.max_length)
+            return self.vocabulary.ids(
+                self.labels.train[:num_sentences], max_length=self.max_length
+            )
         train, block = self.text.train, max(1, num_sentences // _SAMPLE_BLOCKS)
         if len(train) <= num_sentences:
             return train.sentences(0, len(train))
-        starts = np.unique(np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64))
-        blocks = [train.sentences(start, min(start + block, len(train))) for start in starts.tolist()]
-        return Sentences(np.concatenate([one.ids for one in blocks]), np.concatenate([one.lengths for one in blocks]))
+        starts = np.unique(
+            np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64)
+        )
+        blocks = [
+            train.sentences(start, min(start + block, len(train))) for start in starts.tolist()
+        ]
+        return Sentences(
+            np.concatenate([one.ids for one in blocks]),
+            np.concatenate([one.lengths for one in blocks]),
+        )
 
     def word_counts(self) -> npt.NDArray[np.int64]:
         """Return how often each word occurs [vocabulary], in a sample of a large corpus."""
@@ -85,11 +94,21 @@ class TrainingData:
         text = next((part for part in parts if part is not None), None)
         if text is None:
             return {}
-        names = () if self.corpus is None else ("text_key", "num_sentences", "num_documents", "num_tokens")
-        facts = {"key": text.key, "text_key": text.key, **{name: getattr(text, name) for name in names}}
+        names = (
+            ()
+            if self.corpus is None
+            else ("text_key", "num_sentences", "num_documents", "num_tokens")
+        )
+        facts = {
+            "key": text.key,
+            "text_key": text.key,
+            **{name: getattr(text, name) for name in names},
+        }
         if self.corpus is not None:
             facts["language"] = self.corpus.language
-        facts["vocabulary"] = "subwords" if isinstance(self.vocabulary, SubwordVocabulary) else "words"
+        facts["vocabulary"] = (
+            "subwords" if isinstance(self.vocabulary, SubwordVocabulary) else "words"
+        )
         return {**facts, "num_train": len(text.train), "num_validation": len(text.validation)}
 
 
@@ -133,15 +152,25 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
         DataError: If the text cannot be read.
     """
     if not isinstance(config.source, CorpusConfig):
-        source = PairCorpus(config.source) if isinstance(config.source, PairsConfig) else LabelledRows(config.source)
+        source = (
+            PairCorpus(config.source)
+            if isinstance(config.source, PairsConfig)
+            else LabelledRows(config.source)
+        )
         vocabulary = source.vocabulary(config.vocabulary)
         sides = source.train.columns if isinstance(source, PairCorpus) else [source.train]
         counts = np.bincount(
-            np.concatenate([vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]),
+            np.concatenate(
+                [vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]
+            ),
             minlength=len(vocabulary),
         )
         return TextSize(
-            len(source.train), len(sides) * len(source.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64)
+            len(source.train),
+            len(sides) * len(source.train),
+            int(counts.sum()),
+            counts,
+            np.empty(0, dtype=np.int64),
         )
     if vocabulary_type(config.corpus, config.vocabulary, progress=progress)[0] == "subwords":
         corpus = prepare(config.corpus, config.vocabulary, progress=progress)
@@ -152,7 +181,9 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
     return TextSize(int(sizes.sum()), num_sentences, int(counts.sum()), counts, sizes)
 
 
-def chosen_vocabulary_type(config: RunConfig, *, progress: Progress | None = None) -> tuple[VocabularyType, str]:
+def chosen_vocabulary_type(
+    config: RunConfig, *, progress: Progress | None = None
+) -> tuple[VocabularyType, str]:
     """Return the type of vocabulary that ``auto`` takes for a run's text, and why, in words.
 
     Raises:
@@ -171,7 +202,11 @@ def source_key(config: RunConfig) -> str:
         config.source.model_dump_json()
         + config.vocabulary.model_dump_json()
         + (config.initial or (config.tokenizer.model_dump_json() if config.tokenizer else ""))
-        + (repr(config.objective.batches) if isinstance(config.objective.batches, TargetBatches) else "")
+        + (
+            repr(config.objective.batches)
+            if isinstance(config.objective.batches, TargetBatches)
+            else ""
+        )
     )
 
 
@@ -183,7 +218,9 @@ def initial_words(initial: str) -> Vocabulary:
     """
     folder = open_folder(initial)
     if not (folder / MODEL_FILE).exists():
-        raise ConfigError(f"initial: must be the folder of a trained model; found none in {initial}")
+        raise ConfigError(
+            f"initial: must be the folder of a trained model; found none in {initial}"
+        )
     return Vocabulary.load(folder / VOCABULARY_FILE)
 
 
@@ -203,11 +240,19 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
     length = config.source.max_length
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source)
-        return TrainingData(words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=length)
+        return TrainingData(
+            words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=length
+        )
     if isinstance(config.source, LabelsConfig):
         labels = LabelledRows(config.source)
-        return TrainingData(words or labels.vocabulary(config.vocabulary), labels=labels, max_length=length)
+        return TrainingData(
+            words or labels.vocabulary(config.vocabulary), labels=labels, max_length=length
+        )
     corpus = prepare(config.corpus, config.vocabulary, words=words, progress=progress)
     batches = config.objective.batches
-    targets = open_targets(batches, config.corpus, corpus, progress) if isinstance(batches, TargetBatches) else None
+    targets = (
+        open_targets(batches, config.corpus, corpus, progress)
+        if isinstance(batches, TargetBatches)
+        else None
+    )
     return TrainingData(corpus.vocabulary, corpus=corpus, max_length=length, targets=targets)

@@ -86,7 +86,11 @@ class SaveTimer:
             clock: Returns seconds.
         """
         self.next_check = step + 1
-        self._notice, self._per_hour, self._clock = interruptions.notice, interruptions.per_hour, clock
+        self._notice, self._per_hour, self._clock = (
+            interruptions.notice,
+            interruptions.per_hour,
+            clock,
+        )
         self._save_s = self._model_s = save_bytes / _FIRST_BYTES_PER_S
         self._checked_step = step
         self._checked_s = self._started_s = self._saved_s = clock()
@@ -120,7 +124,9 @@ class SaveTimer:
 
     def is_due_at_report(self) -> bool:
         """Return whether to save at a report: if saves take little time, and after a notice always."""
-        is_cheap = self._spent_s + self._save_s <= _ADVANCE_S + _MAX_PART * (self._clock() - self._started_s)
+        is_cheap = self._spent_s + self._save_s <= _ADVANCE_S + _MAX_PART * (
+            self._clock() - self._started_s
+        )
         return is_cheap or self._deadline_s is not None
 
     def is_model_due(self) -> bool:

@@ -65,13 +65,19 @@ class LabelledRows:
             DataError: If its files are missing or wrong.
         """
         if config.task is None:
-            raise ConfigError("labels.task: must name the task whose training rows are learned; given none")
+            raise ConfigError(
+                "labels.task: must name the task whose training rows are learned; given none"
+            )
         if config.rows is not None and has_rows(config.rows):
             (data,) = read_rows(config.rows)
         else:
-            data = load_task(config.task, None if config.data is None else Path(config.data), with_test=False)
+            data = load_task(
+                config.task, None if config.data is None else Path(config.data), with_test=False
+            )
         if data.is_scored or data.kind != "sentence":
-            raise ConfigError(f"labels.task: {data.task}: must have one text and a class a row; given pairs or scores")
+            raise ConfigError(
+                f"labels.task: {data.task}: must have one text and a class a row; given pairs or scores"
+            )
         if data.split != "train-validation-test":
             raise ConfigError(
                 f"labels.task: {data.task}: must have validation and test rows of its own, as rows that train must not "

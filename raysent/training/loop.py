@@ -17,7 +17,13 @@ from raysent.errors import ConfigError, TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
 from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
-from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
+from raysent.storage.layout import (
+    CHECKPOINT_FOLDER,
+    MODEL_FILE,
+    MODEL_REPORT_FILE,
+    OUTCOME_FILE,
+    REPORTS_FILE,
+)
 from raysent.training.checkpoint import (
     Heartbeat,
     LiveProgress,
@@ -107,10 +113,18 @@ def fit(
         refresh(folder, with_checkpoints=True)
         interruptions = replace(interruptions, models="none")
         _, is_saved = _fit(
-            config, folder, lambda now: now.step < outcome.step, device, workers, interruptions, until=outcome
+            config,
+            folder,
+            lambda now: now.step < outcome.step,
+            device,
+            workers,
+            interruptions,
+            until=outcome,
         )
         if not is_saved:
-            raise TrainingError(f"{address_of(folder)}: repeated steps gave other weights; train it again")
+            raise TrainingError(
+                f"{address_of(folder)}: repeated steps gave other weights; train it again"
+            )
     return outcome
 
 
@@ -151,7 +165,12 @@ def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[fl
 
 class _Training:
     def __init__(
-        self, config: RunConfig, training_data: TrainingData, *, device: torch.device, workers: Workers
+        self,
+        config: RunConfig,
+        training_data: TrainingData,
+        *,
+        device: torch.device,
+        workers: Workers,
     ) -> None:
         self._config = config
         self._device = device
@@ -168,15 +187,27 @@ class _Training:
             self._model.use_known_vectors(known)
         self._sample = self._fit_parts_without_steps(training_data)
         self._optimizer = Optimizer(
-            self._model, config.training, num_steps=self._num_steps, steps_per_epoch=self._stream.num_batches
+            self._model,
+            config.training,
+            num_steps=self._num_steps,
+            steps_per_epoch=self._stream.num_batches,
         )
         ema = config.training.ema
-        self._average = None if ema is None else MovingAverage(self._optimizer.parameters, decay=ema)
+        self._average = (
+            None if ema is None else MovingAverage(self._optimizer.parameters, decay=ema)
+        )
         self._loss = SharedLoss(
-            config, self._model, self._optimizer, stream=self._stream, workers=workers, device=device
+            config,
+            self._model,
+            self._optimizer,
+            stream=self._stream,
+            workers=workers,
+            device=device,
         )
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
-            config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+            config.training.precision == "auto"
+            and device.type == "cuda"
+            and torch.cuda.is_bf16_supported()
         )
         self._progress = Progress(num_steps=self._num_steps)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
@@ -243,7 +274,9 @@ class _Training:
 
     def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
         num_reports = self._config.training.num_reports
-        if self._progress.reports and not self._should_continue(Report(**self._progress.reports[-1]), report):
+        if self._progress.reports and not self._should_continue(
+            Report(**self._progress.reports[-1]), report
+        ):
             return "stopped"
         timer = SaveTimer(
             interruptions,
@@ -255,7 +288,9 @@ class _Training:
             self._step()
             step = self._progress.step
             index = report_index(step, num_steps=self._num_steps, num_reports=num_reports)
-            is_due = index > report_index(step - 1, num_steps=self._num_steps, num_reports=num_reports)
+            is_due = index > report_index(
+                step - 1, num_steps=self._num_steps, num_reports=num_reports
+            )
             # A GPU has to wait for the loss.
             is_readable = is_due or self._device.type == "cpu" or step % _STEPS_PER_LOSS_CHECK == 0
             if is_readable and not self._is_finite():
@@ -271,7 +306,9 @@ class _Training:
     def _check_interruptions(self, folder: Path, timer: SaveTimer) -> bool:
         """Save if an interruption is near or likely; returns whether all is finite. All workers call it together."""
         is_due = bool(self._workers.agree(int(timer.is_due()), self._device))
-        timer.next_check = self._workers.agree(timer.next_check_step(self._progress.step), self._device)
+        timer.next_check = self._workers.agree(
+            timer.next_check_step(self._progress.step), self._device
+        )
         if self._workers.is_first:
             self._heartbeat.write(self._progress, self._live_progress(timer.seconds))
         if not is_due:
@@ -296,7 +333,9 @@ class _Training:
     def timed(self) -> tuple[float, float]:
         """Return the median seconds of a step after two, if there are more, and of a validation; changes the model."""
         steps, started = list[float](), time.perf_counter()
-        while time.perf_counter() - started < (_TIMED_S if len(steps) >= _TIMED_STEPS else _TIMED_MOST_S):
+        while time.perf_counter() - started < (
+            _TIMED_S if len(steps) >= _TIMED_STEPS else _TIMED_MOST_S
+        ):
             before = time.perf_counter()
             self._step()
             float(self._loss_sum)  # waits for a GPU
@@ -351,7 +390,9 @@ class _Training:
             metrics=metrics,
             steps_lost=self._progress.steps_lost,
         )
-        self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
+        self._progress = replace(
+            self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now))
+        )
         self._count_drops()
         if timer.is_due_at_report():
             self._save_checkpoint(folder, timer)
@@ -367,9 +408,13 @@ class _Training:
         """Return whether the model is saved before a report; the same on every worker."""
         if self._models != "some":
             return self._models == "all"
-        if now.step <= self._model_step:  # a resumed run, which repeats steps: the model of a later report is there
+        if (
+            now.step <= self._model_step
+        ):  # a resumed run, which repeats steps: the model of a later report is there
             return False
-        return self._model_step == 0 or bool(self._workers.agree(int(timer.is_model_due()), self._device))
+        return self._model_step == 0 or bool(
+            self._workers.agree(int(timer.is_model_due()), self._device)
+        )
 
     def _keep_model(self, now: Report, folder: Path) -> None:
         self._save_model(folder)
@@ -402,7 +447,9 @@ class _Training:
     def _has_finite_weights(self) -> bool:
         # The extremes of a tensor are NaN if one of its values is; they are found in one pass.
         extremes = [
-            torch.stack(torch.aminmax(parameter)) for parameter in self._model.parameters() if parameter.numel()
+            torch.stack(torch.aminmax(parameter))
+            for parameter in self._model.parameters()
+            if parameter.numel()
         ]
         return all(bool(torch.isfinite(pair).all()) for pair in extremes)
 
@@ -411,15 +458,23 @@ class _Training:
             return
         started = time.perf_counter()
         # 0 after a report; between two reports a part of the next report's mean loss.
-        progress = replace(self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses)
-        save_checkpoint(folder, self._checkpoint_tensors(), progress, key=self._config.key, text=self._text_key)
+        progress = replace(
+            self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses
+        )
+        save_checkpoint(
+            folder, self._checkpoint_tensors(), progress, key=self._config.key, text=self._text_key
+        )
         timer.record_save(took_s=time.perf_counter() - started)
 
     def _checkpoint_tensors(self) -> dict[str, Tensor]:
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
         if self._average is not None:
-            tensors |= {f"average.{name}": tensor for name, tensor in self._average.tensors().items()}
-        return tensors | {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
+            tensors |= {
+                f"average.{name}": tensor for name, tensor in self._average.tensors().items()
+            }
+        return tensors | {
+            f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()
+        }
 
     def _save_model(self, folder: Path) -> None:
         if self._workers.is_first:
@@ -433,7 +488,9 @@ class _Training:
     # -- start and end ------------------------------------------------------------------------------------------
 
     def _resume(self, folder: Path, *, max_step: int | None) -> None:
-        saved = load_checkpoint(folder, key=self._config.key, text=self._text_key, max_step=max_step)
+        saved = load_checkpoint(
+            folder, key=self._config.key, text=self._text_key, max_step=max_step
+        )
         if saved is None:
             self._progress = replace(self._progress, steps_lost=steps_lost(folder, self._progress))
             return

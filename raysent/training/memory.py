@@ -75,7 +75,9 @@ def estimate_bytes(config: RunConfig) -> int:
     if config.objective.is_by_example:
         shape = replace(shape, batch_size=at_once)
     trained, fixed = count_parameters(configs, shape.num_words)
-    num_tokens = (config.objective.encoded_at_once or at_once * config.num_encoded) * shape.max_length
+    num_tokens = (
+        config.objective.encoded_at_once or at_once * config.num_encoded
+    ) * shape.max_length
     states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
     copies = _COPIES + (config.training.ema is not None)
     numbers = copies * trained + fixed + states + config.objective.num_step_values(shape)

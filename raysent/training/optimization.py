@@ -36,7 +36,12 @@ class Optimizer:
     """
 
     def __init__(
-        self, model: SentenceModel, config: TrainingConfig, *, num_steps: int, steps_per_epoch: int | None = None
+        self,
+        model: SentenceModel,
+        config: TrainingConfig,
+        *,
+        num_steps: int,
+        steps_per_epoch: int | None = None,
     ) -> None:
         """Divide the parameters between dense and row-exact updates.
 
@@ -50,10 +55,17 @@ class Optimizer:
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch or num_steps
         self.num_drops = 0
-        changes_all = config.optimizer == "sgd" or config.decay or config.ema or model.config.objective.scores_words
+        changes_all = (
+            config.optimizer == "sgd"
+            or config.decay
+            or config.ema
+            or model.config.objective.scores_words
+        )
         by_rows = config.row_exact_adam and not changes_all
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]
+        self._clip_groups = (
+            member_groups(model) if config.clip_per == "member" else [self.parameters]
+        )
         self.tables = tables = [table.weight for table in model.tables] if by_rows else []
         model.use_sparse_gradients(by_rows)
         by_row = {id(weight) for weight in tables}
@@ -95,11 +107,16 @@ class Optimizer:
             step: Number of this step, from 0.
         """
         if self._config.clip is not None:
-            per: Literal["tensor", "global"] = "tensor" if self._config.clip_per == "tensor" else "global"
+            per: Literal["tensor", "global"] = (
+                "tensor" if self._config.clip_per == "tensor" else "global"
+            )
             for group in self._clip_groups:
                 clip_gradients(group, limit=self._config.clip, per=per)
         rate = learning_rate(self._config, step, num_steps=self._num_steps)
-        rate *= self._config.epoch_decay ** (step // self._steps_per_epoch) * self._config.drop_decay**self.num_drops
+        rate *= (
+            self._config.epoch_decay ** (step // self._steps_per_epoch)
+            * self._config.drop_decay**self.num_drops
+        )
         for adam, factor in zip(self._row_adams, self._row_factors, strict=True):
             adam.learning_rate = rate * factor
             adam.step()
@@ -110,8 +127,12 @@ class Optimizer:
         named: dict[str, Tensor] = {}
         for number, adam in enumerate(self._row_adams):
             for name, value in adam.state_dict().items():
-                dtype = torch.int64 if isinstance(value, int) else torch.float64  # without loss of precision
-                named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else torch.tensor(value, dtype=dtype)
+                dtype = (
+                    torch.int64 if isinstance(value, int) else torch.float64
+                )  # without loss of precision
+                named[f"row.{number}.{name}"] = (
+                    value if isinstance(value, Tensor) else torch.tensor(value, dtype=dtype)
+                )
         named |= {f"dense.{name}": value for name, value in self._dense.tensors().items()}
         return named
 
@@ -127,7 +148,9 @@ class Optimizer:
 class DenseAdam:
     """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, which imports torch's compiler in 1 s."""
 
-    def __init__(self, parameters: list[nn.Parameter], factors: list[float], *, decay: float = 0.0) -> None:
+    def __init__(
+        self, parameters: list[nn.Parameter], factors: list[float], *, decay: float = 0.0
+    ) -> None:
         """Start with moments of zero.
 
         Args:
@@ -137,7 +160,8 @@ class DenseAdam:
         """
         self._parameters = parameters
         self._kinds = [
-            (factor, decay if one.ndim > 1 else 0.0) for one, factor in zip(parameters, factors, strict=True)
+            (factor, decay if one.ndim > 1 else 0.0)
+            for one, factor in zip(parameters, factors, strict=True)
         ]
         self._means = [torch.zeros_like(parameter) for parameter in parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
@@ -150,11 +174,17 @@ class DenseAdam:
         Args:
             rate: Learning rate of this step.
         """
-        found = [(number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None]
+        found = [
+            (number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None
+        ]
         for kind in dict.fromkeys(self._kinds[number] for number, _, _ in found):
-            self._update([one for one in found if self._kinds[one[0]] == kind], rate * kind[0], kind[1])
+            self._update(
+                [one for one in found if self._kinds[one[0]] == kind], rate * kind[0], kind[1]
+            )
 
-    def _update(self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float, decay: float) -> None:
+    def _update(
+        self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float, decay: float
+    ) -> None:
         torch_adam(
             [parameter for _, parameter, _ in moved],
             [gradient for _, _, gradient in moved],
@@ -176,7 +206,11 @@ class DenseAdam:
     def tensors(self) -> dict[str, Tensor]:
         """Return moments and numbers of steps by name."""
         columns = {"mean": self._means, "square": self._squares, "step": self._steps}
-        return {f"{number}.{name}": value for name, column in columns.items() for number, value in enumerate(column)}
+        return {
+            f"{number}.{name}": value
+            for name, column in columns.items()
+            for number, value in enumerate(column)
+        }
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
         """Set the state that `tensors` returned."""
@@ -219,7 +253,9 @@ def count_drops(values: list[float], *, mode: Literal["max", "min"]) -> int:
 
 def strip_prefix(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with a prefix, by the rest of their names."""
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
+    }
 
 
 def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float:
@@ -255,7 +291,9 @@ def member_groups(model: SentenceModel) -> list[list[nn.Parameter]]:
     return list(groups.values())
 
 
-def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal["tensor", "global"]) -> None:
+def clip_gradients(
+    parameters: list[nn.Parameter], *, limit: float, per: Literal["tensor", "global"]
+) -> None:
     """Scale gradients in place so that their Euclidean norm is at most `limit`, per tensor or of all together.
 
     Source: Quick-Thoughts' released code clips per tensor.

@@ -10,7 +10,13 @@ from typing import Literal
 from raysent.errors import ArtifactError
 from raysent.models.files import verify_files
 from raysent.storage import address_of, file_sha256, read_json, read_json_lines, write_json
-from raysent.storage.layout import MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE, RUN_FILE
+from raysent.storage.layout import (
+    MODEL_FILE,
+    MODEL_REPORT_FILE,
+    OUTCOME_FILE,
+    REPORTS_FILE,
+    RUN_FILE,
+)
 from raysent.training.run import RunConfig, load_run
 
 Status = Literal["finished", "stopped", "nan"]
@@ -76,7 +82,11 @@ OnReport = Callable[[Report], bool]
 
 def save_outcome(outcome: Outcome, folder: Path, *, key: str) -> None:
     """Write the outcome of the run that `key` identifies."""
-    write_json(folder / OUTCOME_FILE, {"run": key, "reports": _hash_of_reports(folder), **asdict(outcome)}, sealed=True)
+    write_json(
+        folder / OUTCOME_FILE,
+        {"run": key, "reports": _hash_of_reports(folder), **asdict(outcome)},
+        sealed=True,
+    )
 
 
 def load_outcome(folder: Path, *, key: str) -> Outcome | None:
@@ -90,9 +100,13 @@ def load_outcome(folder: Path, *, key: str) -> Outcome | None:
         return None
     values = read_json(path)
     if not isinstance(values, dict) or values.pop("run", None) != key:
-        raise ArtifactError(f"{path}: of a run with another configuration; name another folder or remove this one")
+        raise ArtifactError(
+            f"{path}: of a run with another configuration; name another folder or remove this one"
+        )
     if values.pop("reports", None) not in (None, _hash_of_reports(folder)):
-        raise ArtifactError(f"{address_of(folder / REPORTS_FILE)}: changed since the run ended; restore it{_OR_AGAIN}")
+        raise ArtifactError(
+            f"{address_of(folder / REPORTS_FILE)}: changed since the run ended; restore it{_OR_AGAIN}"
+        )
     try:
         return Outcome(**values)
     except TypeError as error:
@@ -118,13 +132,19 @@ def ended_outcome(folder: Path, *, key: str) -> Outcome | None:
             verify_files(folder)
         except ArtifactError as error:
             where = address_of(folder)
-            raise ArtifactError(f"{where}: a finished run must have its model: {error}{_OR_AGAIN}") from None
+            raise ArtifactError(
+                f"{where}: a finished run must have its model: {error}{_OR_AGAIN}"
+            ) from None
     return outcome
 
 
 def save_model_report(report: Report, folder: Path) -> None:
     """Record that the model of a run's folder is the one of a report."""
-    write_json(folder / MODEL_REPORT_FILE, {**asdict(report), "model": file_sha256(folder / MODEL_FILE)}, sealed=True)
+    write_json(
+        folder / MODEL_REPORT_FILE,
+        {**asdict(report), "model": file_sha256(folder / MODEL_FILE)},
+        sealed=True,
+    )
 
 
 def load_model_report(folder: Path) -> Report | None:
@@ -141,7 +161,9 @@ def load_model_report(folder: Path) -> Report | None:
         # A process that ended between the two files leaves the report of an older model.
         return Report(**values) if values.pop("model") == file_sha256(folder / MODEL_FILE) else None
     except (AttributeError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{address_of(path)}: not the report of a model ({error}); restore it") from None
+        raise ArtifactError(
+            f"{address_of(path)}: not the report of a model ({error}); restore it"
+        ) from None
 
 
 def load_reports(folder: Path) -> list[Report]:
@@ -156,7 +178,9 @@ def load_reports(folder: Path) -> list[Report]:
     try:
         return [Report(**values) for values in read_json_lines(path)]
     except TypeError as error:
-        raise ArtifactError(f"{address_of(path)}: not the reports of a run ({error}); restore it") from None
+        raise ArtifactError(
+            f"{address_of(path)}: not the reports of a run ({error}); restore it"
+        ) from None
 
 
 @dataclass(frozen=True)

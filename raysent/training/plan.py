@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from raysent.data.batches import AnyStream, BatchStream, LabelStream, PairStream, TargetStream, TripletStream
+from raysent.data.batches import (
+    AnyStream,
+    BatchStream,
+    LabelStream,
+    PairStream,
+    TargetStream,
+    TripletStream,
+)
 from raysent.data.corpus import Corpus, corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
@@ -35,7 +42,12 @@ from raysent.storage.layout import START_FILE
 from raysent.training.data import TrainingData, read_part
 from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.validation import Validator
-from raysent.training.validation.metrics import HeldOut, held_out_pairs, held_out_sentences, held_out_triplets
+from raysent.training.validation.metrics import (
+    HeldOut,
+    held_out_pairs,
+    held_out_sentences,
+    held_out_triplets,
+)
 from raysent.training.workers import Workers, gathers_candidates
 
 # Vectors counted from the corpus do not depend on the trial's seed, so that all trials share them.
@@ -64,7 +76,9 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         training_data.vocabulary,
         seed=config.seed,
         word_vectors=None if corpus is None else partial(_counted_vectors, corpus),
-        max_length=min(tower.encoded_length(training_data.max_length) for tower in config.model.towers),
+        max_length=min(
+            tower.encoded_length(training_data.max_length) for tower in config.model.towers
+        ),
         num_classes=training_data.num_classes,
         targets=None if training_data.targets is None else training_data.targets.sizes,
         word_counts=lambda: torch.from_numpy(training_data.word_counts()),
@@ -82,7 +96,9 @@ def _learned_tasks(config: RunConfig, training_data: TrainingData) -> dict[str, 
         learned = learned | read_record(open_folder(config.initial)).learned_tasks | learned
     if isinstance(batches, TargetBatches) and batches.teacher is not None:
         teacher, targets = load_model(batches.teacher), read_part(training_data.targets)
-        taught = {task: teacher.predictors[task].records[0].row_hash for task in targets.log_probabilities}
+        taught = {
+            task: teacher.predictors[task].records[0].row_hash for task in targets.log_probabilities
+        }
         learned = learned | dict(teacher.learned_tasks) | taught | learned
     return learned
 
@@ -99,7 +115,10 @@ def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder:
     tables = [table for tower in config.model.towers for table in tower.word_tables().values()]
     dims = {table.dim for table in tables if table.vectors == CORPUS_VECTORS and table.trained}
     if dims:
-        save_tensors(path, {str(dim): torch.from_numpy(_counted_vectors(corpus, dim)) for dim in sorted(dims)})
+        save_tensors(
+            path,
+            {str(dim): torch.from_numpy(_counted_vectors(corpus, dim)) for dim in sorted(dims)},
+        )
 
 
 def _counted_vectors(corpus: Corpus, dim: int) -> npt.NDArray[np.float32]:
@@ -114,7 +133,9 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
         DataError: If there is less text than one step needs.
     """
     gathers = gathers_candidates(config, workers)
-    batch_size = config.training.batch_size * (1 if config.training.gather_candidates else workers.world_size)
+    batch_size = config.training.batch_size * (
+        1 if config.training.gather_candidates else workers.world_size
+    )
     if batch_size < workers.world_size:
         raise ConfigError(
             f"training.batch_size: must be at least the {workers.world_size} workers; given {batch_size}; raise it"
@@ -138,10 +159,16 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
             max_length = max_length or training_data.max_length
             return TripletStream(training_data.text.train, max_length=max_length, **share)
         case ContextBatches(context_size, candidates):
-            contexts: dict[str, Any] = {"context_size": context_size, "candidates": candidates, "gathers": gathers}
+            contexts: dict[str, Any] = {
+                "context_size": context_size,
+                "candidates": candidates,
+                "gathers": gathers,
+            }
             return BatchStream(training_data.text.train, **contexts, **share)
         case TargetBatches():
-            sentences = BatchStream(training_data.text.train, context_size=0, candidates="random", **share)
+            sentences = BatchStream(
+                training_data.text.train, context_size=0, candidates="random", **share
+            )
             return TargetStream(sentences, read_part(training_data.targets))
 
 
@@ -168,10 +195,14 @@ def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | 
     match config.objective.batches:
         case PairBatches():
             pairs = read_part(training_data.pairs).validation
-            return held_out_pairs(pairs, training_data.vocabulary, max_length=max_length, num_sentences=num_sentences)
+            return held_out_pairs(
+                pairs, training_data.vocabulary, max_length=max_length, num_sentences=num_sentences
+            )
         case TripletBatches(longest):
             text = training_data.text.validation
-            return held_out_triplets(text, max_length=longest or max_length, num_sentences=num_sentences)
+            return held_out_triplets(
+                text, max_length=longest or max_length, num_sentences=num_sentences
+            )
         case ContextBatches() | TargetBatches():
             text, targets = training_data.text.validation, training_data.targets
             return held_out_sentences(text, targets, num_sentences=num_sentences)
@@ -202,7 +233,9 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
                 f"{part}: must read at least the longest sentence, {training_data.max_length}; given "
                 f"{min(limits)}; lower corpus.max_length or pairs.max_length"
             )
-    for part, encoder in () if config.initial is not None else parts:  # the weights of a trained model have the vectors
+    for part, encoder in (
+        () if config.initial is not None else parts
+    ):  # the weights of a trained model have the vectors
         for name, embedding in ({} if encoder is None else encoder.word_tables()).items():
             _check_vectors(f"{part}.{name}", embedding, training_data)
     batches, pairs = config.objective.batches, training_data.pairs

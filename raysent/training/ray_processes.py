@@ -144,7 +144,9 @@ def watching_ray(
     watcher.start()
     if agents:
         arguments = (agents, end_process, is_unwatched, looking)
-        threading.Thread(target=_watch_agents, args=arguments, name="raysent-ray-agents", daemon=True).start()
+        threading.Thread(
+            target=_watch_agents, args=arguments, name="raysent-ray-agents", daemon=True
+        ).start()
     try:
         yield end_watch
     except BaseException:
@@ -164,11 +166,17 @@ def _say_if_ended(how_to_continue: str, stderr: int) -> Callable[[], object]:
 
     Ray ends a process that registers with a node which is killed; the system, one that takes too much memory.
     """
-    line = f"error: this process was ended, perhaps for lack of memory; to continue: {how_to_continue}"
+    line = (
+        f"error: this process was ended, perhaps for lack of memory; to continue: {how_to_continue}"
+    )
     shell = ["sh", "-c", 'read -r _ || printf "%s\\n" "$0" >&2', line]
     with contextlib.suppress(OSError):  # no such shell
         guard = subprocess.Popen(
-            shell, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+            shell,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
         )
         return lambda: guard.communicate(b"\n")
     return lambda: None
@@ -276,7 +284,10 @@ def _agents() -> dict[int, int]:
 
 
 def _watch_agents(
-    agents: dict[int, int], end_process: Callable[[str], None], is_unwatched: threading.Event, looking: threading.Lock
+    agents: dict[int, int],
+    end_process: Callable[[str], None],
+    is_unwatched: threading.Event,
+    looking: threading.Lock,
 ) -> None:
     """End this process with an agent: the node ends too, and a tenth of a second later Ray ends this process.
 
@@ -311,14 +322,22 @@ def why_died(error: BaseException | None) -> str:
     """Return how a process of Ray ended, as Ray or the last lines of the process say, to follow "died"."""
     text, limits = " ".join(str(error).split()), "; see limits.memory and limits.concurrent"
     if isinstance(raised := getattr(error, "cause", None), Exception):
-        return f": {raised}{limits}" if isinstance(raised, MemoryError) else f": {type(raised).__name__}: {raised}"
+        return (
+            f": {raised}{limits}"
+            if isinstance(raised, MemoryError)
+            else f": {type(raised).__name__}: {raised}"
+        )
     if "low on memory" in text:
         return f": Ray ended it, as the machine was low on memory{limits}"
     detail = re.search(r"exit detail: (.*?\.)(?= |$)", text)
     said = _last_words(pid[1]) if (pid := re.search(r"\bpid: (\d+)", text)) else ""
     if not said and detail and "connection error" not in detail[1]:
         said = detail[1].rstrip(".")
-    return f": {said}" if said else " without a word, as after kill -9; 'dmesg' shows whether the kernel ended it"
+    return (
+        f": {said}"
+        if said
+        else " without a word, as after kill -9; 'dmesg' shows whether the kernel ended it"
+    )
 
 
 def _last_words(pid: str) -> str:
@@ -328,7 +347,9 @@ def _last_words(pid: str) -> str:
     if _global_node is None:
         return ""
     logs = Path(_global_node.get_logs_dir_path()).glob(f"worker-*-{pid}.err")
-    lines = [line.strip(" *") for log in logs for line in log.read_text(errors="replace").splitlines()]
+    lines = [
+        line.strip(" *") for log in logs for line in log.read_text(errors="replace").splitlines()
+    ]
     faults = (line for line in lines if line.startswith(("SIG", "Fatal Python error")))
     return next(faults, next(filter(None, reversed(lines)), ""))[:200]
 
@@ -346,7 +367,9 @@ def ray_folder() -> str | None:
     if not hasattr(os, "geteuid"):
         return None
     users = _users_folder()
-    with filelock.FileLock(users / _LOCK):  # no other process takes the folder for ended before it is held
+    with filelock.FileLock(
+        users / _LOCK
+    ):  # no other process takes the folder for ended before it is held
         folder = Path(tempfile.mkdtemp(prefix="", dir=users))
         _HELD.append(filelock.FileLock(folder / _LOCK))
         _HELD[-1].acquire()
@@ -367,7 +390,9 @@ def _users_folder() -> Path:
         owned = owned or Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
         owned.chmod(0o700)
         return owned
-    raise TrainingError(f"RAY_TMPDIR={base}: too long for Ray's sockets; name a folder of at most 20 characters")
+    raise TrainingError(
+        f"RAY_TMPDIR={base}: too long for Ray's sockets; name a folder of at most 20 characters"
+    )
 
 
 def _is_owned(folder: Path) -> bool:
@@ -391,7 +416,9 @@ def whose_folder(session: Path) -> str:
     """Return whose Ray's files of a running cluster are, and whether other users may write there; empty if not here."""
     try:
         found = session.stat()
-        is_open = found.st_mode & stat.S_IWOTH and all(one.stat().st_mode & stat.S_IXOTH for one in session.parents)
+        is_open = found.st_mode & stat.S_IWOTH and all(
+            one.stat().st_mode & stat.S_IXOTH for one in session.parents
+        )
         owner = session.owner()
     except (OSError, KeyError):
         return ""

@@ -63,7 +63,10 @@ _ENVIRONMENT = {
 
 @contextlib.contextmanager
 def ray_session(
-    address: str | None, *, num_cpus: int | None = None, how_to_continue: str = "run the command again"
+    address: str | None,
+    *,
+    num_cpus: int | None = None,
+    how_to_continue: str = "run the command again",
 ) -> Iterator[None]:
     """Connect to Ray inside the block; what is started for the block is stopped after it.
 
@@ -84,7 +87,9 @@ def ray_session(
         yield
         return
     how_to_continue = printable(how_to_continue)
-    options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
+    options: dict[str, Any] = (
+        {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
+    )
     with os.fdopen(os.dup(2), "w") as stderr, capture_stderr() as captured:
         try:
             check_address(address, timeout_s=_CONNECT_TIMEOUT_S)
@@ -96,7 +101,11 @@ def ray_session(
                 if address is None:
                     stack.enter_context(_on_loopback())
                     stack.enter_context(in_groups_of_their_own())
-                options |= {"address": address or "local", "logging_level": level, "log_to_driver": verbose}
+                options |= {
+                    "address": address or "local",
+                    "logging_level": level,
+                    "log_to_driver": verbose,
+                }
                 _init(how_to_continue, stderr.fileno(), **options)
             _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
@@ -109,7 +118,9 @@ def ray_session(
             if address is None:
                 raise _not_started(error) from None
             reason = " ".join(str(error).split())
-            raise ConfigError(f"address {address}: no Ray cluster answers there ({reason})") from None
+            raise ConfigError(
+                f"address {address}: no Ray cluster answers there ({reason})"
+            ) from None
     if address is not None:
         _say_whose(address)
     with watching_ray(how_to_continue, None if address is None else head_of(address)) as end_watch:
@@ -125,7 +136,9 @@ def _say_whose(address: str) -> None:
     """Print once whose folder a cluster has on this machine: who may write there may act as the sweep."""
     from ray._private.worker import _global_node  # noqa: PLC0415 - late, as above
 
-    if _global_node is not None and (whose := whose_folder(Path(_global_node.get_session_dir_path()))):
+    if _global_node is not None and (
+        whose := whose_folder(Path(_global_node.get_session_dir_path()))
+    ):
         messages.print(f"address {address}: {whose}")
 
 
@@ -139,13 +152,18 @@ def _init(how_to_continue: str = "run the command again", stderr: int = 2, **opt
     for _ in range(_MAX_STARTS):
         before = {process.pid for process in psutil.Process().children(recursive=True)}
         try:
-            with sigterm_interrupts(), watching_ray(how_to_continue, ended_while_starting(before), stderr):
+            with (
+                sigterm_interrupts(),
+                watching_ray(how_to_continue, ended_while_starting(before), stderr),
+            ):
                 ray.init(job_config=_job(), **options)
             return
         except TrainingError:
             shut_down()
             end_started(before)
-        except Exception as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
+        except (
+            Exception
+        ) as error:  # Ray raises nothing more specific: Exception, in earlier versions RuntimeError
             if _TOO_SLOW in str(error):
                 shut_down()
                 end_started(before)
@@ -153,7 +171,9 @@ def _init(how_to_continue: str = "run the command again", stderr: int = 2, **opt
                 raise _not_started(error) from None
             else:
                 raise
-    raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
+    raise TrainingError(
+        f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later"
+    )
 
 
 def _job() -> Any:
@@ -167,7 +187,9 @@ def _job() -> Any:
         def _serialize(self) -> Any:
             if not imports_from_working_folder():
                 here = os.path.abspath(os.curdir)  # noqa: PTH100 - as Ray writes it
-                self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != here]
+                self._py_driver_sys_path = [
+                    path for path in self._py_driver_sys_path if path != here
+                ]
             return super()._serialize()
 
     return Job()
@@ -269,7 +291,10 @@ def _of_nodes() -> list[dict[str, float]]:
 def num_jobs_at_once(gpus_each: float = 0.0) -> int:
     """Return how many jobs of one core, and so many GPUs, the nodes that are there can run at once; at least 1."""
     have = _of_nodes()
-    fitting = (min([one.get("CPU", 0), *([one.get("GPU", 0) / gpus_each] if gpus_each else [])]) for one in have)
+    fitting = (
+        min([one.get("CPU", 0), *([one.get("GPU", 0) / gpus_each] if gpus_each else [])])
+        for one in have
+    )
     return max(1, sum(map(int, fitting)))
 
 
@@ -335,7 +360,9 @@ def map_on_ray(
         num_gpus = gpus_each() if callable(gpus_each) else gpus_each
         remote = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
-        sent = {id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()}
+        sent = {
+            id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()
+        }
         for_all = () if common is None else (ray.put(common),)
         running: dict[Any, int] = {}
 
@@ -367,7 +394,11 @@ def _result_of(job: Any) -> Any:
         if isinstance(error.cause, RaysentError):
             raise error.cause from None
         raise
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
+    except (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.OutOfMemoryError,
+    ):
         raise WorkerError(
             f"address: a job has ended {_MAX_RETRIES + 1} processes, perhaps for lack of memory; run fewer at a time"
         ) from None

@@ -19,7 +19,16 @@ from raysent import errors
 from raysent.data.corpus import shared_address, shared_cache
 from raysent.errors import ArtifactError, RaysentError, TrainingError
 from raysent.preemption import worker_notice
-from raysent.storage import address_of, open_folder, read_json, refresh, remove, storage_errors, to_uri, write_json
+from raysent.storage import (
+    address_of,
+    open_folder,
+    read_json,
+    refresh,
+    remove,
+    storage_errors,
+    to_uri,
+    write_json,
+)
 from raysent.training.data import open_training_data
 from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
@@ -91,7 +100,9 @@ def train(
     return training_outcome(config, folder)
 
 
-def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | None, *, key: str) -> None:
+def _fit_and_follow(
+    trainer: Any, folder: Path, on_report: Callable[[Report], object] | None, *, key: str
+) -> None:
     """Run the trainer in a thread, so that this one receives Ctrl-C, and pass on reports as they are written.
 
     What fails after the run has ended, as Ray's actors may when their group is removed, is no failure of the run.
@@ -118,7 +129,11 @@ def _fit_and_follow(trainer: Any, folder: Path, on_report: Callable[[Report], ob
         if not running:
             break
     refresh(folder)
-    if failures and not (folder / USER_ERROR_FILE).exists() and ended_outcome(folder, key=key) is None:
+    if (
+        failures
+        and not (folder / USER_ERROR_FILE).exists()
+        and ended_outcome(folder, key=key) is None
+    ):
         [failure] = failures
         lines = str(failure).strip().splitlines() or [type(failure).__name__]
         raise TrainingError(
@@ -192,7 +207,9 @@ def _report_callback(on_report: Callable[[dict[str, Any]], object]) -> Any:
     from ray.train import UserCallback  # noqa: PLC0415 - late, as above
 
     class PassOn(UserCallback):
-        def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+        def after_report(
+            self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+        ) -> None:
             del run_context, checkpoint
             on_report(metrics[0])
 
@@ -247,7 +264,14 @@ def train_worker(job: dict[str, Any]) -> None:
     try:
         device = ray.train.torch.get_device()
         with shared_cache(job.get("prepared")):
-            fit(config, folder, report=report, device=device, workers=workers, interruptions=interruptions)
+            fit(
+                config,
+                folder,
+                report=report,
+                device=device,
+                workers=workers,
+                interruptions=interruptions,
+            )
     except RaysentError as error:
         with contextlib.suppress(RaysentError, OSError):
             write_json(folder / USER_ERROR_FILE, {"kind": type(error).__name__, "text": str(error)})

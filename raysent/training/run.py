@@ -26,7 +26,13 @@ from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder, encoders_in
 from raysent.models.files import read_record
-from raysent.models.objectives import OBJECTIVES, AnyObjective, LabelBatches, PairBatches, TargetBatches
+from raysent.models.objectives import (
+    OBJECTIVES,
+    AnyObjective,
+    LabelBatches,
+    PairBatches,
+    TargetBatches,
+)
 from raysent.models.postprocessing import PostprocessingConfig
 from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
@@ -34,7 +40,15 @@ from raysent.training.labels import LabelsConfig
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
-    "training": ("optimizer", "weight_decay", "epoch_decay", "drop_decay", "encode_once", "accumulate", "ema"),
+    "training": (
+        "optimizer",
+        "weight_decay",
+        "epoch_decay",
+        "drop_decay",
+        "encode_once",
+        "accumulate",
+        "ema",
+    ),
     "corpus": ("document_field", "language"),
     "vocabulary": ("type",),
     "postprocessing": ("whitening",),
@@ -100,13 +114,21 @@ class TrainingConfig(StrictModel):
     @pydantic.model_validator(mode="after")
     def _decay_has_its_optimizer(self) -> Self:
         if self.weight_decay is not None and self.optimizer != "adamw":
-            raise ValueError(f"weight_decay must be left out with optimizer {self.optimizer}; set optimizer: adamw")
+            raise ValueError(
+                f"weight_decay must be left out with optimizer {self.optimizer}; set optimizer: adamw"
+            )
         return self
 
     @property
     def decay(self) -> float:
         """Part of the learning rate by which weights shrink at each step."""
-        return 0.0 if self.optimizer != "adamw" else 0.01 if self.weight_decay is None else self.weight_decay
+        return (
+            0.0
+            if self.optimizer != "adamw"
+            else 0.01
+            if self.weight_decay is None
+            else self.weight_decay
+        )
 
 
 class RunConfig(StrictModel):
@@ -153,13 +175,21 @@ class RunConfig(StrictModel):
         if not isinstance(changed, dict) or "type" in changed:
             return values
         model = read_record(open_folder(values["initial"])).config
-        own = {"encoder": model.encoder, "second_encoder": model.second_encoder, "postprocessing": model.postprocessing}
+        own = {
+            "encoder": model.encoder,
+            "second_encoder": model.second_encoder,
+            "postprocessing": model.postprocessing,
+        }
         taken = {name: part.model_dump() for name, part in own.items() if part is not None}
         taken["encoder"] |= changed
-        given = {name: value for name, value in values.items() if value is not None and name != "encoder"}
+        given = {
+            name: value for name, value in values.items() if value is not None and name != "encoder"
+        }
         objective = given.get("objective")
         if isinstance(objective, dict) and objective.get("type") in OBJECTIVES:
-            known = OBJECTIVES[objective["type"]].Config.values_from_initial(num_towers=len(model.towers))
+            known = OBJECTIVES[objective["type"]].Config.values_from_initial(
+                num_towers=len(model.towers)
+            )
             given["objective"] = {**known, **objective}
         return {**taken, **given}
 
@@ -168,7 +198,9 @@ class RunConfig(StrictModel):
         objective = self.objective
         if len(found := self._tokenizers) > 1:
             folders = " and ".join(str(one.path) for one in found)
-            raise ValueError(f"encoder.path and second_encoder.path must be one folder; given {folders}")
+            raise ValueError(
+                f"encoder.path and second_encoder.path must be one folder; given {folders}"
+            )
         check_parts(self.encoder, self.second_encoder, objective, self.postprocessing, self.code)
         if isinstance(objective.batches, PairBatches):
             if self.pairs is None:
@@ -182,10 +214,18 @@ class RunConfig(StrictModel):
                     "objective contrast reads more"
                 )
             if objective.batches.needs_scores and self.pairs.score is None:
-                raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
+                raise ValueError(
+                    f"pairs.score must name the column of the scores for objective {objective.type}"
+                )
         if isinstance(objective.batches, LabelBatches) and self.labels is None:
-            raise ValueError(f"labels.task must name a task for objective {objective.type}, which reads its labels")
-        if objective.type == "contrast" and self.source is self.corpus and "corpus" not in self.model_fields_set:
+            raise ValueError(
+                f"labels.task must name a task for objective {objective.type}, which reads its labels"
+            )
+        if (
+            objective.type == "contrast"
+            and self.source is self.corpus
+            and "corpus" not in self.model_fields_set
+        ):
             for unread in (name for name in ("pairs", "labels") if getattr(self, name) is not None):
                 raise ValueError(
                     f"{unread} must be left out with objective contrast on running text; or set "
@@ -196,12 +236,20 @@ class RunConfig(StrictModel):
                 f"objective.teacher must be set for objective {objective.type}: the folder of a model or an ensemble"
             )
         if self.training.accumulate > 1 and (objective.trains_code or objective.encoded_at_once):
-            why = "has micro_batch" if objective.encoded_at_once else "trains a code of vectors without states"
+            why = (
+                "has micro_batch"
+                if objective.encoded_at_once
+                else "trains a code of vectors without states"
+            )
             raise ValueError(
                 f"training.accumulate must be 1 with objective {objective.type}, which {why}; "
                 f"given {self.training.accumulate}"
             )
-        presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
+        presets = {
+            key: value
+            for key, value in objective.presets.items()
+            if key not in self.training.model_fields_set
+        }
         if presets:
             # The model is frozen, but this value is not validated yet.
             self.__dict__["training"] = TrainingConfig(**{**self.training.model_dump(), **presets})
@@ -273,7 +321,11 @@ class RunConfig(StrictModel):
 
 def software_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a run's numbers may depend on, by name."""
-    return {"python": platform.python_version(), "raysent": __version__, **{name: version(name) for name in _PACKAGES}}
+    return {
+        "python": platform.python_version(),
+        "raysent": __version__,
+        **{name: version(name) for name in _PACKAGES},
+    }
 
 
 def save_run(config: RunConfig, folder: Path) -> None:
@@ -282,7 +334,10 @@ def save_run(config: RunConfig, folder: Path) -> None:
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    write_json(folder / RUN_FILE, {"config": config.model_dump(mode="json"), "versions": software_versions()})
+    write_json(
+        folder / RUN_FILE,
+        {"config": config.model_dump(mode="json"), "versions": software_versions()},
+    )
 
 
 def load_run(folder: Path) -> RunConfig:
@@ -294,7 +349,9 @@ def load_run(folder: Path) -> RunConfig:
     path = folder / RUN_FILE
     values = read_json(path)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
-        raise ArtifactError(f"{path}: not the record of a run; name a folder that 'raysent train' or a sweep wrote")
+        raise ArtifactError(
+            f"{path}: not the record of a run; name a folder that 'raysent train' or a sweep wrote"
+        )
     document = configuration.Document(values=values["config"], source=str(path))
     try:
         return configuration.validate(RunConfig, document)
@@ -309,7 +366,11 @@ def describe(config: RunConfig) -> str:
     Of absolute paths it has the last part.
     """
     training = config.training
-    steps = f"{training.max_steps} steps" if training.max_steps is not None else f"{training.epochs:g} epochs"
+    steps = (
+        f"{training.max_steps} steps"
+        if training.max_steps is not None
+        else f"{training.epochs:g} epochs"
+    )
     return (
         f"{_describe_part(config.encoder)}, {_describe_part(config.objective)}, "
         f"batch {training.batch_size}, learning rate {training.learning_rate:g}, {steps}"
@@ -329,7 +390,11 @@ def _describe_part(part: Any) -> str:
 def _differences(part: pydantic.BaseModel) -> Iterator[str]:
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
-        if name == "type" or not field.repr or value == field.get_default(call_default_factory=True, validated_data={}):
+        if (
+            name == "type"
+            or not field.repr
+            or value == field.get_default(call_default_factory=True, validated_data={})
+        ):
             continue
         if isinstance(value, dict):
             yield from (f"{key} {_describe_part(member)}" for key, member in value.items())

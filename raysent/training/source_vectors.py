@@ -35,7 +35,12 @@ _FOLDER = "source_vectors"
 
 
 def open_source_vectors(
-    config: RunConfig, model: SentenceModel, stream: AnyStream, held_out: HeldOut | None, *, num_steps: int
+    config: RunConfig,
+    model: SentenceModel,
+    stream: AnyStream,
+    held_out: HeldOut | None,
+    *,
+    num_steps: int,
 ) -> KnownVectors | None:
     """Return the vectors of a run's sentences; they are computed if the cache does not have them.
 
@@ -60,9 +65,17 @@ def open_source_vectors(
     dim = sum(config.model.encoded_dims)
     if 4 * dim * stream.num_sentences > _LARGEST_BYTES:
         return None
-    parts = [stream.sentences(), *(part for batch in (held_out.batches() if held_out else ()) for part in batch.parts)]
-    text = Sentences(np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))
-    keys, rows = np.unique(np.concatenate([sentence_keys(part) for part in text.split(_CHUNK)]), return_index=True)
+    parts = [
+        stream.sentences(),
+        *(part for batch in (held_out.batches() if held_out else ()) for part in batch.parts),
+    ]
+    text = Sentences(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+    )
+    keys, rows = np.unique(
+        np.concatenate([sentence_keys(part) for part in text.split(_CHUNK)]), return_index=True
+    )
     cache = cache_folder(config.corpus.cache_dir)
 
     def build(folder: Path) -> dict[str, Any]:
@@ -72,9 +85,13 @@ def open_source_vectors(
             _write_vectors(folder / "vectors.npy", model, text, rows, dim)
         return {"sentences": len(keys), "dim": dim}
 
-    key = content_key(_FORMAT_VERSION, _encoder_key(config, model), hashlib.sha256(keys.tobytes()).hexdigest())
+    key = content_key(
+        _FORMAT_VERSION, _encoder_key(config, model), hashlib.sha256(keys.tobytes()).hexdigest()
+    )
     folder = build_once(cache, f"{_FOLDER}/{key}", build)
-    return KnownVectors(np.load(folder / "keys.npy"), np.load(folder / "vectors.npy", mmap_mode="r"))
+    return KnownVectors(
+        np.load(folder / "keys.npy"), np.load(folder / "vectors.npy", mmap_mode="r")
+    )
 
 
 def _encoder_key(config: RunConfig, model: SentenceModel) -> str:
@@ -96,13 +113,18 @@ def _check_room(folder: Path, *, num_bytes: int) -> None:
         )
 
 
-def _write_vectors(path: Path, model: SentenceModel, text: Sentences, rows: np.ndarray, dim: int) -> None:
+def _write_vectors(
+    path: Path, model: SentenceModel, text: Sentences, rows: np.ndarray, dim: int
+) -> None:
     """Write the vectors of the sentences with these rows, in this order; not memory-mapped, as a full disk would kill.
 
     Always in the same chunks, whose sizes decide the last bits.
     """
     with path.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
+            "fortran_order": False,
+        }
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (len(rows), dim)})
         for first in range(0, len(rows), _CHUNK):
             file.write(model.encoded(select_rows(text, rows[first : first + _CHUNK])).tobytes())

@@ -117,13 +117,19 @@ class Teacher:
         if not isinstance(loaded, Ensemble):
             return JoinedEncoders([loaded]), None
         members = [
-            member if isinstance(member.encoder, LexicalModel) else LoadedMember(member.name, _LastKept(member.encoder))
+            member
+            if isinstance(member.encoder, LexicalModel)
+            else LoadedMember(member.name, _LastKept(member.encoder))
             for member in loaded.members
         ]
         ensemble = Ensemble(members, folder=loaded.folder, result=loaded.result)
-        encoders = [member.encoder for member in members if not isinstance(member.encoder, LexicalModel)]
+        encoders = [
+            member.encoder for member in members if not isinstance(member.encoder, LexicalModel)
+        ]
         if not encoders:
-            raise ConfigError(f"objective.teacher: {self.name}: must have a member with vectors; all are lexical")
+            raise ConfigError(
+                f"objective.teacher: {self.name}: must have a member with vectors; all are lexical"
+            )
         return JoinedEncoders(encoders), ensemble
 
 
@@ -174,15 +180,23 @@ def open_targets(
         ConfigError: If the projection loses more than `settings.max_loss`.
         ArtifactError: If the teacher cannot be loaded, or the cache cannot be written.
     """
-    teacher, cache, downstream = find_teacher(settings), cache_folder(config.cache_dir), _downstream(settings)
+    teacher, cache, downstream = (
+        find_teacher(settings),
+        cache_folder(config.cache_dir),
+        _downstream(settings),
+    )
     text = content_key(corpus.text_key, corpus.train.text_hash, corpus.validation.text_hash)
     of_tasks = [] if downstream is None else [downstream.hash]
-    fitted = content_key(FORMAT_VERSION, teacher.key, text, settings.dim, settings.projection, *of_tasks)
+    fitted = content_key(
+        FORMAT_VERSION, teacher.key, text, settings.dim, settings.projection, *of_tasks
+    )
     load, texts = lru_cache(teacher.load), partial(sentence_texts, config, progress=progress)
 
     def build_projection(folder: Path) -> dict[str, Any]:
         encoder = load()[0]
-        projected, loss = _fit_projection(settings, encoder, _sample(texts(), corpus, encoder), downstream)
+        projected, loss = _fit_projection(
+            settings, encoder, _sample(texts(), corpus, encoder), downstream
+        )
         np.save(folder / "mean.npy", projected.mean)
         if projected.matrix is not None:
             np.save(folder / "matrix.npy", projected.matrix)
@@ -222,7 +236,10 @@ def _sample(texts: SentenceTexts, corpus: Corpus, teacher: SentenceEncoder) -> l
 
 
 def _fit_projection(
-    settings: TargetBatches, teacher: SentenceEncoder, sample: list[str], downstream: Downstream | None
+    settings: TargetBatches,
+    teacher: SentenceEncoder,
+    sample: list[str],
+    downstream: Downstream | None,
 ) -> tuple[Projected, float]:
     """Return a projection fitted to sentences, and its loss: points of the score, or percent of the variance."""
     vectors = teacher.encode(sample)
@@ -240,12 +257,18 @@ def _fit_projection(
 def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, float]:
     """Return orthonormal columns [joined, dim], and what they keep of the variance of vectors [rows, joined]."""
     rows, joined = torch.from_numpy(centred), centred.shape[1]
-    drawn = torch.randn(joined, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = torch.randn(
+        joined, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     if kind != "pca":
         columns = torch.linalg.qr(drawn).Q
     else:
-        if len(rows) < joined:  # of fewer rows than numbers, their inner products have the same directions
-            of_rows = torch.linalg.eigh(rows.double() @ rows.double().T).eigenvectors[:, -dim:].flip(1)
+        if (
+            len(rows) < joined
+        ):  # of fewer rows than numbers, their inner products have the same directions
+            of_rows = (
+                torch.linalg.eigh(rows.double() @ rows.double().T).eigenvectors[:, -dim:].flip(1)
+            )
             found = rows.double().T @ of_rows
             columns = torch.linalg.qr(torch.cat([found, drawn[:, found.shape[1] :]], dim=1)).Q
         else:
@@ -261,7 +284,11 @@ def _check_loss(loss: float, joined: int, settings: TargetBatches) -> None:
     if loss <= settings.max_loss:
         return
     tasks = ", ".join(settings.tasks or ())
-    unit = f"points of the teacher's score on {tasks}" if tasks else "% of the variance of the teacher's vectors"
+    unit = (
+        f"points of the teacher's score on {tasks}"
+        if tasks
+        else "% of the variance of the teacher's vectors"
+    )
     raise ConfigError(
         f"objective.dim: must keep all but {settings.max_loss:g} {unit}; {settings.dim} of {joined} dimensions lose "
         f"{loss:.2f}; raise objective.dim, or objective.max_loss to accept it"
@@ -278,7 +305,9 @@ def _write(
 ) -> None:
     sizes = [teacher.get_sentence_embedding_dimension(), *tasks.values()]
     files = [
-        np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float16, shape=(len(texts), size))
+        np.lib.format.open_memmap(
+            folder / name, mode="w+", dtype=np.float16, shape=(len(texts), size)
+        )
         for name, size in zip(_files(tasks), sizes, strict=True)
     ]
     for first in range(0, len(texts), _BLOCK):

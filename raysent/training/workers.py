@@ -81,7 +81,9 @@ class Workers:
         digest = hashlib.sha256()
         for parameter in parameters:
             digest.update(parameter.detach().cpu().contiguous().numpy().data)
-        own = torch.from_numpy(np.frombuffer(digest.digest(), dtype=np.int64).copy()).to(parameters[0].device)
+        own = torch.from_numpy(np.frombuffer(digest.digest(), dtype=np.int64).copy()).to(
+            parameters[0].device
+        )
         everyone = [torch.empty_like(own) for _ in range(self.world_size)]
         dist.all_gather(everyone, own)
         first, *others = (values.tolist() for values in everyone)
@@ -141,7 +143,9 @@ class Exchange:
         self._sums: list[tuple[Tensor, Any]] = []
         # The nodes exist as long as they are referred to. Their hooks run once a backward, when a gradient is complete,
         # also that of a table, which is not assigned by autograd.
-        self._nodes = [[get_gradient_edge(parameter).node for parameter in bucket] for bucket in self._buckets]
+        self._nodes = [
+            [get_gradient_edge(parameter).node for parameter in bucket] for bucket in self._buckets
+        ]
         for number, nodes in enumerate(self._nodes if overlaps else ()):
             for node in nodes:
                 node.register_hook(partial(_mark_complete, weakref.ref(self), number))
@@ -206,7 +210,11 @@ class Exchange:
         else:
             gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
             is_whole = len(bucket) == 1 and gradients[0].is_contiguous()
-            values = gradients[0] if is_whole else torch.cat([gradient.reshape(-1) for gradient in gradients])
+            values = (
+                gradients[0]
+                if is_whole
+                else torch.cat([gradient.reshape(-1) for gradient in gradients])
+            )
         self._sums.append((values, dist.all_reduce(values, async_op=True)))
 
     def _holds_rows(self, parameter: nn.Parameter) -> bool:
@@ -224,7 +232,11 @@ class Exchange:
     def _assign(self, bucket: list[nn.Parameter], values: Tensor) -> None:
         if self._holds_rows(bucket[0]):
             bucket[0].grad = torch.sparse_coo_tensor(
-                self._words[None], values, bucket[0].shape, is_coalesced=True, check_invariants=False
+                self._words[None],
+                values,
+                bucket[0].shape,
+                is_coalesced=True,
+                check_invariants=False,
             )
             return
         for parameter, part in zip(
@@ -343,13 +355,17 @@ class SharedLoss:
         self._model, self._optimizer, self._stream = model, optimizer, stream
         self._workers, self._device = workers, device
         num_parts = config.training.accumulate
-        self._num_parts, self._num_encoded = (num_parts, 1) if config.objective.is_by_example else (1, num_parts)
+        self._num_parts, self._num_encoded = (
+            (num_parts, 1) if config.objective.is_by_example else (1, num_parts)
+        )
         is_whole = num_parts == 1 and config.objective.encoded_at_once is None
         reads_vectors = not (config.objective.trains_code or config.objective.scores_words)
         self._packs = is_whole and workers.world_size == 1 and reads_vectors
         self._exchange: Exchange | None = None
         if workers.world_size > 1:
-            self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers, overlaps=is_whole)
+            self._exchange = Exchange(
+                optimizer.parameters, optimizer.tables, workers=workers, overlaps=is_whole
+            )
 
     def gradients(self, step: int, *, generator: torch.Generator, bfloat16: bool = False) -> Tensor:
         """Compute the gradients of a step, which are equal on all workers.
@@ -389,13 +405,21 @@ class SharedLoss:
         own = distinct_words(*batch.parts)
         # All workers' words on all workers, so that their word tables stay bit-identical.
         words = own if self._exchange is None else self._stream.words(step)
-        if words is not own and self._optimizer.tables and not np.isin(own, words, assume_unique=True).all():
-            raise ConfigError("objective: prepare must add no words to a batch that several workers share; given some")
+        if (
+            words is not own
+            and self._optimizer.tables
+            and not np.isin(own, words, assume_unique=True).all()
+        ):
+            raise ConfigError(
+                "objective: prepare must add no words to a batch that several workers share; given some"
+            )
         rows = to_device(words, self._device)
         self._optimizer.catch_up(rows)
         return rows
 
-    def _loss(self, batch: AnyBatch, step: int, generator: torch.Generator, *, num_parts: int) -> Tensor:
+    def _loss(
+        self, batch: AnyBatch, step: int, generator: torch.Generator, *, num_parts: int
+    ) -> Tensor:
         """Return what a batch, or a part of one, adds to the loss of a step, a scalar with gradient."""
         count, gather, common = self._stream.size(step), None, generator
         if self._exchange is not None and self._gathers:
@@ -409,5 +433,7 @@ class SharedLoss:
             reader.add(batch.sentences, self._model.vectors(packed, generator=generator))
         is_mean = self._rule == "mean" or not (self._gathers or self._rule == "sum")
         penalty_weight = 1.0 if is_mean else 1 / (self._workers.world_size * num_parts)
-        loss = self._model.loss(batch, generator=common, reader=reader, penalty_weight=penalty_weight)
+        loss = self._model.loss(
+            batch, generator=common, reader=reader, penalty_weight=penalty_weight
+        )
         return loss * (len(batch) / count) if is_mean else loss

@@ -70,14 +70,24 @@ class Cloud:
     def launch(self, kind: str, labels: Mapping[str, str], *, joins: bool = True) -> str:
         """Launch a machine, and let its Ray node join after a while; returns its id."""
         name = f"i-{len(self.all()):04d}-{kind}"
-        values = {"type": kind, "labels": dict(labels), "launched": self.now, "ended": None, "joins": joins}
+        values = {
+            "type": kind,
+            "labels": dict(labels),
+            "launched": self.now,
+            "ended": None,
+            "joins": joins,
+        }
         write_whole(self.folder / "instances" / f"{name}.json", values)
         return name
 
     def join(self) -> None:
         """Let those join whose time has come."""
         for name, values in self.all().items():
-            is_due = values["joins"] and values["ended"] is None and self.now - values["launched"] > BOOT_S
+            is_due = (
+                values["joins"]
+                and values["ended"] is None
+                and self.now - values["launched"] > BOOT_S
+            )
             path = self.machines / f"{name}.json"
             if is_due and not values.get("joined"):
                 write_whole(path, {"deadline_ms": None, "labels": values["labels"]})
@@ -96,7 +106,11 @@ class Cloud:
 
     def running(self, *kinds: str) -> list[str]:
         """Return the ids of those that are billed now, of some types only."""
-        return [name for name, values in self.all().items() if values["ended"] is None and values["type"] in kinds]
+        return [
+            name
+            for name, values in self.all().items()
+            if values["ended"] is None and values["type"] in kinds
+        ]
 
     def _change(self, name: str, **values: Any) -> None:
         write_whole(self.folder / "instances" / f"{name}.json", {**self.all()[name], **values})
@@ -188,7 +202,9 @@ def install(cloud: Cloud, fleet: Any) -> None:
     settings = FleetSettings.from_environment()
     assert settings is not None
     config = Path(settings.config)
-    config.write_text(json.dumps({"available_node_types": {name: {"max_workers": 0} for name in settings.types}}))
+    config.write_text(
+        json.dumps({"available_node_types": {name: {"max_workers": 0} for name in settings.types}})
+    )
     cloud.launch(HEAD, LABELS)
     fleet.AwsMachines = lambda *_: Listed(cloud)
     fleet.joined_instances = lambda: {path.stem for path in cloud.machines.glob("*.json")}

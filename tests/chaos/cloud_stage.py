@@ -49,7 +49,9 @@ class CloudStage(Stage):
             for name, priority in ((FIRST, 10), (SECOND, 0))
         }
         folder = self._head_folder
-        settings = FleetSettings("simulated", "us-east-1", types, 1, str(folder), str(folder / "config.json"))
+        settings = FleetSettings(
+            "simulated", "us-east-1", types, 1, str(folder), str(folder / "config.json")
+        )
         return {**super().env, **settings.environment(), **Workers(1, 1).environment()}
 
     @property
@@ -92,16 +94,22 @@ def check_cloud(stage: CloudStage, found: Found, fault: str, ending: Ending) -> 
     begin_s = min(times[0] for times in sessions) + base_s
     least_s = max(times[1] for times in sessions if len(times) > 1)
     for name, one in stage.cloud.all().items():
-        charged = sum(line["usd"] for line in found.ledger if line["entry"] == "node" and line["node"] == name)
+        charged = sum(
+            line["usd"] for line in found.ledger if line["entry"] == "node" and line["node"] == name
+        )
         # The head was launched before the sweep began, and is charged from then on at least.
         used, most = (
             min(one["ended"] or until, until) - max(one["launched"], since)
             for since, until in ((begin_s, least_s + base_s), (0.0, stage.cloud.now))
         )
-        assert used - _SLACK_USD <= charged <= most + _SLACK_USD, f"{name}: {charged:.3f} charged, {used:.3f} used"
+        assert used - _SLACK_USD <= charged <= most + _SLACK_USD, (
+            f"{name}: {charged:.3f} charged, {used:.3f} used"
+        )
     joined = [one for one in stage.cloud.all().values() if one.get("joined")]
     if fault == "launch refused":
-        assert {line["type"] for line in stage.record.lines() if line["event"] == REFUSED} == {FIRST}
+        assert {line["type"] for line in stage.record.lines() if line["event"] == REFUSED} == {
+            FIRST
+        }
         assert joined[-1]["type"] == SECOND
     if fault == "never joins":
         [lost] = [one for one in stage.cloud.all().values() if not one["joins"]]

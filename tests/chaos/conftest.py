@@ -38,7 +38,10 @@ def _table(found: dict[tuple[str, str], str]) -> list[str]:
     lines = ["| fault | " + " | ".join(MOMENTS) + " |", "|---" * (1 + len(MOMENTS)) + "|"]
     for fault in FAULTS:
         if any(cell[0] == fault for cell in found):
-            cells = [found.get((fault, moment), "–" if (fault, moment) in SENSELESS else "") for moment in MOMENTS]
+            cells = [
+                found.get((fault, moment), "–" if (fault, moment) in SENSELESS else "")
+                for moment in MOMENTS
+            ]
             lines.append(f"| {fault} | " + " | ".join(cells) + " |")
     return lines
 

@@ -26,7 +26,12 @@ from raysent.storage.layout import CHECKPOINT_FOLDER
 from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
 from raysent.training.outcome import Report
-from raysent.training.ray_session import node_name, output_to_stderr, ray_session, set_ray_environment
+from raysent.training.ray_session import (
+    node_name,
+    output_to_stderr,
+    ray_session,
+    set_ray_environment,
+)
 from raysent.training.run import RunConfig
 
 NOTES_FILE = "drill.jsonl"
@@ -44,7 +49,13 @@ _RUN = {
     "vocabulary": {"size": 2000},
     "encoder": {"type": "gru", "hidden_size": 24, "embedding": {"dim": 16}},
     "objective": {"type": "context_prediction"},
-    "training": {"batch_size": 50, "learning_rate": 5e-3, "max_steps": 20_000, "epochs": 1000, "num_reports": 100},
+    "training": {
+        "batch_size": 50,
+        "learning_rate": 5e-3,
+        "max_steps": 20_000,
+        "epochs": 1000,
+        "num_reports": 100,
+    },
     "validation": {"num_candidates": 50, "num_sentences": 100},
 }
 
@@ -84,9 +95,15 @@ def local_cluster() -> Iterator[str]:
     """Run a head without cores and two nodes of one core each on this machine, and yield their address."""
     from ray.cluster_utils import Cluster
 
-    quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+    quick = {
+        "health_check_initial_delay_ms": 1000,
+        "health_check_period_ms": 1000,
+        "health_check_failure_threshold": 3,
+    }
     with output_to_stderr():
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick})
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick}
+        )
         try:
             for _ in range(2):
                 cluster.add_node(num_cpus=1)
@@ -123,10 +140,16 @@ def drill(
             raise CloudError(f"{address}: must have {_NUM_NODES} worker nodes; has {len(killers)}")
         training = _start_training(folder)
         watch = _Watch(folder, training)
-        first = watch.wait(lambda notes: [one for one in notes if one["event"] == "report"], patience_s)
+        first = watch.wait(
+            lambda notes: [one for one in notes if one["event"] == "report"], patience_s
+        )
         if first is None:
-            raise CloudError(f"{address}: no training started within {patience_s:.0f} s; is a node free?")
-        found = _interrupt(first["node"], killers, watch, notice_s=notice_s, patience_s=patience_s, on_line=on_line)
+            raise CloudError(
+                f"{address}: no training started within {patience_s:.0f} s; is a node free?"
+            )
+        found = _interrupt(
+            first["node"], killers, watch, notice_s=notice_s, patience_s=patience_s, on_line=on_line
+        )
         ray.wait([training], timeout=_END_S)
         return found
 
@@ -165,7 +188,9 @@ def _interrupt(
     after = watch.wait(elsewhere, patience_s)
     if after is None:
         return result
-    begins = [one for one in watch.notes() if one["event"] == "begins" and one["node"] == after["node"]][-1]
+    begins = [
+        one for one in watch.notes() if one["event"] == "begins" and one["node"] == after["node"]
+    ][-1]
     return replace(
         result,
         continued_s=begins["time"] - start_s,
@@ -190,7 +215,9 @@ class _Watch:
     def last_checkpoint(self) -> int:
         """Return the step of the last checkpoint, or -1 if there is none."""
         place = self._folder / CHECKPOINT_FOLDER
-        return max((int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=-1)
+        return max(
+            (int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=-1
+        )
 
     def wait(self, found: Callable[[list[Note]], list[Note]], limit_s: float) -> Note | None:
         """Wait for notes that `found` selects; return the first, or None after `limit_s` or when the training ends."""
@@ -206,7 +233,9 @@ class _Watch:
 
 
 def _worker_nodes() -> list[str]:
-    return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    return [
+        node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")
+    ]
 
 
 def _start_killers() -> dict[str, Any]:
@@ -218,7 +247,9 @@ def _start_killers() -> dict[str, Any]:
 
     actor = ray.remote(num_cpus=0)(Killer)
     placed: dict[str, Any] = {
-        node: actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        node: actor.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+        ).remote()
         for node in _worker_nodes()
     }
     ray.get([one.__ray_ready__.remote() for one in placed.values()])
@@ -249,7 +280,9 @@ def _train(place: str, storage: str) -> None:
         train_loop_config={"folder": place},
         scaling_config=ray.train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
         run_config=ray.train.RunConfig(
-            name=uuid.uuid4().hex[:12], storage_path=storage, failure_config=ray.train.FailureConfig(max_failures=3)
+            name=uuid.uuid4().hex[:12],
+            storage_path=storage,
+            failure_config=ray.train.FailureConfig(max_failures=3),
         ),
     ).fit()
 
@@ -258,12 +291,18 @@ def _worker(job: dict[str, Any]) -> None:
     """Train in one Ray Train worker; write a note at the start, at each report, and at the notice of its node."""
     folder = open_folder(job["folder"], with_checkpoints=True)
     node = str(ray.get_runtime_context().get_node_id())
-    steps = [int(path.stem) for path in (folder / CHECKPOINT_FOLDER).glob("*.json") if path.stem.isdigit()]
+    steps = [
+        int(path.stem)
+        for path in (folder / CHECKPOINT_FOLDER).glob("*.json")
+        if path.stem.isdigit()
+    ]
     first_step = max(steps, default=0)
     noticed, ask, num_reports = [False], worker_notice(), [0]
 
     def note(event: str, **values: Any) -> None:
-        append_json_line(folder / NOTES_FILE, {"event": event, "node": node, "time": time.time(), **values})
+        append_json_line(
+            folder / NOTES_FILE, {"event": event, "node": node, "time": time.time(), **values}
+        )
 
     def notice() -> float | None:
         left_s = ask()

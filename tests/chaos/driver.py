@@ -132,7 +132,9 @@ def _look_for_pulses(stage: Path, watch: Watch) -> None:
     while True:
         # A folder may be removed while it is listed.
         with contextlib.suppress(OSError):
-            for pulse in (path for place in places for path in place.glob("**/checkpoint/.pulse.json")):
+            for pulse in (
+                path for place in places for path in place.glob("**/checkpoint/.pulse.json")
+            ):
                 at_s = pulse.stat().st_mtime
                 if seen.setdefault(pulse, at_s) != at_s:
                     seen[pulse] = at_s

@@ -117,11 +117,17 @@ class Cluster:
         found = []
         for machine in self.machines():
             with contextlib.suppress(FileNotFoundError):  # it has just gone
-                facts = {"NodeID": machine.name, "Labels": machine.labels(), "Resources": {"CPU": 1.0}}
+                facts = {
+                    "NodeID": machine.name,
+                    "Labels": machine.labels(),
+                    "Resources": {"CPU": 1.0},
+                }
                 found.append({**facts, "Alive": True})
         return found
 
-    def run_trials(self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any) -> bool:
+    def run_trials(
+        self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any
+    ) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
         cost_tracker.num_slots = plan.concurrent
         session = ray_tune.Session(controller, cost_tracker, describe, is_over)
@@ -138,7 +144,9 @@ class Cluster:
             raise session.ending
         return False
 
-    def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any, interrupt: Any) -> None:
+    def _train(
+        self, config: dict[str, Any], number: int, search: Any, scheduler: Any, interrupt: Any
+    ) -> None:
         """Train a trial, elsewhere when its machine goes, as often as Ray Tune would."""
         trial = SimpleNamespace(config=config)
         for _ in range(ray_tune.MAX_RESTARTS + 1):
@@ -165,14 +173,20 @@ class Cluster:
         """
         until_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until_s:
-            free = [machine for machine in self.machines() if machine.is_free() and machine.name != "head"]
+            free = [
+                machine
+                for machine in self.machines()
+                if machine.is_free() and machine.name != "head"
+            ]
             if free:
                 return free[number % len(free)]
             interrupt.stop_all()
             time.sleep(_LOOK_S)
         raise AssertionError("no machine came for a trial")
 
-    def _run(self, config: dict[str, Any], machine: Machine, trial: Any, scheduler: Any) -> dict[str, Any]:
+    def _run(
+        self, config: dict[str, Any], machine: Machine, trial: Any, scheduler: Any
+    ) -> dict[str, Any]:
         stopped: list[bool] = []
         stop_trial = SimpleNamespace(remote=lambda: stopped.append(True))
         trial.temporary_state = SimpleNamespace(ray_actor=SimpleNamespace(stop_trial=stop_trial))
@@ -180,7 +194,10 @@ class Cluster:
         def tell(report: Report) -> bool:
             machine.deadline_ms()
             message = trainables.report_message(report, node=machine.name)
-            flat = {**message, **{f"metrics/{name}": value for name, value in report.metrics.items()}}
+            flat = {
+                **message,
+                **{f"metrics/{name}": value for name, value in report.metrics.items()},
+            }
             with _cached(self._cache):
                 scheduler.on_trial_result(None, trial, flat)
             return not stopped
@@ -215,4 +232,6 @@ def install(stage: Path, watch: Watch) -> None:
     ExponentialBackoff.delay_amount = lambda *_: 0.002
     # Prices are asked for at every poll and soon given up, and no machine is billed for a minute that it did not run.
     cluster_prices.FRESH_S, prices.MINIMUM_S = 0.0, 0.0
-    cluster_prices._PATIENCE = Config(connect_timeout=0.5, read_timeout=0.5, retries={"total_max_attempts": 2})
+    cluster_prices._PATIENCE = Config(
+        connect_timeout=0.5, read_timeout=0.5, retries={"total_max_attempts": 2}
+    )

@@ -24,7 +24,9 @@ _NODE_FAULTS = (
 _CLOUD_FAULTS = ("never joins", "launch refused", "head killed", "head's clock off", "cloud slow")
 # Fault and moment -> why there is nothing to try.
 SENSELESS: dict[tuple[str, str], str] = {
-    (fault, moment): _EVALUATING for fault in (*_NODE_FAULTS, *_CLOUD_FAULTS) for moment in ("evaluation", "ensemble")
+    (fault, moment): _EVALUATING
+    for fault in (*_NODE_FAULTS, *_CLOUD_FAULTS)
+    for moment in ("evaluation", "ensemble")
 }
 
 
@@ -65,4 +67,9 @@ RAY_CELLS = [
     for moment in ("start", "training", "rung")
 ]
 # The cells that run with every test: one of each kind that no other test has, and that needs no Ray.
-QUICK = {("driver", "training"), ("node", "training"), ("storage errors", "rung"), ("disk full", "rung")}
+QUICK = {
+    ("driver", "training"),
+    ("node", "training"),
+    ("storage errors", "rung"),
+    ("disk full", "rung"),
+}

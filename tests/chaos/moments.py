@@ -51,8 +51,20 @@ MOMENTS = {
     for moment in (
         Moment("start", lambda sight: _line(sight, "started"), num_sights=2),
         Moment("training", lambda sight: sight.kind == "look", num_sights=12),
-        Moment("rung", lambda sight: _line(sight, "report") and sight.value["index"] in RUNGS, num_sights=4),
-        Moment("evaluation", lambda sight: sight.kind == "file" and "evaluation" in sight.path.parts, num_sights=4),
-        Moment("ensemble", lambda sight: sight.kind == "file" and sight.path.name == "ensemble.json", num_sights=1),
+        Moment(
+            "rung",
+            lambda sight: _line(sight, "report") and sight.value["index"] in RUNGS,
+            num_sights=4,
+        ),
+        Moment(
+            "evaluation",
+            lambda sight: sight.kind == "file" and "evaluation" in sight.path.parts,
+            num_sights=4,
+        ),
+        Moment(
+            "ensemble",
+            lambda sight: sight.kind == "file" and sight.path.name == "ensemble.json",
+            num_sights=1,
+        ),
     )
 }

@@ -42,10 +42,21 @@ class Machine:
     init: int
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def popen(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def popen(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         """Start a command on it; its process here is another one, which ends with it."""
         started = subprocess.Popen(
-            ["nsenter", f"--target={self.init}", "--all", "sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *command],
+            [
+                "nsenter",
+                f"--target={self.init}",
+                "--all",
+                "sh",
+                "-c",
+                'cd "$0" && exec "$@"',
+                str(cwd),
+                *command,
+            ],
             env={**env, "RAY_TMPDIR": str(self.folder)},
             stdin=subprocess.DEVNULL,
         )
@@ -61,16 +72,23 @@ def two_machines() -> Iterator[tuple[Machine, Machine]]:
         addresses = {"n1": "10.77.0.1", "n2": "10.77.0.2"}
         hosts = folder / "hosts"
         hosts.write_text(
-            "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in addresses.items())
+            "127.0.0.1 localhost\n"
+            + "".join(f"{address} {name}\n" for name, address in addresses.items())
         )
         first, second = (
-            stack.enter_context(_machine(name, address, folder, hosts)) for name, address in addresses.items()
+            stack.enter_context(_machine(name, address, folder, hosts))
+            for name, address in addresses.items()
         )
         link = ["ip", "link", "add", "l0", "netns", str(first.init), "type", "veth"]
         subprocess.run([*link, "peer", "name", "l0", "netns", str(second.init)], check=True)
         for one in (first, second):
             up = f"ip address add {one.address}/24 dev l0 && ip link set l0 up"
-            assert one.popen(["sh", "-c", up], cwd=folder, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}).wait() == 0
+            assert (
+                one.popen(
+                    ["sh", "-c", up], cwd=folder, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+                ).wait()
+                == 0
+            )
         yield first, second
 
 

@@ -57,7 +57,9 @@ def check_prices(stage: PricedStage, found: Found) -> None:
     told = [f"spot price of 2026-01-01T00:00+00:00 at {SPOT_USD_PER_HOUR}"]
     unknown = [f"unknown, counted as on-demand at {USD_PER_HOUR}"]
     for machine in stage.machines:
-        lines = [line for line in found.ledger if line.get("node") == machine and line["entry"] == "node"]
+        lines = [
+            line for line in found.ledger if line.get("node") == machine and line["entry"] == "node"
+        ]
         assert lines
         expected = [f"cost.machines at {USD_PER_HOUR}"] if machine == "head" else told + unknown
         assert list(dict.fromkeys(_named(line) for line in lines)) == expected

@@ -53,7 +53,11 @@ class PriceSource:
         way = self._chance.choice(WAYS)
         if way == "silent":
             time.sleep(_SILENT_S)
-        answers = {"refused": (503, ""), "nonsense": (200, "<html>"), "empty": (200, ANSWER.format(entries=""))}
+        answers = {
+            "refused": (503, ""),
+            "nonsense": (200, "<html>"),
+            "empty": (200, ANSWER.format(entries="")),
+        }
         return answers.get(way)
 
     def close(self) -> None:

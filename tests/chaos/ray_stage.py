@@ -91,7 +91,9 @@ class RayStage(Stage):
         return NodeAgent(InstanceMetadata(url), drain, poll_s=0.05)
 
     def _node(self, machine: str) -> Any:
-        return next(node for node in self.cluster.worker_nodes if node_name(node.node_id) == machine)
+        return next(
+            node for node in self.cluster.worker_nodes if node_name(node.node_id) == machine
+        )
 
     @staticmethod
     def _raylet(node: Any) -> int:
@@ -111,7 +113,11 @@ class RayStage(Stage):
 @contextmanager
 def ray_cluster() -> Iterator[Any]:
     """Run a head without cores and as many nodes of one core each as there are workers, that miss each other soon."""
-    quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+    quick = {
+        "health_check_initial_delay_ms": 1000,
+        "health_check_period_ms": 1000,
+        "health_check_failure_threshold": 3,
+    }
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick})
     try:
         fill(cluster)

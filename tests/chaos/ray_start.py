@@ -74,13 +74,21 @@ class StartedCluster:
         """Start a head, at another port than an earlier one, which knows nothing of that one's cluster."""
         port, client_port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
-        place = [f"--port={port}", f"--ray-client-server-port={client_port}", f"--temp-dir={self.folder}/{port}"]
-        self.head = self._start("127.0.0.1", "--head", *place, "--num-cpus=0", "--include-dashboard=false")
+        place = [
+            f"--port={port}",
+            f"--ray-client-server-port={client_port}",
+            f"--temp-dir={self.folder}/{port}",
+        ]
+        self.head = self._start(
+            "127.0.0.1", "--head", *place, "--num-cpus=0", "--include-dashboard=false"
+        )
 
     def start_worker(self, *, instance: str = "", cores: int = 1) -> Machine:
         """Start a worker at the next address."""
         address = f"127.0.0.{2 + self._num_started % 200}"
-        machine = self._start(address, f"--address={self.address}", f"--num-cpus={cores}", instance=instance)
+        machine = self._start(
+            address, f"--address={self.address}", f"--num-cpus={cores}", instance=instance
+        )
         self.workers.append(machine)
         return machine
 
@@ -117,7 +125,9 @@ class StartedCluster:
         if instance:
             env["RAY_CLOUD_INSTANCE_ID"] = instance
         with log.open("wb") as stream:
-            process = subprocess.Popen(command, env=env, stdout=stream, stderr=stream, start_new_session=True)
+            process = subprocess.Popen(
+                command, env=env, stdout=stream, stderr=stream, start_new_session=True
+            )
         machine, until_s = Machine(address, process, instance), time.monotonic() + _START_S
         while "Ray runtime started" not in log.read_text():
             if process.poll() is not None or time.monotonic() > until_s:

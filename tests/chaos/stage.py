@@ -141,7 +141,11 @@ class Stage:
         """Start a sweep whose driver waits at a moment."""
         data = self.folder / "data"
         space = str(self.folder / "space.yaml")
-        self._start(("sweep", space, "--run", self.run, "--data", str(data), "--yes", *self.options), moment, nth)
+        self._start(
+            ("sweep", space, "--run", self.run, "--data", str(data), "--yes", *self.options),
+            moment,
+            nth,
+        )
 
     def resume(self) -> Ending:
         """Go on with the run, to its end."""
@@ -186,7 +190,8 @@ class Stage:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["chaos.driver", "chaos.machines", "chaos.warm"])
         self._process = context.Process(
-            target=play, args=(Order(self.folder, arguments, self.env, moment, nth, is_on_ray=self.is_on_ray),)
+            target=play,
+            args=(Order(self.folder, arguments, self.env, moment, nth, is_on_ray=self.is_on_ray),),
         )
         self._process.start()
 

@@ -54,7 +54,9 @@ class Store:
     def __init__(self) -> None:
         self.weather = Weather()
         self._app = DomainDispatcherApplication(create_backend_app)
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
+        self._server = make_server(
+            "127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet
+        )
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -78,9 +80,17 @@ class Store:
             time.sleep(weather.slow_s)
         if weather.refused and weather.chance.random() < weather.refused:
             weather.num_struck += 1
-            start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Connection", "close")])
-            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
-        if weather.cut and environ["REQUEST_METHOD"] == "PUT" and int(environ.get("CONTENT_LENGTH") or 0) > 0:
+            start_response(
+                "503 Slow Down", [("Content-Type", "application/xml"), ("Connection", "close")]
+            )
+            return [
+                b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+            ]
+        if (
+            weather.cut
+            and environ["REQUEST_METHOD"] == "PUT"
+            and int(environ.get("CONTENT_LENGTH") or 0) > 0
+        ):
             weather.cut -= 1
             weather.num_struck += 1
             environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]) // 2)

@@ -34,10 +34,14 @@ def references() -> dict[int, Found]:
 
 
 @pytest.fixture
-def undisturbed(stage: Stage, references: dict[int, Found], tmp_path_factory: pytest.TempPathFactory) -> Found:
+def undisturbed(
+    stage: Stage, references: dict[int, Found], tmp_path_factory: pytest.TempPathFactory
+) -> Found:
     """The sweep of the cell, where nothing goes wrong."""
     if stage.epochs not in references:
-        plain = type("PlainStage", (Stage,), {"epochs": stage.epochs})(tmp_path_factory.mktemp("undisturbed"), None)
+        plain = type("PlainStage", (Stage,), {"epochs": stage.epochs})(
+            tmp_path_factory.mktemp("undisturbed"), None
+        )
         plain.sweep()
         ending = plain.ending()
         assert ending.code == 0, ending.errors
@@ -47,19 +51,33 @@ def undisturbed(stage: Stage, references: dict[int, Found], tmp_path_factory: py
 
 
 def _marked(cell: Cell) -> Any:
-    marks = [pytest.mark.chaos, *([pytest.mark.quick] if (cell.fault, cell.moment) in QUICK else [])]
+    marks = [
+        pytest.mark.chaos,
+        *([pytest.mark.quick] if (cell.fault, cell.moment) in QUICK else []),
+    ]
     return pytest.param(cell, id=cell.name, marks=marks)
 
 
 @pytest.fixture
-def stage(cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def stage(
+    cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stage]:
     """A stage; this process sees it from a machine of its own."""
     with price_source(TYPE, usd_per_hour=SPOT_USD_PER_HOUR) as source:
         monkeypatch.setattr(PricedStage, "source", source, raising=False)
         place = FAULTS[cell.fault].place
-        kind = CloudStage if place == "cloud" else PricedStage if cell.fault == "price source down" else Stage
+        kind = (
+            CloudStage
+            if place == "cloud"
+            else PricedStage
+            if cell.fault == "price source down"
+            else Stage
+        )
         stage = kind(tmp_path / "stage", None if place == "disk" else store)
-        for name, value in {**stage.env, "RAYSENT_CACHE": own_cache(tmp_path / "elsewhere")}.items():
+        for name, value in {
+            **stage.env,
+            "RAYSENT_CACHE": own_cache(tmp_path / "elsewhere"),
+        }.items():
             monkeypatch.setenv(name, value)
         yield stage
         stage.close()

@@ -17,7 +17,9 @@ def test_drill_on_this_machine_continues_from_the_checkpoint_of_the_notice(
 ) -> None:
     """Training receives the notice, saves before the end, and continues on the other node from there."""
     tests = Path(__file__).resolve().parent.parent
-    monkeypatch.setenv("PYTHONPATH", f"{tests}:{os.environ.get('PYTHONPATH', tests.parent)}")  # for Ray's workers
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{tests}:{os.environ.get('PYTHONPATH', tests.parent)}"
+    )  # for Ray's workers
     with local_cluster() as address:
         found = drill(address, tmp_path / "run", notice_s=10.0)
     assert found.has_continued

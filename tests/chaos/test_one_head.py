@@ -53,15 +53,26 @@ MINIMUM_S, SECOND_S = 60.0, 1.5
 
 def _launch(kind: str, instance_type: str, **tags: str) -> str:
     tags = {CLUSTER_TAG: "two", "ray-node-type": kind, **tags}
-    specs = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+    specs = [
+        {
+            "ResourceType": "instance",
+            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+        }
+    ]
     started = boto3.client("ec2").run_instances(
-        ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType=instance_type, TagSpecifications=specs
+        ImageId="ami-12c6146b",
+        MinCount=1,
+        MaxCount=1,
+        InstanceType=instance_type,
+        TagSpecifications=specs,
     )
     return str(started["Instances"][0]["InstanceId"])
 
 
 def _listed() -> dict[str, dict[str, Any]]:
-    found = boto3.client("ec2").describe_instances(Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": ["two"]}])
+    found = boto3.client("ec2").describe_instances(
+        Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": ["two"]}]
+    )
     return {one["InstanceId"]: one for group in found["Reservations"] for one in group["Instances"]}
 
 
@@ -71,10 +82,14 @@ class _Moto:
     def __init__(self, folder: str) -> None:
         self.provider_config = {"raysent": {"folder": folder}}
 
-    def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> dict[str, None]:
+    def create_node_with_resources_and_labels(
+        self, node_config, tags, count, resources, labels
+    ) -> dict[str, None]:
         """Launch machines with the tag of the sweep that admits them."""
         sweep = {SWEEP_TAG: self.admitting_sweep}
-        return {_launch("worker", labels["instance-type"], **tags, **sweep): None for _ in range(count)}
+        return {
+            _launch("worker", labels["instance-type"], **tags, **sweep): None for _ in range(count)
+        }
 
 
 class _Provider(LaunchGate, _Moto):
@@ -97,7 +112,9 @@ class _Autoscaler(threading.Thread):
                 if self._cluster.workers[number].instance not in running:
                     self._cluster.kill_worker(number)
             here = [one.instance for one in self._cluster.workers]
-            most = json.loads(Path(self._settings.config).read_text())["available_node_types"][KIND]["max_workers"]
+            most = json.loads(Path(self._settings.config).read_text())["available_node_types"][
+                KIND
+            ]["max_workers"]
             if len(here) > most:
                 boto3.client("ec2").terminate_instances(InstanceIds=here[most:])
             elif len(here) < most:
@@ -120,7 +137,12 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
     """A head that moto lists."""
     (tmp_path / "head").mkdir()
     with moto_server() as url:
-        names = {**CREDENTIALS, "AWS_ENDPOINT_URL": url, "RAYSENT_CACHE": str(tmp_path / "cache"), **ENVIRONMENT}
+        names = {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": url,
+            "RAYSENT_CACHE": str(tmp_path / "cache"),
+            **ENVIRONMENT,
+        }
         for name, value in names.items():
             monkeypatch.setenv(name, value)
         with started_cluster() as cluster:
@@ -132,7 +154,9 @@ def _settings(folder: Path, sweep: str, *, num: int = 1, cores: int = 1) -> Flee
     types = {KIND: {"resources": {"CPU": cores}, "labels": LABELS, "priority": 1, "max_workers": 2}}
     head = {"instance-type": "m5.large", "market": "on-demand"}
     place = folder / "head"
-    return FleetSettings("two", "us-east-1", types, num, str(place), str(place / "config.json"), sweep, head)
+    return FleetSettings(
+        "two", "us-east-1", types, num, str(place), str(place / "config.json"), sweep, head
+    )
 
 
 def _start(
@@ -140,7 +164,10 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     """Start what the head runs for a submitted sweep."""
     run = str(folder / sweep)
-    write_record(run, JobRecord(sweep, cluster="two", region="us-east-1", space={"name": "toy", "values": {}}))
+    write_record(
+        run,
+        JobRecord(sweep, cluster="two", region="us-east-1", space={"name": "toy", "values": {}}),
+    )
     arguments = ["sweep", "space.yaml", "--run", run, "--address", address, "--yes", *options]
     env = {
         **os.environ,
@@ -176,7 +203,9 @@ def _ended(one: dict[str, Any]) -> float:
 @pytest.mark.chaos
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-def test_bills_of_two_sweeps_are_the_time_of_the_machines(cluster: StartedCluster, tmp_path: Path) -> None:
+def test_bills_of_two_sweeps_are_the_time_of_the_machines(
+    cluster: StartedCluster, tmp_path: Path
+) -> None:
     """Each pays for its own worker from launch to end, and for the head while it is its turn; nothing runs on."""
     (tmp_path / "space.yaml").write_text(SPACE.replace("TEXT", str(write_corpus(tmp_path))))
     config = {"available_node_types": {KIND: {"max_workers": 0}}}
@@ -195,7 +224,9 @@ def test_bills_of_two_sweeps_are_the_time_of_the_machines(cluster: StartedCluste
             time.sleep(_LOOK_S)
         sweeps["second"] = _start(tmp_path, "second", cluster.address)
         for name, process in sweeps.items():
-            assert process.wait(until_s - time.monotonic()) == 0, (tmp_path / f"{name}.log").read_text()
+            assert process.wait(until_s - time.monotonic()) == 0, (
+                tmp_path / f"{name}.log"
+            ).read_text()
     finally:
         for process in sweeps.values():
             process.kill()
@@ -212,7 +243,9 @@ def test_bills_of_two_sweeps_are_the_time_of_the_machines(cluster: StartedCluste
         assert [name for name in bills if machine in bills[name]] == [sweep]
         assert bills[sweep][machine] == pytest.approx(max(lived_s, MINIMUM_S), abs=SECOND_S)
     [periods] = json.loads((tmp_path / "head" / "head.json").read_text()).values()
-    assert [period[0] for period in periods] == ["first", "second"], "the second begins while the first one trains"
+    assert [period[0] for period in periods] == ["first", "second"], (
+        "the second begins while the first one trains"
+    )
     assert periods[0][2] == periods[1][1]
     for name, since, until in periods:
         assert bills[name][head] == pytest.approx(max(until - since, MINIMUM_S), abs=0.1)
@@ -226,9 +259,15 @@ def test_bills_of_two_sweeps_are_the_time_of_the_machines(cluster: StartedCluste
 @pytest.mark.filterwarnings("ignore")
 def test_the_last_trials_move_to_fewer_machines(cluster: StartedCluster, tmp_path: Path) -> None:
     """Of two machines each has a long and a short trial; then one has both long ones, and the other ends, and is paid for until then."""
-    space = SPACE.replace("TEXT", str(write_corpus(tmp_path))).replace("num_reports: 4", "num_reports: 20")
-    space = space.replace("search:\n", f"search:\n  training.epochs: {{choice: [{SHORT}, {LONG}]}}\n")
-    space = space.replace("trials: 2", "trials: 4, scheduler: {type: none}").replace("drain: 1s", "drain: 3s")
+    space = SPACE.replace("TEXT", str(write_corpus(tmp_path))).replace(
+        "num_reports: 4", "num_reports: 20"
+    )
+    space = space.replace(
+        "search:\n", f"search:\n  training.epochs: {{choice: [{SHORT}, {LONG}]}}\n"
+    )
+    space = space.replace("trials: 2", "trials: 4, scheduler: {type: none}").replace(
+        "drain: 1s", "drain: 3s"
+    )
     (tmp_path / "space.yaml").write_text(space)
     config = {"available_node_types": {KIND: {"max_workers": 0}}}
     (tmp_path / "head" / "config.json").write_text(json.dumps(config))
@@ -244,11 +283,17 @@ def test_the_last_trials_move_to_fewer_machines(cluster: StartedCluster, tmp_pat
         process.wait()
         autoscaler.close()
     events, ledger = list(read_events(tmp_path / "only")), read_ledger(tmp_path / "only")
-    epochs = [event["params"]["training.epochs"] for event in events if event["event"] == "suggested"]
+    epochs = [
+        event["params"]["training.epochs"] for event in events if event["event"] == "suggested"
+    ]
     assert epochs == [LONG, SHORT, SHORT, LONG], "another seed has this order"
     assert [event["status"] for event in events if event["event"] == "ended"] == ["finished"] * 4
-    lines = [json.loads(line) for line in (tmp_path / "head" / "launches.jsonl").read_text().splitlines()]
-    [(released, taken)] = [(line["instance"], line["trials"]) for line in lines if line["event"] == "released"]
+    lines = [
+        json.loads(line) for line in (tmp_path / "head" / "launches.jsonl").read_text().splitlines()
+    ]
+    [(released, taken)] = [
+        (line["instance"], line["trials"]) for line in lines if line["event"] == "released"
+    ]
     assert (taken, sum(line["event"] == "launched" for line in lines)) == (1, 2)
     nodes: dict[str, set[str]] = {}
     for line in ledger:

@@ -54,7 +54,9 @@ def stage(
     fill(cluster)
     monkeypatch.setattr(RayStage, "cluster", cluster)
     nodes = tuple(node_name(node.node_id) for node in [cluster.head_node, *cluster.worker_nodes])
-    stage = RayStage(tmp_path / "stage", store if cell.fault.startswith("storage") else None, machines=nodes)
+    stage = RayStage(
+        tmp_path / "stage", store if cell.fault.startswith("storage") else None, machines=nodes
+    )
     monkeypatch.setenv("RAYSENT_CACHE", own_cache(tmp_path / "elsewhere"))
     yield stage
     stage.close()
@@ -68,7 +70,10 @@ def test_ray_cell(cell: Cell, stage: RayStage, tell: Any) -> None:
     """The fault strikes at the moment; then the run is gone on with, and nothing is lost."""
     tell(cell=(cell.fault, cell.moment), where="on Ray")
     chance = cell.chance
-    stage.sweep(moment=cell.moment, nth=chance.randint(1, NUM_SIGHTS.get(cell.moment, MOMENTS[cell.moment].num_sights)))
+    stage.sweep(
+        moment=cell.moment,
+        nth=chance.randint(1, NUM_SIGHTS.get(cell.moment, MOMENTS[cell.moment].num_sights)),
+    )
     machine = stage.wait()
     stage.go_on(FAULTS[cell.fault].strike(stage, machine, chance))
     ending = stage.ending()

@@ -99,11 +99,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedCluster
 def _reports(stage: Stage) -> dict[tuple[str, int], Any]:
     """Return what every trial reported."""
     events = read_events(open_folder(stage.run))
-    return {(event["trial"], event["index"]): event["metrics"] for event in events if event["event"] == "report"}
+    return {
+        (event["trial"], event["index"]): event["metrics"]
+        for event in events
+        if event["event"] == "report"
+    }
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cluster: StartedCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Any]:
+def undisturbed(
+    cluster: StartedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, int], Any]:
     """The reports of a sweep where nothing goes wrong."""
     cluster.fill(NUM_WORKERS)
     stage = StartedStage(tmp_path_factory.mktemp("undisturbed"), None)
@@ -115,7 +121,9 @@ def undisturbed(cluster: StartedCluster, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("number", range(NUM_SWEEPS))
-def test_three_kills(number: int, cluster: StartedCluster, undisturbed: dict[Any, Any], tmp_path: Path) -> None:
+def test_three_kills(
+    number: int, cluster: StartedCluster, undisturbed: dict[Any, Any], tmp_path: Path
+) -> None:
     """Worker, driver and head, in any order; nothing is lost or there twice, and the journal can be replayed."""
     chance = random.Random(f"{SEED} {number}")
     stage = StartedStage(tmp_path / "stage", None)
@@ -126,7 +134,9 @@ def test_three_kills(number: int, cluster: StartedCluster, undisturbed: dict[Any
     try:
         for victim in victims:
             cluster.fill(NUM_WORKERS)
-            moment = chance.choice(("start", "training", "rung") if ending is None else ("training", "rung"))
+            moment = chance.choice(
+                ("start", "training", "rung") if ending is None else ("training", "rung")
+            )
             if ending is None:
                 stage.sweep(moment=moment)
             elif ending.code:
@@ -177,14 +187,29 @@ def test_two_machines_train_as_one_process(cluster: StartedCluster, tmp_path: Pa
     (tmp_path / "space.yaml").write_text(PAIR)
     weights, metrics = [], []
     for workers in ("1", "2"):
-        run = ["--run", workers, "--address", cluster.address, "--set", f"limits.workers_per_trial={workers}", "--yes"]
+        run = [
+            "--run",
+            workers,
+            "--address",
+            cluster.address,
+            "--set",
+            f"limits.workers_per_trial={workers}",
+            "--yes",
+        ]
         command = [sys.executable, "-m", "raysent", "sweep", "space.yaml", *run]
         ran = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False
+            command,
+            cwd=tmp_path,
+            env={**os.environ, **ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert ran.returncode == 0, ran.stderr
         weights.append(load_file(next((tmp_path / workers).rglob("model.safetensors"))))
-        metrics.append([e["metrics"] for e in read_events(tmp_path / workers) if e["event"] == "report"])
+        metrics.append(
+            [e["metrics"] for e in read_events(tmp_path / workers) if e["event"] == "report"]
+        )
     one, two = weights
     assert one.keys() == two.keys()
     for name, value in one.items():
@@ -194,7 +219,9 @@ def test_two_machines_train_as_one_process(cluster: StartedCluster, tmp_path: Pa
         assert shared == pytest.approx(alone, rel=1e-4)
 
 
-def test_a_bucket_that_nodes_cannot_read_is_found_before_training(cluster: StartedCluster, tmp_path: Path) -> None:
+def test_a_bucket_that_nodes_cannot_read_is_found_before_training(
+    cluster: StartedCluster, tmp_path: Path
+) -> None:
     """The command has the endpoint and the keys, its nodes have not: one line, and no trial has started."""
     cluster.fill(NUM_WORKERS)
     write_corpus(tmp_path)
@@ -205,7 +232,9 @@ def test_a_bucket_that_nodes_cannot_read_is_found_before_training(cluster: Start
         env = {**os.environ, **ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": url}
         run = ["--run", f"s3://{BUCKET}/mine", "--address", cluster.address, "--yes"]
         command = [sys.executable, "-m", "raysent", "sweep", "space.yaml", *run]
-        ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
     assert ran.returncode == 2, ran.stderr
     assert "cannot read the run folder" in ran.stderr.splitlines()[-1]
     assert "started" not in ran.stderr

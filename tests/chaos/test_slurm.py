@@ -63,11 +63,15 @@ def test_sweep_is_saved_requeued_and_finished(tmp_path: Path) -> None:
     for name, script in PROGRAMS.items():
         (tmp_path / "programs" / name).write_text(f"#!/bin/bash\n{script}\n")
         (tmp_path / "programs" / name).chmod(0o755)
-    (tmp_path / "job.sbatch").write_text(sbatch_text("space.yaml", run="runs/one", num_nodes=2, gpus=0, time="1:00:00"))
+    (tmp_path / "job.sbatch").write_text(
+        sbatch_text("space.yaml", run="runs/one", num_nodes=2, gpus=0, time="1:00:00")
+    )
     env = {
         **os.environ,
         "PATH": f"{tmp_path / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": os.environ.get("PYTHONPATH", str(Path(__file__).resolve().parent.parent.parent)),
+        "PYTHONPATH": os.environ.get(
+            "PYTHONPATH", str(Path(__file__).resolve().parent.parent.parent)
+        ),
         "HOME": str(tmp_path),
         "SLURM_JOB_NODELIST": "n[1-2]",
         "SLURM_JOB_ID": "7",
@@ -93,5 +97,7 @@ def test_sweep_is_saved_requeued_and_finished(tmp_path: Path) -> None:
     assert (tmp_path / "requeued").read_text() == "7\n"
     found = check_events(tmp_path / "runs/one", before=before)
     assert sum(event["event"] == "session" for event in found) == 2
-    nodes = {line["node"] for line in read_ledger(tmp_path / "runs/one") if line["entry"] == "trial"}
+    nodes = {
+        line["node"] for line in read_ledger(tmp_path / "runs/one") if line["entry"] == "trial"
+    }
     assert len(nodes) > 2, "both machines trained, each with another Ray node in each allocation"

@@ -74,7 +74,9 @@ def look(stage: Stage, *, before: list[dict[str, Any]] | None = None) -> Found:
     ensemble = read_json(folder / "ensemble.json")
     return Found(
         trials={e["trial"]: (e["status"], e["metrics"]) for e in events if e["event"] == "ended"},
-        decisions={(e["trial"], e["index"]): e["decision"] for e in events if e["event"] == "decision"},
+        decisions={
+            (e["trial"], e["index"]): e["decision"] for e in events if e["event"] == "decision"
+        },
         members=_told(ensemble),
         ledger=read_ledger(folder),
     )
@@ -89,7 +91,9 @@ def check_events(
         assert events[: len(before)] == before, "events were lost"
     ended = Counter(event["trial"] for event in events if event["event"] == "ended")
     assert ended == {f"{number:04d}": 1 for number in range(num_trials)}
-    reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
+    reports = Counter(
+        (event["trial"], event["index"]) for event in events if event["event"] == "report"
+    )
     assert set(reports.values()) == {1}
     assert replay(load_record(folder).space, seed=0, events=events).difference == ""
     return events
@@ -110,18 +114,28 @@ def check_ledger(stage: Stage, found: Found, *, killed_s: float) -> None:
         for machine in stage.machines:
             until_s = min(ended_s, stage.lost_s.get(machine, ended_s))
             used_usd += stage.usd(machine, begun_s, until_s)
-    assert found.spent_usd >= used_usd - _ROUNDING_USD, f"{found.spent_usd:.3f} in the ledger, {used_usd:.3f} used"
+    assert found.spent_usd >= used_usd - _ROUNDING_USD, (
+        f"{found.spent_usd:.3f} in the ledger, {used_usd:.3f} used"
+    )
 
 
 def _check_shares(folder: Path, events: list[dict[str, Any]]) -> None:
     """Every report has its share in the ledger."""
-    told = {(line["trial"], line["rung"]) for line in read_ledger(folder) if line["entry"] == "trial"}
-    assert told == {(event["trial"], event["index"]) for event in events if event["event"] == "report"}
+    told = {
+        (line["trial"], line["rung"]) for line in read_ledger(folder) if line["entry"] == "trial"
+    }
+    assert told == {
+        (event["trial"], event["index"]) for event in events if event["event"] == "report"
+    }
 
 
 def _told(ensemble: dict[str, Any]) -> Any:
     """Return what an ensemble says, without what names folders or times."""
-    return {key: value for key, value in ensemble.items() if key in ("members", "weights", "scores", "tasks")}
+    return {
+        key: value
+        for key, value in ensemble.items()
+        if key in ("members", "weights", "scores", "tasks")
+    }
 
 
 __all__ = [

@@ -26,10 +26,14 @@ PATIENCE_S = 600.0
 
 
 @pytest.fixture(scope="session")
-def environment_with_extras(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment_with_extras(
+    archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Return a virtual environment with the wheel, its dependencies and the extras of the docs' how-to pages."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "environment-with-extras"
+    folder = (
+        base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    ) / "environment-with-extras"
     with FileLock(folder.with_suffix(".lock")):
         extras = ("serve", "onnx", "search", "pretrained")
         return folder if folder.exists() else install(archives[1], folder, extras=extras)
@@ -53,7 +57,9 @@ def until(user: User) -> Callable[[Callable[[], object], subprocess.Popen[str]],
         end = time.monotonic() + PATIENCE_S
         while not holds():
             said = (user.folder / "started.txt").read_text()
-            assert process.poll() is None, f"the command ended before, with exit code {process.returncode}: {said}"
+            assert process.poll() is None, (
+                f"the command ended before, with exit code {process.returncode}: {said}"
+            )
             assert time.monotonic() < end, f"nothing came: {said}"
             time.sleep(0.02)
 
@@ -63,7 +69,9 @@ def until(user: User) -> Callable[[Callable[[], object], subprocess.Popen[str]],
 def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
     """Return what the server of a port answers, and nothing before it listens."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"}
+    )
     try:
         with urllib.request.urlopen(request) as answer:
             return json.loads(answer.read())
@@ -74,7 +82,9 @@ def answers(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
 
 
 @pytest.fixture
-def serving(user: User, until: Callable[..., None]) -> Callable[[str], AbstractContextManager[Callable[..., Any]]]:
+def serving(
+    user: User, until: Callable[..., None]
+) -> Callable[[str], AbstractContextManager[Callable[..., Any]]]:
     """Return a context in which a folder is served: a function of a path and a body to what the server answers."""
 
     @contextmanager
@@ -101,7 +111,9 @@ def bucket() -> Iterator[dict[str, str]]:
         "server = ThreadedMotoServer('127.0.0.1', 0, verbose=False)\nserver.start()\n"
         "print(*server.get_host_and_port(), flush=True)\nthreading.Event().wait()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             host, port = server.stdout.readline().split()

@@ -16,10 +16,54 @@ SMALL = [
     "--set=validation={num_candidates: 20, num_sentences: 60}",
 ]
 _SCENES = {
-    "harbour": ["ship", "sail", "harbour", "captain", "anchor", "wave", "tide", "crew", "rope", "deck"],
-    "kitchen": ["bread", "oven", "flour", "kettle", "cook", "table", "spoon", "soup", "butter", "salt"],
-    "garden": ["rose", "hedge", "spade", "seed", "gardener", "lawn", "frost", "bee", "apple", "wall"],
-    "court": ["judge", "witness", "lawyer", "verdict", "prison", "letter", "oath", "jury", "crime", "clerk"],
+    "harbour": [
+        "ship",
+        "sail",
+        "harbour",
+        "captain",
+        "anchor",
+        "wave",
+        "tide",
+        "crew",
+        "rope",
+        "deck",
+    ],
+    "kitchen": [
+        "bread",
+        "oven",
+        "flour",
+        "kettle",
+        "cook",
+        "table",
+        "spoon",
+        "soup",
+        "butter",
+        "salt",
+    ],
+    "garden": [
+        "rose",
+        "hedge",
+        "spade",
+        "seed",
+        "gardener",
+        "lawn",
+        "frost",
+        "bee",
+        "apple",
+        "wall",
+    ],
+    "court": [
+        "judge",
+        "witness",
+        "lawyer",
+        "verdict",
+        "prison",
+        "letter",
+        "oath",
+        "jury",
+        "crime",
+        "clerk",
+    ],
 }
 _VERBS = ["saw", "took", "left", "found", "kept", "lost", "wanted", "watched", "carried", "praised"]
 _GOOD = ["easy", "quick", "friendly", "excellent", "clean", "generous", "reliable", "cheerful"]
@@ -64,13 +108,17 @@ def write_reviews(path: Path, *, rows: int = 600) -> None:
 def write_sentences(path: Path, *, rows: int = 50) -> None:
     """Write one sentence a line."""
     draw = random.Random(3)
-    path.write_text("".join(sentence(draw.choice(list(_SCENES.values())), draw) + "\n" for _ in range(rows)))
+    path.write_text(
+        "".join(sentence(draw.choice(list(_SCENES.values())), draw) + "\n" for _ in range(rows))
+    )
 
 
 def write_questions(folder: Path, table: Path, *, passages: int = 240, queries: int = 60) -> None:
     """Write two files of passages, one a line, and a table of what asks for some of them in other words."""
     draw = random.Random(4)
-    made = dict.fromkeys(sentence(draw.choice(list(_SCENES.values())), draw) for _ in range(passages))
+    made = dict.fromkeys(
+        sentence(draw.choice(list(_SCENES.values())), draw) for _ in range(passages)
+    )
     lines = [f"{line}\n" for line in made]
     folder.mkdir()
     (folder / "one.txt").write_text("".join(lines[::2]))

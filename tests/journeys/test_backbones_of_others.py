@@ -47,7 +47,9 @@ SIZES = {"plain": 32, "own": 16, "owner/small": 32}
 def _write_backbones(folder: Path) -> None:
     """Write a folder of transformers, one of sentence-transformers, and a model in the hub's cache."""
     write_backbone(folder / "plain", "bert")
-    write_sentence_transformer(folder / "own", write_backbone(folder / "of-own", "mpnet"), pooling="cls", dense=8)
+    write_sentence_transformer(
+        folder / "own", write_backbone(folder / "of-own", "mpnet"), pooling="cls", dense=8
+    )
     cache = folder / "hub/models--owner--small"
     write_backbone(cache / "snapshots" / COMMIT, "modernbert")
     (cache / "refs").mkdir()
@@ -67,7 +69,9 @@ def test_sweep_over_backbones_rates_and_ranks_survives_a_kill(user, until):
         lines = journal.read_text() if journal.exists() else ""
         return lines.count('"event": "ended"') >= 2 and lines.count('"event": "report"') >= 5
 
-    killed = user.start("sweep", "space.yaml", "--run", "run", "--yes", "--device", "cpu", "--seed", "6", **hub)
+    killed = user.start(
+        "sweep", "space.yaml", "--run", "run", "--yes", "--device", "cpu", "--seed", "6", **hub
+    )
     try:
         until(has_begun, killed)
     finally:

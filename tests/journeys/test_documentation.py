@@ -62,9 +62,7 @@ CANNOT_RUN = {
     r"sweep (everything|adapt|labels) |RUN|NAME-DATE|SPACE|benchmarks": "is the form of a command, or takes many minutes",
 }
 # What a line makes anew: it must not be there yet.
-MADE = (
-    r"(?:--run|-o|--output|\b(?:run|output)=)[ \"]*((?:runs|models|vectors|exported|onnx_model|index)[\w/]*)(?![\w./])"
-)
+MADE = r"(?:--run|-o|--output|\b(?:run|output)=)[ \"]*((?:runs|models|vectors|exported|onnx_model|index)[\w/]*)(?![\w./])"
 TINY = {
     "metric": "context_accuracy",
     "base": {
@@ -84,7 +82,9 @@ TINY = {
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """Return the language and the text of every block of code of a page."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     return [(language, text) for language, text in found if language in ("console", "python", "")]
 
 
@@ -103,7 +103,9 @@ def steps(page: str) -> list[tuple[str, str, int]]:
 
 def reason_not_to(code: str) -> str | None:
     """Return why a step cannot run here, and None where it can."""
-    return next((why for pattern, why in CANNOT_RUN.items() if re.search(pattern, code, re.MULTILINE)), None)
+    return next(
+        (why for pattern, why in CANNOT_RUN.items() if re.search(pattern, code, re.MULTILINE)), None
+    )
 
 
 # The columns of `reviews.csv`, which are others where a page says so.
@@ -119,14 +121,23 @@ def write_table(path: Path, columns: list[str]) -> None:
         for number in range(240):
             label = "positive" if number % 2 else "negative"
             text, part = review(label, draw), "test" if number % 5 == 0 else "train"
-            row = {"text": text, "label": label, "body": text, "stars": 5 if number % 2 else 1, "part": part}
+            row = {
+                "text": text,
+                "label": label,
+                "body": text,
+                "stars": 5 if number % 2 else 1,
+                "part": part,
+            }
             table.writerow(row | {"id": number, "product": f"product {number % 7}", "review": text})
 
 
 def write_questions(folder: Path) -> None:
     """Write passages as text files, and queries for them as a table and in BEIR's form."""
     draw = random.Random(7)
-    passages = [sentence(["ship", "rose", "judge", "oven", "tide", f"w{number}"], draw) for number in range(60)]
+    passages = [
+        sentence(["ship", "rose", "judge", "oven", "tide", f"w{number}"], draw)
+        for number in range(60)
+    ]
     queries = [" ".join(one.rstrip(".").split()[1::2]) for one in passages]
     (folder / "texts").mkdir()
     (folder / "texts" / "one.txt").write_text("\n".join(passages) + "\n")
@@ -134,11 +145,18 @@ def write_questions(folder: Path) -> None:
         csv.writer(file).writerows([("query", "passage"), *zip(queries, passages, strict=True)])
     (folder / "nfcorpus" / "qrels").mkdir(parents=True)
     for name, texts in (("corpus", passages), ("queries", queries)):
-        lines = (json.dumps({"_id": f"{name[0]}{number}", "text": text}) for number, text in enumerate(texts))
+        lines = (
+            json.dumps({"_id": f"{name[0]}{number}", "text": text})
+            for number, text in enumerate(texts)
+        )
         (folder / "nfcorpus" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     for place, part in enumerate(("train", "dev", "test")):
-        rows = "".join(f"q{number}\tc{number}\t1\n" for number in range(20 * place, 20 * place + 20))
-        (folder / "nfcorpus" / "qrels" / f"{part}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+        rows = "".join(
+            f"q{number}\tc{number}\t1\n" for number in range(20 * place, 20 * place + 20)
+        )
+        (folder / "nfcorpus" / "qrels" / f"{part}.tsv").write_text(
+            "query-id\tcorpus-id\tscore\n" + rows
+        )
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +168,17 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
         write_books(user.folder / name)
     (user.folder / "search_spaces").mkdir()
     for name in ("quickstart", "quick_thoughts"):
-        (user.folder / "search_spaces" / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **TINY}))
+        (user.folder / "search_spaces" / f"{name}.yaml").write_text(
+            yaml.safe_dump({"name": name, **TINY})
+        )
     for name in ("adapt", "labels"):
         space = yaml.safe_load((ROOT / "search_spaces" / f"{name}.yaml").read_text())
         space["base"]["training"] |= {"max_steps": 4, "num_reports": 1}
         space["limits"] = {"trials": 2}
         (user.folder / "search_spaces" / f"{name}.yaml").write_text(yaml.safe_dump(space))
-    (user.folder / "reviews.yaml").write_text("path: reviews.csv\nsplit: {validation: 0.15, test: 0.15}\n")
+    (user.folder / "reviews.yaml").write_text(
+        "path: reviews.csv\nsplit: {validation: 0.15, test: 0.15}\n"
+    )
     write_questions(user.folder)
     write_table(user.folder / "labels.csv", ["text", "label"])
     write_table(user.folder / "new.csv", ["id", "text"])
@@ -171,10 +193,14 @@ def reader(environment_with_extras: Path, tmp_path_factory: pytest.TempPathFacto
     return user
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=MARKS.get(page, [pytest.mark.chaos])) for page in PAGES])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=MARKS.get(page, [pytest.mark.chaos])) for page in PAGES]
+)
 def test_page_runs_as_printed(page, reader):
     """A page's commands and its Python, in their order; what a command makes anew is removed first."""
-    write_table(reader.folder / "reviews.csv", COLUMNS.get(page, ["text", "label", "body", "stars", "part"]))
+    write_table(
+        reader.folder / "reviews.csv", COLUMNS.get(page, ["text", "label", "body", "stars", "part"])
+    )
     for kind, printed, exit_code in steps(page):
         if reason_not_to(printed) is not None:
             continue
@@ -182,16 +208,28 @@ def test_page_runs_as_printed(page, reader):
         for made in re.findall(MADE, code):
             shutil.rmtree(reader.folder / made, ignore_errors=True)
         if kind == "shell":
-            answer = "--yes " if re.match(r"raysent sweep", code) and "--dry-run" not in code else ""
-            reader.run("sh", "-c", code.replace("raysent sweep ", f"raysent sweep {answer}", 1), code=exit_code)
+            answer = (
+                "--yes " if re.match(r"raysent sweep", code) and "--dry-run" not in code else ""
+            )
+            reader.run(
+                "sh",
+                "-c",
+                code.replace("raysent sweep ", f"raysent sweep {answer}", 1),
+                code=exit_code,
+            )
         else:
             reader.python(code)
 
 
 def test_every_page_with_code_is_read():
     """A page that shows commands or Python is one of those that are run, and no reason is kept for lines that are gone."""
-    shown = {str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
-    assert sorted(page for page in shown - set(PAGES) if "/reference/" not in page and steps(page)) == []
+    shown = {
+        str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    }
+    assert (
+        sorted(page for page in shown - set(PAGES) if "/reference/" not in page and steps(page))
+        == []
+    )
     code = [step[1] for page in PAGES for step in steps(page)]
     assert [p for p in CANNOT_RUN if not any(re.search(p, one, re.MULTILINE) for one in code)] == []
 
@@ -216,7 +254,12 @@ for line in json.loads(sys.argv[1]):
 
 def test_lines_that_cannot_run_here_name_commands_and_options_that_exist(reader):
     """Every line of raysent is read by the command line as it is, also those that need a cluster or an account."""
-    lines = [code for page in PAGES for kind, code, _ in steps(page) if kind == "shell" and code.startswith("raysent ")]
+    lines = [
+        code
+        for page in PAGES
+        for kind, code, _ in steps(page)
+        if kind == "shell" and code.startswith("raysent ")
+    ]
     # In the form of a command, brackets say that an option may be left out.
     plain = [
         re.sub(r"\[(--[^\]]*)\]", r"\1", line)

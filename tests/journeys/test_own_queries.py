@@ -14,7 +14,16 @@ from material import SMALL, write_questions
 def test_own_queries_become_a_served_search(user, serving):
     """Sweep by the queries of dev, index by what is best, search and serve: each in a process of its own."""
     write_questions(user.folder / "passages", user.folder / "asked.csv")
-    sweep = ["sweep", "quick_thoughts", "--corpus", "books/", "--metric", "asked.csv", "--run", "runs/first"]
+    sweep = [
+        "sweep",
+        "quick_thoughts",
+        "--corpus",
+        "books/",
+        "--metric",
+        "asked.csv",
+        "--run",
+        "runs/first",
+    ]
     said = user(*sweep, "--trials=1", "--yes", *SMALL)
     assert "Take runs/first/best: " in said
     assert "asked: " in said
@@ -22,7 +31,11 @@ def test_own_queries_become_a_served_search(user, serving):
     user("index", "runs/first", "passages", "-o", "index")
     with (user.folder / "asked.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    found = {None: json.loads(user("search", "index", "--queries", "asked.csv", "-k", "5", "--json"))["results"]}
+    found = {
+        None: json.loads(user("search", "index", "--queries", "asked.csv", "-k", "5", "--json"))[
+            "results"
+        ]
+    }
     lines = (
         "import json, raysent\nfrom dataclasses import asdict\n"
         f"asked, index = {[row['query'] for row in rows]!r}, raysent.SearchIndex('index')\n"
@@ -33,13 +46,18 @@ def test_own_queries_become_a_served_search(user, serving):
     found |= dict(zip(("vectors", "words", "fused"), searched, strict=True))
     assert found[None] in (found["vectors"], found["words"], found["fused"])
     is_right = [
-        any(hit["text"] == row["passage"] for hit in hits) for hits, row in zip(found["words"], rows, strict=True)
+        any(hit["text"] == row["passage"] for hit in hits)
+        for hits, row in zip(found["words"], rows, strict=True)
     ]
     assert sum(is_right) >= 0.9 * len(rows)
 
     with serving("index") as ask:
         for by, expected in found.items():
-            body = {"input": [row["query"] for row in rows], "k": 5} | ({} if by is None else {"by": by})
+            body = {"input": [row["query"] for row in rows], "k": 5} | (
+                {} if by is None else {"by": by}
+            )
             for hits, searched in zip(ask("v1/search", body)["results"], expected, strict=True):
                 assert [hit["text"] for hit in hits] == [hit["text"] for hit in searched]
-                assert [hit["score"] for hit in hits] == pytest.approx([hit["score"] for hit in searched], abs=1e-6)
+                assert [hit["score"] for hit in hits] == pytest.approx(
+                    [hit["score"] for hit in searched], abs=1e-6
+                )

@@ -51,11 +51,20 @@ def test_a_killed_training_is_resumed_and_encodes(space, until):
 @pytest.mark.cluster
 def test_codes_of_a_corpus_are_searched(space):
     """Train bits of the vectors of a frozen bag, encode a whole corpus by them, and search it."""
-    small = ["--set=encoder.embedding.dim=16", "--set=vocabulary.size=200", "--set=training.epochs=1"]
-    code = ["--set=code={type: principal_components, bits: 16}", "--set=validation={num_sentences: 60}"]
+    small = [
+        "--set=encoder.embedding.dim=16",
+        "--set=vocabulary.size=200",
+        "--set=training.epochs=1",
+    ]
+    code = [
+        "--set=code={type: principal_components, bits: 16}",
+        "--set=validation={num_sentences: 60}",
+    ]
     space("train", "binary", "--corpus", "books/", "--run", "runs/codes", *small, *code)
     space("index", "runs/codes", "books", "--output", "index")
     query = ["The captain took the anchor near the wave.", "-k", "3"]
     for by in ("vectors", "words", "fused"):
         found = space("search", "index", *query, "--by", by)
-        assert any(word in found for word in ("ship", "sail", "harbour", "tide", "crew", "rope", "deck"))
+        assert any(
+            word in found for word in ("ship", "sail", "harbour", "tide", "crew", "rope", "deck")
+        )

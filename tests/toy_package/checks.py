@@ -55,7 +55,9 @@ def test_components_lists_each_kind(monkeypatch, capsys):
     assert table.attrs["broken"] == {}
     command = CommandLine(monkeypatch, capsys)
     listed = json.loads(command("components", "--json").out)["components"]
-    assert {one["name"] for one in listed if one["package"].startswith("toy-")} == set(COMPONENTS.values())
+    assert {one["name"] for one in listed if one["package"].startswith("toy-")} == set(
+        COMPONENTS.values()
+    )
     assert "toy_attention" in command("components", "encoders").out
 
 
@@ -74,7 +76,9 @@ def test_model_is_trained_saved_and_loaded(model):
 def test_memory_of_an_attention_grows_with_its_width(tmp_path):
     """64 and 4,096: parameters and states are counted, as the encoder declares them."""
     small, large = (
-        trial_bytes(tiny_run(tmp_path, encoder={**ENCODER, "width": width}, objective={"type": "toy_hinge"}))
+        trial_bytes(
+            tiny_run(tmp_path, encoder={**ENCODER, "width": width}, objective={"type": "toy_hinge"})
+        )
         for width in (64, 4096)
     )
     assert large > 1.1 * small
@@ -85,7 +89,14 @@ def test_code_is_used_by_binarize(monkeypatch, capsys, tmp_path):
     vectors = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
     np.save(tmp_path / "vectors.npy", vectors)
     command = CommandLine(monkeypatch, capsys)
-    ran = command("binarize", tmp_path / "vectors.npy", "--set", "method=toy_signs", "-o", tmp_path / "bits.npy")
+    ran = command(
+        "binarize",
+        tmp_path / "vectors.npy",
+        "--set",
+        "method=toy_signs",
+        "-o",
+        tmp_path / "bits.npy",
+    )
     assert ran.code == 0, ran.err
     assert np.array_equal(np.unpackbits(np.load(tmp_path / "bits.npy"), axis=1), vectors > 0)
 
@@ -99,7 +110,11 @@ def test_format_is_used_by_export(model, tmp_path):
 def test_scheme_task_protocol_and_method_work_together(model, tmp_path):
     """A model of the scheme and the trained one, on the task, by the protocol, combined by the method."""
     assert raysent.load("toy:3").encode(["abcd"]).tolist() == [[4.0, 4.0, 4.0]]
-    options: dict[str, Any] = {"tasks": ["toy_lengths"], "protocol": "toy_protocol", "progress": False}
+    options: dict[str, Any] = {
+        "tasks": ["toy_lengths"],
+        "protocol": "toy_protocol",
+        "progress": False,
+    }
     scores = raysent.evaluate([model, "toy:3"], output=tmp_path / "scores", **options)
     assert list(scores["protocol"]) == ["toy_protocol"] * 2
     assert scores.set_index("model")["test"]["toy:3"] == 100
@@ -112,7 +127,9 @@ def test_scheme_task_protocol_and_method_work_together(model, tmp_path):
 
 def test_sweep_uses_every_component(tmp_path):
     """Sampler, scheduler and tracker direct a sweep over the encoder and the objective, evaluated on the task."""
-    base = tiny_run(tmp_path, encoder=ENCODER, objective={"type": "toy_hinge"}).model_dump(exclude_unset=True)
+    base = tiny_run(tmp_path, encoder=ENCODER, objective={"type": "toy_hinge"}).model_dump(
+        exclude_unset=True
+    )
     base["corpus"]["path"] = str(write_corpus(tmp_path))
     space = {
         "base": base,

@@ -79,7 +79,9 @@ def locked(cache: Path, name: str) -> Iterator[None]:
             yield
 
 
-def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]], *, is_shared: bool = True) -> Path:
+def build_once(
+    cache: Path, name: str, build: Callable[[Path], dict[str, Any]], *, is_shared: bool = True
+) -> Path:
     """Return the folder `name` of the cache; if it is missing or damaged, it is fetched or built.
 
     Args:
@@ -160,6 +162,8 @@ def _size_and_hash(file: Path) -> list[Any]:
 def _is_intact(folder: Path) -> bool:
     try:
         summary = storage.read_json(folder / SUMMARY, sealed=True)
-        return all(expected == _size_and_hash(folder / name) for name, expected in summary["files"].items())
+        return all(
+            expected == _size_and_hash(folder / name) for name, expected in summary["files"].items()
+        )
     except (ArtifactError, OSError, KeyError, TypeError, AttributeError):
         return False

@@ -156,7 +156,9 @@ def _json_passages(
             value = parse_object(f"{source.path}:{number}", line)
             begins = documents.begins(value.get(document_field), f"{source.path}:{number}")
             if begins or num_characters >= _PASSAGE_CHARACTERS:
-                yield Passage("json_document", "\n".join(unfinished), begins, (source.path, first), text_field)
+                yield Passage(
+                    "json_document", "\n".join(unfinished), begins, (source.path, first), text_field
+                )
                 unfinished, first, num_characters = [], number, 0
         unfinished.append(line)
         num_characters += len(line)
@@ -167,9 +169,15 @@ class _Rows:
     """The rows of a table: a column of text, and one of documents if one is named."""
 
     def __init__(self, source: Source, text_field: str, document_field: str | None) -> None:
-        self._path, self._table, self.document_field = source.path, open_table(source.path), document_field
+        self._path, self._table, self.document_field = (
+            source.path,
+            open_table(source.path),
+            document_field,
+        )
         names = self._table.names
-        self.text_field = find_text_column(names, wanted=text_field, where=f"corpus.text_field: {self._path}")
+        self.text_field = find_text_column(
+            names, wanted=text_field, where=f"corpus.text_field: {self._path}"
+        )
         if document_field is not None and document_field not in names:
             raise DataError(
                 f"corpus.document_field: {self._path}: must name a column; given "
@@ -206,7 +214,9 @@ class _DocumentOrder:
         if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
             raise DataError(f"{place}: '{self._field}' must identify a document; given nothing")
         if not isinstance(value, (str, int, float)):
-            raise DataError(f"{place}: '{self._field}' must be text or a number; given {type(value).__name__}")
+            raise DataError(
+                f"{place}: '{self._field}' must be text or a number; given {type(value).__name__}"
+            )
         if value in self._seen:
             raise DataError(
                 f"{place}: rows of one document must follow one another; '{value}' was before; "
@@ -243,7 +253,9 @@ def _is_running_text(rows: _Rows, format: str, language: TextLanguage) -> bool:
     with closing(rows.blocks()) as blocks:
         first = next(filter(None, blocks), [])
     texts = [text for text, _ in first if text.strip()][:_NUM_SAMPLE_LINES]
-    return _has_running_text([_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts], language)
+    return _has_running_text(
+        [_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts], language
+    )
 
 
 def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
@@ -265,11 +277,14 @@ def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
             note = f"text = '{rows.text_field}', {unit} a row, {documents}"
             paths.setdefault(note, []).append(source.path)
     return [
-        f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}" for note, found in paths.items()
+        f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}"
+        for note, found in paths.items()
     ]
 
 
-def describe_reading(sources: Sequence[Source], config: CorpusConfig) -> tuple[list[Any], dict[str, Any]]:
+def describe_reading(
+    sources: Sequence[Source], config: CorpusConfig
+) -> tuple[list[Any], dict[str, Any]]:
     """Return what the sentences of a corpus depend on, beside `SPLITTING_VERSION`, as plain values for a cache key.
 
     Returns:
@@ -308,23 +323,37 @@ def text_language(sources: Sequence[Source], config: CorpusConfig) -> TextLangua
 
 
 @lru_cache(maxsize=16)
-def _sampled_language(sources: tuple[tuple[Source, str], ...], reading: tuple[tuple[str, Any], ...]) -> TextLanguage:
+def _sampled_language(
+    sources: tuple[tuple[Source, str], ...], reading: tuple[tuple[str, Any], ...]
+) -> TextLanguage:
     texts = []
     for source, _ in sources:
         with closing(passages(source, **dict(reading))) as found:
             first = [_shortened(passage) for passage in islice(found, _NUM_SAMPLE_PASSAGES)]
-        sentences = (sentence for passage in first for piece in read_passage(passage) for sentence in piece.sentences)
+        sentences = (
+            sentence
+            for passage in first
+            for piece in read_passage(passage)
+            for sentence in piece.sentences
+        )
         texts.append(" ".join(sentences)[:_MAX_SAMPLE_CHARACTERS])
     return TextLanguage(main_language(texts))
 
 
 def _shortened(passage: Passage) -> Passage:
     end = passage.text.find("\n", _MAX_SAMPLE_CHARACTERS)
-    return passage if end < 0 or passage.kind in ("html", "markdown") else passage._replace(text=passage.text[:end])
+    return (
+        passage
+        if end < 0 or passage.kind in ("html", "markdown")
+        else passage._replace(text=passage.text[:end])
+    )
 
 
 def _reading(config: CorpusConfig, language: TextLanguage) -> dict[str, Any]:
-    return {**config.model_dump(include={"format", "text_field", "document_field"}), "language": language}
+    return {
+        **config.model_dump(include={"format", "text_field", "document_field"}),
+        "language": language,
+    }
 
 
 def read_passage(passage: Passage) -> Iterator[Piece]:
@@ -359,7 +388,9 @@ def map_passages(
         DataError: If the text cannot be read.
     """
     reading = _reading(config, text_language(sources, config))
-    groups: Iterator[list[Passage | Source]] = grouped(_parts(sources, reading), _size, at_least=_GROUP_CHARACTERS)
+    groups: Iterator[list[Passage | Source]] = grouped(
+        _parts(sources, reading), _size, at_least=_GROUP_CHARACTERS
+    )
     read_group = partial(_read_group, function, reading)
     if config.num_processes is None:
         yield from map(read_group, islice(groups, _NUM_FIRST_GROUPS))
@@ -373,7 +404,9 @@ def map_passages(
 
 
 def _read_group(
-    function: Callable[[Sequence[Passage]], Result], reading: dict[str, Any], group: Sequence[Passage | Source]
+    function: Callable[[Sequence[Passage]], Result],
+    reading: dict[str, Any],
+    group: Sequence[Passage | Source],
 ) -> Result:
     """Return the function's value of all passages of a group, of which some parts are whole files."""
     parts = (passages(one, **reading) if isinstance(one, Source) else [one] for one in group)
@@ -432,7 +465,9 @@ def _text_passages(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Pa
         paragraphs = [line.strip() for line in lines]
         if wrapped:
             paragraphs, unfinished = _join_wrapped(unfinished + paragraphs)
-        yield Passage("paragraphs", PARAGRAPH_BREAK.join(filter(None, paragraphs)), ends_document=False)
+        yield Passage(
+            "paragraphs", PARAGRAPH_BREAK.join(filter(None, paragraphs)), ends_document=False
+        )
     yield Passage("paragraphs", " ".join(unfinished), ends_document=True)
 
 
@@ -466,7 +501,9 @@ def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
 
 def _read_markup(passage: Passage) -> Iterator[Piece]:
     read = markdown_paragraphs if passage.kind == "markdown" else html_paragraphs
-    yield Piece(passage.language.split(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document)
+    yield Piece(
+        passage.language.split(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document
+    )
 
 
 def _read_json_lines(passage: Passage) -> Iterator[Piece]:
@@ -475,13 +512,17 @@ def _read_json_lines(passage: Passage) -> Iterator[Piece]:
     for number, line in enumerate(passage.text.split("\n"), start=first):
         if line.strip():
             where = f"{path}:{number}"
-            sentences = _json_sentences(where, parse_object(where, line), passage.text_field, passage.language)
+            sentences = _json_sentences(
+                where, parse_object(where, line), passage.text_field, passage.language
+            )
             yield Piece(sentences, ends_document=passage.kind == "json")
     if passage.ends_document:
         yield Piece([], ends_document=True)
 
 
-def _json_sentences(where: str, value: dict[str, Any], text_field: str, language: TextLanguage) -> list[str]:
+def _json_sentences(
+    where: str, value: dict[str, Any], text_field: str, language: TextLanguage
+) -> list[str]:
     readers: dict[str, Callable[[Any], list[str]]] = {
         text_field: lambda text: language.split(PARAGRAPH_BREAK.join(_paragraphs(text))),
         "sentences": lambda sentences: [_one_line(sentence) for sentence in _list(sentences)],
@@ -531,7 +572,9 @@ _READERS: dict[str, Callable[[Passage], Iterator[Piece]]] = {
     "paragraphs": _read_paragraphs,
     "sentences": _read_sentence_lines,
 }
-_PASSAGES: dict[SourceKind, Callable[[Source, str, str, str | None, TextLanguage], Iterator[Passage]]] = {
+_PASSAGES: dict[
+    SourceKind, Callable[[Source, str, str, str | None, TextLanguage], Iterator[Passage]]
+] = {
     "html": _markup_passages,
     "json": _json_passages,
     "markdown": _markup_passages,

@@ -67,10 +67,16 @@ _TABLE = re.compile(r"\s*(?:[=+|-]{2,}(?:\s+[=+|-]{2,})+\s*$|\+[-=+]+\+|\|)")
 _DIRECTIVE = re.compile(r"\s*\.\.(?:\s|$)")
 _KEPT_DIRECTIVE = re.compile(r"\s*\.\. (?:note|warning|tip|important|attention|caution|hint)::\s*")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\(?(?:\d{1,2}|[a-z])[.)])\s+")
-_FIELD = re.compile(r"^\s*:(?:param|return|raise|type|rtype|arg|keyword|key|ivar|var|yield)s?\b[^:]*:\s*")
+_FIELD = re.compile(
+    r"^\s*:(?:param|return|raise|type|rtype|arg|keyword|key|ivar|var|yield)s?\b[^:]*:\s*"
+)
 # "name (type): ", "name : type", "*args:" and similar, up to the description.
-_ENTRY = re.compile(r"[*`\w.\[\]'\"]+(?:, [*`\w.]+)*(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?:\s+(?=[A-Z`])")
-_SKIPPED_SECTIONS = frozenset({"see also", "references", "reference", "methods", "signature", "usage", "copyright"})
+_ENTRY = re.compile(
+    r"[*`\w.\[\]'\"]+(?:, [*`\w.]+)*(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?:\s+(?=[A-Z`])"
+)
+_SKIPPED_SECTIONS = frozenset(
+    {"see also", "references", "reference", "methods", "signature", "usage", "copyright"}
+)
 
 _MARKUP = (
     (re.compile(r"\\ "), ""),
@@ -210,7 +216,13 @@ def _read_modules(modules: Sequence[_Module]) -> list[tuple[_Module, list[_Text]
         (
             module._replace(topic=None),
             [
-                (text, [(paragraph, prose_sentences(paragraph)) for paragraph in paragraphs(inspect.cleandoc(text))])
+                (
+                    text,
+                    [
+                        (paragraph, prose_sentences(paragraph))
+                        for paragraph in paragraphs(inspect.cleandoc(text))
+                    ],
+                )
                 for text in (_docstrings(module.file) if module.topic is None else [module.topic])
             ],
         )
@@ -233,7 +245,9 @@ def _modules(library: str) -> Iterator[_Module]:
         path = file.relative_to(parent)
         private = {part for part in path.parts[:-1] if part.startswith("_")} - {"_core"}
         if not private and _SKIPPED_FOLDERS.isdisjoint(path.parts[:-1]):
-            yield _Module(library, ".".join(path.with_suffix("").parts).removesuffix(".__init__"), file)
+            yield _Module(
+                library, ".".join(path.with_suffix("").parts).removesuffix(".__init__"), file
+            )
 
 
 def _topics(file: Path) -> Iterator[_Module]:
@@ -259,7 +273,11 @@ def _parse(file: Path) -> ast.Module:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    return (text for text in _texts(_parse(file).body) if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text)
+    return (
+        text
+        for text in _texts(_parse(file).body)
+        if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text
+    )
 
 
 def _texts(body: Iterable[ast.stmt]) -> Iterator[str]:
@@ -294,7 +312,11 @@ def paragraphs(docstring: str) -> Iterator[str]:
     """Yield the paragraphs of a docstring that may be prose, each as one line with its markup."""
     if len(docstring) < _MIN_CHARACTERS:
         return
-    yield from (block for block in _blocks(docstring.expandtabs().split("\n")) if len(block) >= _MIN_CHARACTERS)
+    yield from (
+        block
+        for block in _blocks(docstring.expandtabs().split("\n"))
+        if len(block) >= _MIN_CHARACTERS
+    )
 
 
 def prose_sentences(paragraph: str) -> list[str]:
@@ -302,13 +324,19 @@ def prose_sentences(paragraph: str) -> list[str]:
     if _MARKED.search(paragraph):
         for pattern, replacement in _MARKUP:
             paragraph = pattern.sub(replacement, paragraph)
-    return [sentence for sentence in split_sentences(" ".join(paragraph.split())) if is_prose(sentence)]
+    return [
+        sentence for sentence in split_sentences(" ".join(paragraph.split())) if is_prose(sentence)
+    ]
 
 
 def is_prose(sentence: str) -> bool:
     """Return whether a line is an English sentence rather than code, a heading or a list of names."""
     words = sentence.split()
-    if not _MIN_WORDS <= len(words) <= _MAX_WORDS or not _END.search(sentence) or not _START.match(sentence):
+    if (
+        not _MIN_WORDS <= len(words) <= _MAX_WORDS
+        or not _END.search(sentence)
+        or not _START.match(sentence)
+    ):
         return False
     if _NOT_PROSE.search(sentence):
         return False
@@ -322,7 +350,9 @@ def _blocks(lines: list[str]) -> Iterator[str]:
     for line in [*_text_lines(lines), ""]:
         starts_item = bool(_BULLET.match(line) or _FIELD.match(line) or _ENTRY.match(line.strip()))
         # The description of an entry is indented below its name, so another indentation starts another paragraph.
-        is_reindented = bool(block) and _indent(line) != _indent(block[-1]) and not _BULLET.match(block[0])
+        is_reindented = (
+            bool(block) and _indent(line) != _indent(block[-1]) and not _BULLET.match(block[0])
+        )
         if block and (not line.strip() or starts_item or is_reindented):
             yield _joined(block)
             block = []
@@ -338,7 +368,9 @@ def _joined(block: list[str]) -> str:
 
 def _text_lines(lines: list[str]) -> Iterator[str]:
     """Yield the lines outside of code, tables, directives, headings and sections without prose."""
-    skip_deeper: int | None = None  # lines indented deeper than this belong to a block that is left out
+    skip_deeper: int | None = (
+        None  # lines indented deeper than this belong to a block that is left out
+    )
     in_doctest = in_skipped_section = False
     for index, line in enumerate(lines):
         following = lines[index + 1] if index + 1 < len(lines) else ""
@@ -370,8 +402,12 @@ def _text_lines(lines: list[str]) -> Iterator[str]:
 
 def _is_heading(line: str, following: str) -> bool:
     text = line.strip()
-    is_underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(len(text), 4)
-    return is_underlined or (text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2)
+    is_underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(
+        len(text), 4
+    )
+    return is_underlined or (
+        text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2
+    )
 
 
 def _indent(line: str) -> int:

@@ -88,17 +88,26 @@ def prepare(
         ArtifactError: If the cache cannot be written.
     """
     text = _Text(config, progress)
-    settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
+    settings = config.model_dump(
+        include={"across_documents", "validation_fraction", "max_length", "seed"}
+    )
     if words is None:
-        vocabulary = vocabulary.model_copy(update={"type": _vocabulary_type(text, config, vocabulary)[0]})
-    elif not isinstance(words, SubwordVocabulary) and words.words == _choose_words(text.words(), vocabulary).words:
+        vocabulary = vocabulary.model_copy(
+            update={"type": _vocabulary_type(text, config, vocabulary)[0]}
+        )
+    elif (
+        not isinstance(words, SubwordVocabulary)
+        and words.words == _choose_words(text.words(), vocabulary).words
+    ):
         # The corpus that was prepared for the model is used again.
         words, vocabulary = None, vocabulary.model_copy(update={"type": "words"})
     named = vocabulary.key_values if words is None else words.key_values
     key = storage.content_key(FORMAT_VERSION, text.key, named, settings)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
-        reads_sentences = vocabulary.type == "subwords" if words is None else isinstance(words, SubwordVocabulary)
+        reads_sentences = (
+            vocabulary.type == "subwords" if words is None else isinstance(words, SubwordVocabulary)
+        )
         read: TextStore | StoredSentences = text.written() if reads_sentences else text.words()
         chosen = words or _chosen(read, config, vocabulary)
         keys = {"key": key, "text_key": text.key, "language": text.language.code}
@@ -119,16 +128,23 @@ def vocabulary_type(
     return _vocabulary_type(_Text(config, progress), config, vocabulary)
 
 
-def _vocabulary_type(text: _Text, config: CorpusConfig, vocabulary: VocabularyConfig) -> tuple[VocabularyType, str]:
+def _vocabulary_type(
+    text: _Text, config: CorpusConfig, vocabulary: VocabularyConfig
+) -> tuple[VocabularyType, str]:
     if vocabulary.type != "auto":
         return vocabulary.type, "given"
     if text.language.code in WITHOUT_BLANKS:
-        return "subwords", f"the text is in {text.language.code}, which writes no blanks between words"
+        return (
+            "subwords",
+            f"the text is in {text.language.code}, which writes no blanks between words",
+        )
     words = text.words()
     splits = _splits(words, config)
     counts = _word_counts(words, splits.train)
     known = build_vocabulary(zip(words.words, counts.tolist(), strict=True), vocabulary)
-    is_unknown = np.fromiter((known.id(word) == UNK_ID for word in words.words), dtype=bool, count=len(words.words))
+    is_unknown = np.fromiter(
+        (known.id(word) == UNK_ID for word in words.words), dtype=bool, count=len(words.words)
+    )
     held_out = _word_counts(words, splits.validation)
     share = float(held_out[is_unknown].sum() / max(1, held_out.sum()))
     why = f"words would leave {share:.1%} of the tokens of held-out text unknown"
@@ -161,8 +177,15 @@ class SentenceTexts:
     def texts(self, positions: np.ndarray) -> list[str]:
         """Return the sentences at the given positions of the corpus, int64 [batch]."""
         words, tokens, places = self._store.words, self._store.tokens, self._order[positions]
-        bounds = zip(self._store.offsets[places].tolist(), self._store.offsets[places + 1].tolist(), strict=True)
-        return [" ".join(words[token] for token in tokens[start:stop].tolist()) for start, stop in bounds]
+        bounds = zip(
+            self._store.offsets[places].tolist(),
+            self._store.offsets[places + 1].tolist(),
+            strict=True,
+        )
+        return [
+            " ".join(words[token] for token in tokens[start:stop].tolist())
+            for start, stop in bounds
+        ]
 
 
 def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) -> SentenceTexts:
@@ -179,7 +202,9 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
     return SentenceTexts(text, np.concatenate(ranges))
 
 
-def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> tuple[int, np.ndarray, np.ndarray]:
+def count_text(
+    config: CorpusConfig, *, progress: Progress | None = None
+) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of sentences, the count of each word, int64 [words], and the sizes of training documents.
 
     The text is read if the cache does not have it; the corpus that `prepare` makes of it later does not read it again.
@@ -229,10 +254,20 @@ class _Text:
 
         def build(folder: Path) -> dict[str, Any]:
             with closing(map_passages(_PassageReader(), self._sources, self._config)) as groups:
-                files = _write_text(folder, groups, max_sentences=self._config.max_sentences, progress=self._progress)
-            return {"num_sentences": self._checked(files.num_sentences), "num_tokens": files.num_tokens}
+                files = _write_text(
+                    folder,
+                    groups,
+                    max_sentences=self._config.max_sentences,
+                    progress=self._progress,
+                )
+            return {
+                "num_sentences": self._checked(files.num_sentences),
+                "num_tokens": files.num_tokens,
+            }
 
-        return TextStore(build_once(cache_folder(self._config.cache_dir), f"text/{self.key}", build))
+        return TextStore(
+            build_once(cache_folder(self._config.cache_dir), f"text/{self.key}", build)
+        )
 
     def written(self) -> StoredSentences:
         """Return the text as it is written."""
@@ -243,7 +278,9 @@ class _Text:
                 found = write_written(folder, groups, max_sentences=limit, progress=self._progress)
             return {"num_sentences": self._checked(found)}
 
-        return StoredSentences(build_once(cache_folder(self._config.cache_dir), f"written/{self.key}", build))
+        return StoredSentences(
+            build_once(cache_folder(self._config.cache_dir), f"written/{self.key}", build)
+        )
 
     def _checked(self, num_sentences: int) -> int:
         if num_sentences == 0:
@@ -252,7 +289,9 @@ class _Text:
 
 
 def _splits(text: TextStore | StoredSentences, config: CorpusConfig) -> Splits:
-    return choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=config.name)
+    return choose_splits(
+        text.documents, fraction=config.validation_fraction, seed=config.seed, name=config.name
+    )
 
 
 class _EncodedPassages(NamedTuple):
@@ -291,7 +330,9 @@ class _PassageReader:
         rank[order] = np.arange(len(order))
         known_words = list(self._numbers)
         words = [known_words[word] for word in known[order].tolist()]
-        return _EncodedPassages(words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64))
+        return _EncodedPassages(
+            words, Sentences(rank[places.reshape(-1)], lengths), np.array(ends, dtype=np.int64)
+        )
 
 
 class _SentenceFiles:
@@ -317,7 +358,11 @@ class _SentenceFiles:
 
 
 def _write_text(
-    folder: Path, groups: Iterable[_EncodedPassages], *, max_sentences: int | None, progress: Progress | None
+    folder: Path,
+    groups: Iterable[_EncodedPassages],
+    *,
+    max_sentences: int | None,
+    progress: Progress | None,
 ) -> _SentenceFiles:
     """Stage 1: write all passages, up to the maximum number of sentences."""
     numbers, counts = Numbering(), np.zeros(1, dtype=np.int64)
@@ -366,7 +411,9 @@ class TextStore:
 
         They are read, as pages of a mapping that is read from one end to the other stay in memory.
         """
-        offsets = np.fromfile(self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start)
+        offsets = np.fromfile(
+            self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start
+        )
         first, last = int(offsets[0]), int(offsets[-1])
         words = np.fromfile(self._folder / "tokens.bin", np.int32, last - first, offset=4 * first)
         return Sentences(words, np.diff(offsets))
@@ -477,7 +524,9 @@ def _build_corpus(
                 files.add(rows.ids, rows.lengths)
                 num_unknown += int(np.count_nonzero(rows.ids == vocabulary.unknown_id))
             if progress:
-                progress("encoding", files.num_sentences, num_train + splits.validation.num_sentences)
+                progress(
+                    "encoding", files.num_sentences, num_train + splits.validation.num_sentences
+                )
     sizes = np.concatenate([[0], splits.train.document_sizes, splits.validation.document_sizes])
     np.save(folder / "documents.npy", np.cumsum(sizes))
     return {
@@ -491,11 +540,18 @@ def _build_corpus(
     }
 
 
-def _chosen(text: TextStore | StoredSentences, config: CorpusConfig, vocabulary: VocabularyConfig) -> Vocabulary:
+def _chosen(
+    text: TextStore | StoredSentences, config: CorpusConfig, vocabulary: VocabularyConfig
+) -> Vocabulary:
     if isinstance(text, TextStore):
         return _choose_words(text, vocabulary)
-    blocks = np.random.default_rng(config.seed).permutation(-(-len(text) // _SAMPLE_SENTENCES)) * _SAMPLE_SENTENCES
-    sample = (text.read(first, min(first + _SAMPLE_SENTENCES, len(text))) for first in blocks.tolist())
+    blocks = (
+        np.random.default_rng(config.seed).permutation(-(-len(text) // _SAMPLE_SENTENCES))
+        * _SAMPLE_SENTENCES
+    )
+    sample = (
+        text.read(first, min(first + _SAMPLE_SENTENCES, len(text))) for first in blocks.tolist()
+    )
     return train_subwords(chain.from_iterable(sample), vocabulary)
 
 

@@ -17,7 +17,13 @@ from pydantic import Field, field_validator
 from raysent import storage
 from raysent.config import StrictModel
 from raysent.data.corpus.embedded import docs_file
-from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_dataset_folder, split_names
+from raysent.data.tables import (
+    DATASET_FILE,
+    SPLITS_FILE,
+    arrow_files,
+    is_dataset_folder,
+    split_names,
+)
 from raysent.data.text_files import open_bytes, reading_errors, text_blocks
 from raysent.errors import DataError
 from raysent.parallel import Progress
@@ -140,7 +146,10 @@ class Source:
         if self.etag:
             return self.etag
         with reading_errors(self.path):
-            stats = [Path(file).stat() for file in (arrow_files(self.path) if self.is_dataset else [self.path])]
+            stats = [
+                Path(file).stat()
+                for file in (arrow_files(self.path) if self.is_dataset else [self.path])
+            ]
         return f"{sum(one.st_size for one in stats)}-{max(one.st_mtime_ns for one in stats)}"
 
     @property
@@ -217,13 +226,17 @@ def _find(path: str) -> list[Source]:
         return [Source(str(local))]
     if local.exists():
         # A pipe can be read only once, so its content cannot be hashed first.
-        raise DataError(f"corpus.path: {path}: must be a file or a folder; given a pipe or a device; save it as a file")
+        raise DataError(
+            f"corpus.path: {path}: must be a file or a folder; given a pipe or a device; save it as a file"
+        )
     if not glob.has_magic(path):
         raise DataError(f"corpus.path: {path}: no such file or folder{_nearest(local)}")
     found = glob.glob(str(local), recursive=True)  # noqa: PTH207 - `Path.glob` does not accept absolute patterns
     matches = sorted(match for match in found if Path(match).is_file())
     if not matches:
-        raise DataError(f"corpus.path: {path}: no file matches; a glob is relative to the current folder")
+        raise DataError(
+            f"corpus.path: {path}: no file matches; a glob is relative to the current folder"
+        )
     return [Source(match) for match in matches]
 
 
@@ -241,12 +254,20 @@ def _find_datasets(folder: Path) -> list[Source]:
 
 def _find_in_folder(folder: Path) -> list[Source]:
     try:
-        paths = sorted(path for path in folder.rglob("*") if _group(path.relative_to(folder)) is not None)
+        paths = sorted(
+            path for path in folder.rglob("*") if _group(path.relative_to(folder)) is not None
+        )
     except PermissionError as error:
-        raise DataError(f"corpus.path: {error.filename}: cannot be read; change its permissions") from None
-    files = _of_first_group([(path.relative_to(folder), Source(str(path))) for path in paths if path.is_file()])
+        raise DataError(
+            f"corpus.path: {error.filename}: cannot be read; change its permissions"
+        ) from None
+    files = _of_first_group(
+        [(path.relative_to(folder), Source(str(path))) for path in paths if path.is_file()]
+    )
     if not files:
-        raise DataError(f"corpus.path: {folder}: contains no {_SHOWN} file (or .gz of these); name others by a glob")
+        raise DataError(
+            f"corpus.path: {folder}: contains no {_SHOWN} file (or .gz of these); name others by a glob"
+        )
     return files
 
 
@@ -264,18 +285,30 @@ def _group(path: Path) -> int | None:
 def _of_first_group(found: list[tuple[Path, Source]]) -> list[Source]:
     groups = [_group(path) for path, _ in found]
     first = min((group for group in groups if group is not None), default=None)
-    return [source for (_, source), group in zip(found, groups, strict=True) if group is not None and group == first]
+    return [
+        source
+        for (_, source), group in zip(found, groups, strict=True)
+        if group is not None and group == first
+    ]
 
 
 def _find_remote(address: str) -> list[Source]:
     objects = storage.list_s3(address)
     place = address.rstrip("/")
-    names = {item.address.removeprefix(f"{place}/"): f"{item.etag}-{item.num_bytes}" for item in objects}
+    names = {
+        item.address.removeprefix(f"{place}/"): f"{item.etag}-{item.num_bytes}" for item in objects
+    }
     if SPLITS_FILE in names:
-        return [_remote_dataset(f"{place}/{split}", names, prefix=f"{split}/") for split in split_names(place)]
+        return [
+            _remote_dataset(f"{place}/{split}", names, prefix=f"{split}/")
+            for split in split_names(place)
+        ]
     if DATASET_FILE in names:
         return [_remote_dataset(place, names, prefix="")]
-    sources = [(item.address, Source(item.address, etag=f"{item.etag}-{item.num_bytes}")) for item in objects]
+    sources = [
+        (item.address, Source(item.address, etag=f"{item.etag}-{item.num_bytes}"))
+        for item in objects
+    ]
     exact = [source for found, source in sources if found == address]
     inside = _of_first_group([(Path(found.removeprefix(_S3)), source) for found, source in sources])
     if not exact and not inside:

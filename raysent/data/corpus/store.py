@@ -148,14 +148,20 @@ class CorpusSplit:
     @property
     def num_documents(self) -> int:
         """Number of documents of the split."""
-        bounds = np.searchsorted(self.corpus.document_starts[:-1], [self.first, self.first + len(self)])
+        bounds = np.searchsorted(
+            self.corpus.document_starts[:-1], [self.first, self.first + len(self)]
+        )
         return int(bounds[1] - bounds[0])
 
     def sentences(self, start: int, stop: int) -> Sentences:
         """Return the sentences `start` to `stop` (exclusive) of the split, as new arrays."""
         self._check(start, stop)
         offsets = self.corpus.offsets[self.first + start : self.first + stop + 1]
-        ids = np.array(self.corpus.ids[offsets[0] : offsets[-1]]) if stop > start else np.empty(0, dtype=np.int32)
+        ids = (
+            np.array(self.corpus.ids[offsets[0] : offsets[-1]])
+            if stop > start
+            else np.empty(0, dtype=np.int32)
+        )
         return Sentences(ids, np.diff(offsets))
 
     def sentences_at(self, positions: np.ndarray) -> Sentences:
@@ -178,4 +184,6 @@ class CorpusSplit:
 
     def _check(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= len(self):
-            raise DataError(f"corpus {self.name}: range must be within 0 to {len(self)}; given {start} to {stop}")
+            raise DataError(
+                f"corpus {self.name}: range must be within 0 to {len(self)}; given {start} to {stop}"
+            )

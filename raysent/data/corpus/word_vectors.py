@@ -73,7 +73,9 @@ def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
     blocks = range(0, len(split), _BLOCK_SENTENCES)
     stride = -(-split.num_tokens // _MAX_TOKENS)
     for start in blocks[::stride]:
-        counts = counts + _block_pairs(split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape)
+        counts = counts + _block_pairs(
+            split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape
+        )
     return counts
 
 

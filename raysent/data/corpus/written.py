@@ -34,7 +34,9 @@ class StoredSentences:
 
         They are read, as pages of a mapping that is read from one end to the other stay in memory.
         """
-        offsets = np.fromfile(self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start)
+        offsets = np.fromfile(
+            self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start
+        )
         first = int(offsets[0])
         with (self._folder / "text.bin").open("rb") as stream:
             stream.seek(first)
@@ -51,12 +53,16 @@ class StoredSentences:
 def read_written(passages: Sequence[Passage]) -> tuple[list[bytes], list[int]]:
     """Return the sentences of passages in UTF-8, with single blanks, and how many are before each end of a document."""
     sentences, ends = read_passages(passages)
-    return [_with_single_blanks(sentence).encode("utf-8", "replace") for sentence in sentences], ends
+    return [
+        _with_single_blanks(sentence).encode("utf-8", "replace") for sentence in sentences
+    ], ends
 
 
 def _with_single_blanks(sentence: str) -> str:
     # Of text without other white space, as most is, the first is three times as fast.
-    return sentence if sentence.isprintable() and "  " not in sentence else " ".join(sentence.split())
+    return (
+        sentence if sentence.isprintable() and "  " not in sentence else " ".join(sentence.split())
+    )
 
 
 def write_written(

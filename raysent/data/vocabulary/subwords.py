@@ -60,13 +60,17 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
         ConfigError: If `size` has no room for the bytes.
     """
     if config.size < _MIN_SIZE:
-        raise ConfigError(f"vocabulary.size: must be at least {_MIN_SIZE} for sub-words; given {config.size}")
+        raise ConfigError(
+            f"vocabulary.size: must be at least {_MIN_SIZE} for sub-words; given {config.size}"
+        )
     runs = _runs_by_count(sentences)
     alphabet = _alphabet(runs, config)
     case = [normalizers.Lowercase()] if config.lowercase else []
     normalizer = normalizers.Sequence([normalizers.NFKC(), *case])
     marks = pre_tokenizers.Split(Regex(r"[^\w\s]|_"), "isolated")
-    splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WHITE_SPACE), "removed"), marks])
+    splitter = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_WHITE_SPACE), "removed"), marks]
+    )
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token=UNK_WORD))
     # Trained on text that is divided already: a text repeats its words, and dividing took most of the time.
     tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(_SEPARATOR)
@@ -82,7 +86,10 @@ def train_subwords(sentences: Iterable[str], config: VocabularyConfig) -> Subwor
     )
     tokenizer.train_from_iterator(_pieces(runs, normalizer, splitter), trainer)
     starts = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always", split=False)
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.Sequence([splitter, starts])
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizer,
+        pre_tokenizers.Sequence([splitter, starts]),
+    )
     # As added tokens, the bytes' names would be found in text.
     values = {**parse_json(tokenizer.to_str()), "added_tokens": []}
     return SubwordVocabulary(json.dumps(values, ensure_ascii=False))
@@ -112,13 +119,17 @@ def _alphabet(runs: Mapping[int, list[str]], config: VocabularyConfig) -> list[s
             plain = unicodedata.normalize("NFKC", character)
             for one in plain.lower() if config.lowercase else plain:
                 totals[one] += count * number
-    known = [one for one, count in totals.items() if count >= config.min_count and not one.isspace()]
+    known = [
+        one for one, count in totals.items() if count >= config.min_count and not one.isspace()
+    ]
     known.sort(key=lambda one: (one != WORD_START, -totals[one], one))
     return known[: int(_MAX_ALPHABET_SHARE * config.size)]
 
 
 def _pieces(
-    runs: Mapping[int, list[str]], normalizer: normalizers.Normalizer, splitter: pre_tokenizers.PreTokenizer
+    runs: Mapping[int, list[str]],
+    normalizer: normalizers.Normalizer,
+    splitter: pre_tokenizers.PreTokenizer,
 ) -> Iterator[str]:
     """Yield the pieces that the tokenizer makes of runs, marked, a line each that repeats it as often as it occurs."""
     counts: Counter[str] = Counter()

@@ -102,11 +102,15 @@ class _ChunkRows(dict[str, int]):
         """Return the row of each chunk of a text, -1 - i for the i-th unknown one, int32; and the unknown chunks."""
         # One list for all sentences: one list per sentence takes twice the time.
         chunks = text.split()
-        rows = np.fromiter(map(self.get, chunks, repeat(_UNKNOWN)), dtype=np.int32, count=len(chunks))
+        rows = np.fromiter(
+            map(self.get, chunks, repeat(_UNKNOWN)), dtype=np.int32, count=len(chunks)
+        )
         is_unknown = rows == _UNKNOWN
         number = Numbering()
         if is_unknown.any():
-            numbers = np.fromiter(map(number.__getitem__, compress(chunks, is_unknown.tolist())), dtype=np.int32)
+            numbers = np.fromiter(
+                map(number.__getitem__, compress(chunks, is_unknown.tolist())), dtype=np.int32
+            )
             rows[is_unknown] = -1 - numbers
         return rows, list(number)
 
@@ -114,11 +118,15 @@ class _ChunkRows(dict[str, int]):
         """Add chunks and their rows, int64 [chunks]."""
         self.update(zip(chunks, rows.tolist(), strict=True))
 
-    def expand(self, rows: np.ndarray, ids: np.ndarray, starts: np.ndarray, *, break_row: int) -> Sentences:
+    def expand(
+        self, rows: np.ndarray, ids: np.ndarray, starts: np.ndarray, *, break_row: int
+    ) -> Sentences:
         """Return the ids of rows of chunks, int32 [chunks], as sentences, which are separated by `break_row`."""
         firsts, lengths = starts[rows], starts[rows + 1] - starts[rows]
         ends = np.append(np.flatnonzero(rows == break_row), len(rows) - 1)
-        return Sentences(ids[ragged_indices(firsts, lengths)], ragged_sums(lengths, np.diff(ends, prepend=-1)))
+        return Sentences(
+            ids[ragged_indices(firsts, lengths)], ragged_sums(lengths, np.diff(ends, prepend=-1))
+        )
 
 
 @dataclass
@@ -184,7 +192,11 @@ class ChunkTable:
     """
 
     def __init__(
-        self, word_id: Callable[[str], int], *, max_bytes: int = _MAX_TABLE_BYTES, is_compiled: bool = False
+        self,
+        word_id: Callable[[str], int],
+        *,
+        max_bytes: int = _MAX_TABLE_BYTES,
+        is_compiled: bool = False,
     ) -> None:
         self._word_id = word_id
         self._max_bytes = max_bytes
@@ -227,10 +239,14 @@ class ChunkTable:
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the tokens of chunks of given sizes, int32 [tokens], and their number, int64 [chunks]."""
         num_pieces = -(-sizes // _MAX_PIECE)
-        pieces = list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
+        pieces = (
+            list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
+        )
         ids, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
         tokenized = _compiled_tokens if self._is_compiled else _tokens_of_chunks
-        for block in grouped(pieces, len, at_least=_MAX_BLOCK) if sizes.sum() > _MAX_BLOCK else [pieces]:
+        for block in (
+            grouped(pieces, len, at_least=_MAX_BLOCK) if sizes.sum() > _MAX_BLOCK else [pieces]
+        ):
             tokens, counts = tokenized(block)
             lengths.append(counts)
             ids.append(np.fromiter(map(self._word_id, tokens), dtype=np.int32, count=len(tokens)))
@@ -263,7 +279,11 @@ _pre_tokenizer = Split(Regex(PATTERN), "removed", invert=True)
 def tokenize(sentence: str) -> list[str]:
     """Return the tokens of a sentence."""
     pieces = chain.from_iterable(map(_pieces, sentence.replace(_BREAK, " ").split()))
-    return list(chain.from_iterable(_tokens_of_chunks(block)[0] for block in grouped(pieces, len, at_least=_MAX_BLOCK)))
+    return list(
+        chain.from_iterable(
+            _tokens_of_chunks(block)[0] for block in grouped(pieces, len, at_least=_MAX_BLOCK)
+        )
+    )
 
 
 def _pieces(chunk: str) -> list[str]:
@@ -275,9 +295,13 @@ def _pieces(chunk: str) -> list[str]:
 def _tokens_of_chunks(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Return the tokens of chunks without white space, concatenated; and their number, int64 [chunks]."""
     rows = [_plain_tokens(chunk) for chunk in chunks]
-    others = _matched_tokens(_plain_text([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None]))
+    others = _matched_tokens(
+        _plain_text([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None])
+    )
     tokens = [next(others) if row is None else row for row in rows]
-    return list(chain.from_iterable(tokens)), np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
+    return list(chain.from_iterable(tokens)), np.fromiter(
+        map(len, tokens), dtype=np.int64, count=len(tokens)
+    )
 
 
 def _compiled_tokens(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:

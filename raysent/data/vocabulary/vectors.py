@@ -83,7 +83,9 @@ def _streamed(path: Path, wanted: frozenset[str] | None) -> WordVectors:
     with reading_errors(str(path)), open_bytes(str(path)) as stream:
         for where, word, vector in read(path, stream, wanted):
             if not np.isfinite(vector).all():
-                raise DataError(f"{where}: must hold finite numbers; given NaN or infinity for the word '{word}'")
+                raise DataError(
+                    f"{where}: must hold finite numbers; given NaN or infinity for the word '{word}'"
+                )
             kept.setdefault(word, vector)
     if not kept:
         what = "vectors of the requested words" if wanted is not None else "vectors"
@@ -101,7 +103,9 @@ def _cached(path: Path) -> WordVectors | None:
         return None
     key = content_key(_CACHE_FORMAT, str(path.resolve()), about.st_size, about.st_mtime_ns)
     try:
-        folder = build_once(cache_folder(), f"vectors/{key}", partial(_parse, path), is_shared=False)
+        folder = build_once(
+            cache_folder(), f"vectors/{key}", partial(_parse, path), is_shared=False
+        )
     except DataError:  # reading the wanted words alone may still succeed, and names the line if not
         return None
     words = (folder / _WORDS_FILE).read_bytes().decode("utf-8").split("\n")
@@ -119,17 +123,23 @@ def _parse(path: Path, folder: Path) -> dict[str, Any]:
                 out.write(vector.astype(np.float32).tobytes())
     if not words:
         raise DataError(f"{path}: must hold vectors; given none")
-    np.save(folder / _VALUES_FILE, np.memmap(rows, dtype=np.float32, mode="r", shape=(len(words), dim)))
+    np.save(
+        folder / _VALUES_FILE, np.memmap(rows, dtype=np.float32, mode="r", shape=(len(words), dim))
+    )
     rows.unlink()
     write_text(folder / _WORDS_FILE, "\n".join(words))
     return {"num_words": len(words)}
 
 
-def _reader_of(path: Path) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
+def _reader_of(
+    path: Path,
+) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
     return _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
 
 
-def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> Iterator[tuple[str, str, np.ndarray]]:
+def _read_text(
+    path: Path, stream: IO[bytes], wanted: frozenset[str] | None
+) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield ``file:line``, word and vector of each wanted line of a text file."""
     dim = num_words = None
     number = num_read = 0
@@ -145,25 +155,33 @@ def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> 
             _ragged(where, line, dim)
         num_read += 1
         # The word may contain spaces; the vector has exactly `dim` fields.
-        word = _decoded(fields.rsplit(b" ", dim)[0] if fields.count(b" ") > dim else fields.split(b" ", 1)[0])
+        word = _decoded(
+            fields.rsplit(b" ", dim)[0] if fields.count(b" ") > dim else fields.split(b" ", 1)[0]
+        )
         if b" " in fields and " " in word and is_number(word.rsplit(" ", 1)[1]):
             _ragged(where, line, dim)
         if wanted is None or word in wanted:
             yield where, word, _numbers(where, fields, dim)
     if num_words is not None and num_read < num_words:
-        raise DataError(f"{path}:{number}: truncated: must hold {num_words} words; given {num_read}; fetch it again")
+        raise DataError(
+            f"{path}:{number}: truncated: must hold {num_words} words; given {num_read}; fetch it again"
+        )
 
 
 def _header(fields: bytes) -> tuple[int, int] | None:
     parts = fields.split()
-    is_header = len(parts) == 2 and all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts)
+    is_header = len(parts) == 2 and all(
+        part.isdigit() and len(part) <= _MAX_DIGITS for part in parts
+    )
     return (int(parts[0]), int(parts[1])) if is_header else None
 
 
 def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
     hint = "" if line.endswith(b"\n") else "; the file ends here: is it truncated?"
     given = max(len(line.split()) - 1, 0)
-    raise DataError(f"{where}: must be a word and {max(dim, 1)} numbers; given {given} numbers{hint}")
+    raise DataError(
+        f"{where}: must be a word and {max(dim, 1)} numbers; given {given} numbers{hint}"
+    )
 
 
 def _decoded(word: bytes) -> str:
@@ -187,11 +205,15 @@ def _numbers(where: str, fields: bytes, dim: int) -> np.ndarray:
         raise DataError(f"{where}: must be a word and {dim} numbers; {error}") from None
 
 
-def _read_binary(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> Iterator[tuple[str, str, np.ndarray]]:
+def _read_binary(
+    path: Path, stream: IO[bytes], wanted: frozenset[str] | None
+) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield location, word and vector of each wanted word of word2vec's binary format."""
     header = _header(stream.readline(_MAX_WORD_BYTES).rstrip())
     if header is None or not 1 <= header[1] <= _MAX_DIM:
-        raise DataError(f"{path}:1: must begin with the number of words and of dimensions; is it word2vec's .bin?")
+        raise DataError(
+            f"{path}:1: must begin with the number of words and of dimensions; is it word2vec's .bin?"
+        )
     num_words, dim = header
     data, start = b"", 0
     for index in range(num_words):
@@ -200,13 +222,19 @@ def _read_binary(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -
         while end < 0 or end + 1 + 4 * dim > len(data):
             more = stream.read(_BLOCK_BYTES)
             if not more:
-                raise DataError(f"{where}: truncated: must hold {num_words} words; given {index}; fetch it again")
+                raise DataError(
+                    f"{where}: truncated: must hold {num_words} words; given {index}; fetch it again"
+                )
             data, start = data[start:] + more, 0
             end = data.find(b" ")
         word = _decoded(data[start:end].lstrip(b"\n"))
         start = end + 1 + 4 * dim
         if wanted is None or word in wanted:
-            yield where, word, np.frombuffer(data, dtype="<f4", count=dim, offset=end + 1).astype(np.float32)
+            yield (
+                where,
+                word,
+                np.frombuffer(data, dtype="<f4", count=dim, offset=end + 1).astype(np.float32),
+            )
 
 
 @dataclass(frozen=True)
@@ -223,7 +251,9 @@ class LinearMap:
 
     def __call__(self, vectors: Float32) -> Float32:
         """Map vectors [rows, dim of the source] to float32 [rows, dim of the target]."""
-        return (vectors @ self.weight.astype(np.float32) + self.intercept.astype(np.float32)).astype(np.float32)
+        return (
+            vectors @ self.weight.astype(np.float32) + self.intercept.astype(np.float32)
+        ).astype(np.float32)
 
 
 def fit_linear_map(sources: Float32, targets: Float32, *, has_intercept: bool = True) -> LinearMap:
@@ -235,15 +265,25 @@ def fit_linear_map(sources: Float32, targets: Float32, *, has_intercept: bool = 
         has_intercept: Whether to fit an intercept; the paper's text has none.
     """
     x, y = sources.astype(np.float64), targets.astype(np.float64)
-    x_mean, y_mean = (x.mean(axis=0), y.mean(axis=0)) if has_intercept else (np.zeros(x.shape[1]), np.zeros(y.shape[1]))
+    x_mean, y_mean = (
+        (x.mean(axis=0), y.mean(axis=0))
+        if has_intercept
+        else (np.zeros(x.shape[1]), np.zeros(y.shape[1]))
+    )
     weight = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
     return LinearMap(weight, y_mean - x_mean @ weight)
 
 
-def shared_words(vocabulary: Vocabulary, vectors: WordVectors) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def shared_words(
+    vocabulary: Vocabulary, vectors: WordVectors
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the ids of the words that have a pretrained vector, and the rows of the vectors, int64 [words] each."""
     row = {word: number for number, word in enumerate(vectors.words)}
-    pairs = [(number, row[word]) for number, word in enumerate(vocabulary.words) if number > UNK_ID and word in row]
+    pairs = [
+        (number, row[word])
+        for number, word in enumerate(vocabulary.words)
+        if number > UNK_ID and word in row
+    ]
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 

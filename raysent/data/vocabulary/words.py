@@ -18,7 +18,15 @@ from tokenizers import Tokenizer
 
 from raysent import storage
 from raysent.config import StrictModel
-from raysent.data.vocabulary.tokens import PAD_WORD, SURROGATE, UNK_ID, UNK_WORD, ChunkTable, as_rows, tokenize
+from raysent.data.vocabulary.tokens import (
+    PAD_WORD,
+    SURROGATE,
+    UNK_ID,
+    UNK_WORD,
+    ChunkTable,
+    as_rows,
+    tokenize,
+)
 from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.ragged import Sentences
 from raysent.reading import read_text
@@ -56,7 +64,11 @@ class VocabularyConfig(StrictModel):
     def key_values(self) -> dict[str, Any]:
         """What the ids of a text depend on, as plain values for a key; those of words are as before sub-words."""
         # Version 2 marks where words begin.
-        return self.model_dump(exclude={"type"}) if self.type == "words" else {**self.model_dump(), "version": 2}
+        return (
+            self.model_dump(exclude={"type"})
+            if self.type == "words"
+            else {**self.model_dump(), "version": 2}
+        )
 
 
 class Vocabulary:
@@ -84,7 +96,9 @@ class Vocabulary:
         self.words = list(words)
         self.lowercase = lowercase
         if self.words[:2] != [PAD_WORD, UNK_WORD]:
-            raise ArtifactError(f"vocabulary: must start with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}")
+            raise ArtifactError(
+                f"vocabulary: must start with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}"
+            )
         self._index = {word: index for index, word in enumerate(self.words)}
         self._table = ChunkTable(self.id)
 
@@ -126,7 +140,9 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         """Write one word per line, after a first line that records `lowercase`."""
-        storage.write_text(path, f"#lowercase={str(self.lowercase).lower()}\n" + "\n".join(self.words) + "\n")
+        storage.write_text(
+            path, f"#lowercase={str(self.lowercase).lower()}\n" + "\n".join(self.words) + "\n"
+        )
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
@@ -139,20 +155,28 @@ class Vocabulary:
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if head == _SUBWORDS_HEAD and len(words) == 1 and not end:
             return SubwordVocabulary(words[0], source=path)
-        if end or head not in ("#lowercase=true", "#lowercase=false") or words[:2] != [PAD_WORD, UNK_WORD]:
+        if (
+            end
+            or head not in ("#lowercase=true", "#lowercase=false")
+            or words[:2] != [PAD_WORD, UNK_WORD]
+        ):
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
         # A file of word vectors may have vectors for these two.
         counts = Counter(word for word in words if word not in (PAD_WORD, UNK_WORD))
         word, count = next(iter(counts.most_common(1)), ("", 0))
         if count > 1:
-            raise ArtifactError(f"{path}: must name each word once; given {count} times '{word}'; restore it")
+            raise ArtifactError(
+                f"{path}: must name each word once; given {count} times '{word}'; restore it"
+            )
         return cls(words, lowercase=head == "#lowercase=true")
 
 
 class _SubwordTable(ChunkTable):
     """Reads each distinct chunk between white space once, where a tokenizer reads nothing across it."""
 
-    def __init__(self, rows: Callable[[Sequence[str]], list[list[int]]], *, is_compiled: bool = False) -> None:
+    def __init__(
+        self, rows: Callable[[Sequence[str]], list[list[int]]], *, is_compiled: bool = False
+    ) -> None:
         super().__init__(len, max_bytes=_MAX_TABLE_BYTES, is_compiled=is_compiled)
         self._rows = rows
 
@@ -164,7 +188,9 @@ class _SubwordTable(ChunkTable):
 
 def _as_sentences(rows: Sequence[Sequence[int]]) -> Sentences:
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    return Sentences(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths)
+    return Sentences(
+        np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum())), lengths
+    )
 
 
 class SubwordVocabulary(Vocabulary):
@@ -183,7 +209,9 @@ class SubwordVocabulary(Vocabulary):
         try:
             self._tokenizer = Tokenizer.from_str(tokenizer)
         except Exception as error:  # the library raises Exception itself
-            raise ArtifactError(f"{source}: not a tokenizer: {' '.join(str(error).split())}") from None
+            raise ArtifactError(
+                f"{source}: not a tokenizer: {' '.join(str(error).split())}"
+            ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
@@ -193,7 +221,9 @@ class SubwordVocabulary(Vocabulary):
         encoded = self._tokenizer.encode("a")
         is_special = encoded.special_tokens_mask
         first = next((place for place, special in enumerate(is_special) if not special), 0)
-        last = len(is_special) - next((place for place, special in enumerate(is_special[::-1]) if not special), 0)
+        last = len(is_special) - next(
+            (place for place, special in enumerate(is_special[::-1]) if not special), 0
+        )
         self._start, self._end = encoded.ids[:first], encoded.ids[last:]
         # Those of `train_subwords`. Where a text can name the padding, as an added token, it is none.
         is_own = not self._tokenizer.get_added_tokens_decoder() and not self.num_special
@@ -201,9 +231,13 @@ class SubwordVocabulary(Vocabulary):
         self._table = _SubwordTable(self._rows)
         unknown = next((word for word in ("[UNK]", UNK_WORD) if word in self._index), None)
         self.unknown_id = 0 if unknown is None else self._index[unknown]
-        self.mask_id = next((self._index[word] for word in _MASKS if word in self._index), self.unknown_id)
+        self.mask_id = next(
+            (self._index[word] for word in _MASKS if word in self._index), self.unknown_id
+        )
         padding = self.special_ids if self.has_padding else ()
-        self.special_ids = frozenset((*padding, *self._start, *self._end, self.unknown_id, self.mask_id))
+        self.special_ids = frozenset(
+            (*padding, *self._start, *self._end, self.unknown_id, self.mask_id)
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
         return SubwordVocabulary, (self._tokenizer.to_str(),)
@@ -242,13 +276,21 @@ class SubwordVocabulary(Vocabulary):
         if self.has_padding:
             return as_rows(self._table.encode(sentences), max_length=max_length)
         return _as_sentences(
-            [self._start + row[:room] + self._end or [self.unknown_id] for row in self._rows(sentences)]
+            [
+                self._start + row[:room] + self._end or [self.unknown_id]
+                for row in self._rows(sentences)
+            ]
         )
 
     def _rows(self, sentences: Sequence[str]) -> list[list[int]]:
         # A lone surrogate is no text for the tokenizer.
-        texts = [sentence if sentence.isascii() else SURROGATE.sub("\ufffd", sentence) for sentence in sentences]
-        return [one.ids for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        texts = [
+            sentence if sentence.isascii() else SURROGATE.sub("\ufffd", sentence)
+            for sentence in sentences
+        ]
+        return [
+            one.ids for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ]
 
     def id(self, token: str) -> int:
         """Return the id of a sub-word, or `unknown_id`."""

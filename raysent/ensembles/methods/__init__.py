@@ -13,7 +13,12 @@ from typing import Protocol
 import numpy.typing as npt
 
 from raysent.ensembles.pools import COMBINATIONS, Combination
-from raysent.ensembles.predictions import MemberPredictions, PredictionsLike, as_predictions, as_targets
+from raysent.ensembles.predictions import (
+    MemberPredictions,
+    PredictionsLike,
+    as_predictions,
+    as_targets,
+)
 from raysent.errors import ConfigError
 from raysent.evaluation.targets import Float64, Targets
 from raysent.registry import Registry, by_table
@@ -29,7 +34,9 @@ class EnsembleMethod(Protocol):
     another one: the same rows give the same combination, so randomness needs a fixed seed.
     """
 
-    def __call__(self, predictions: MemberPredictions, targets: Targets, /) -> tuple[Combination, Diagnostics]:
+    def __call__(
+        self, predictions: MemberPredictions, targets: Targets, /
+    ) -> tuple[Combination, Diagnostics]:
         """Return a combination fitted to labelled rows, and diagnostics.
 
         Args:
@@ -53,7 +60,11 @@ BY_LOG_LOSS = ("pool", "greedy")
 MIN_POOL_ROWS = 150
 
 METHODS: Registry[EnsembleMethod] = Registry(
-    "ensemble method", package=__name__, folders=__path__, read=by_table("METHODS"), plural="ensemble_methods"
+    "ensemble method",
+    package=__name__,
+    folders=__path__,
+    read=by_table("METHODS"),
+    plural="ensemble_methods",
 )
 
 
@@ -110,7 +121,10 @@ def check_method(name: str, *, others: Sequence[str] = ()) -> None:
 
 
 def fit(
-    log_probabilities: PredictionsLike, labels: Targets | npt.ArrayLike, *, method: str = "validation"
+    log_probabilities: PredictionsLike,
+    labels: Targets | npt.ArrayLike,
+    *,
+    method: str = "validation",
 ) -> FittedMethod:
     """Fit a combination of members.
 
@@ -130,5 +144,7 @@ def fit(
     combination, diagnostics = rule(predictions, targets)
     if type(combination) not in COMBINATIONS.values():
         known = ", ".join(kind.__name__ for kind in COMBINATIONS.values())
-        raise ConfigError(f"method {method}: must return one of {known}; given {type(combination).__name__}")
+        raise ConfigError(
+            f"method {method}: must return one of {known}; given {type(combination).__name__}"
+        )
     return FittedMethod(combination, method, predictions.member_scores(targets), diagnostics)

@@ -13,19 +13,25 @@ from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.targets import Targets
 
 
-def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+def weigh_by_score(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights proportional to validation scores, w_m = s_m / sum of s; equal if all scores are zero."""
     return LogarithmicPool(normalized_weights(predictions.member_scores(targets))), {}
 
 
-def weigh_equally(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+def weigh_equally(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[LogarithmicPool, Diagnostics]:
     """Equal weights."""
     del targets
     members = predictions.shape[0]
     return LogarithmicPool(np.full(members, 1 / members)), {}
 
 
-def select_best(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+def select_best(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[LogarithmicPool, Diagnostics]:
     """All weight on the member of the best validation score, the first of equals."""
     scores = predictions.member_scores(targets)
     weights = np.zeros(len(scores))
@@ -33,7 +39,9 @@ def select_best(predictions: MemberPredictions, targets: Targets) -> tuple[Logar
     return LogarithmicPool(weights), {}
 
 
-def most_frequent(predictions: MemberPredictions, targets: Targets) -> tuple[Regression, Diagnostics]:
+def most_frequent(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[Regression, Diagnostics]:
     """The classes' parts of the rows as probabilities, each with half a row more, so that none is 0.
 
     Where no model is better, nothing else is worth its time.
@@ -43,4 +51,9 @@ def most_frequent(predictions: MemberPredictions, targets: Targets) -> tuple[Reg
     return Regression(np.zeros((members, classes, classes)), np.log(counts / counts.sum())), {}
 
 
-METHODS = {"validation": weigh_by_score, "uniform": weigh_equally, "best": select_best, "majority": most_frequent}
+METHODS = {
+    "validation": weigh_by_score,
+    "uniform": weigh_equally,
+    "best": select_best,
+    "majority": most_frequent,
+}

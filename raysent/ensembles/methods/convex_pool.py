@@ -85,7 +85,9 @@ class Odds:
             yield against
 
 
-def convex_pool(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+def convex_pool(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights of minimal penalised NLL, certified; cross-fitting chooses the penalty."""
     # Any positive weight on a member that excludes a right class would make the NLL infinite.
     allowed = np.asarray(np.isfinite(predictions.of_labels(targets.labels)).all(axis=1))
@@ -114,7 +116,10 @@ def choose_strength(predictions: MemberPredictions, labels: np.ndarray) -> float
     totals = np.zeros(len(STRENGTHS))
     for training, held_out in folds_of(labels, seed=SEED):
         few, unseen = training[: max(1, most * len(training) // len(labels))], held_out[:most]
-        odds, unseen_odds = Odds(predictions.take(few), labels[few]), Odds(predictions.take(unseen), labels[unseen])
+        odds, unseen_odds = (
+            Odds(predictions.take(few), labels[few]),
+            Odds(predictions.take(unseen), labels[unseen]),
+        )
         weights = None
         for index, strength in enumerate(STRENGTHS):
             weights = solve(odds, strength=strength, start=weights).weights
@@ -149,7 +154,9 @@ def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> PoolS
 
 def _gap(weights: Float64, gradient: Float64, centre: Float64, pull: float) -> float:
     dual = np.maximum(0, centre - gradient / pull)
-    return float((weights - dual) @ gradient + _penalty(weights, centre, pull) - _penalty(dual, centre, pull))
+    return float(
+        (weights - dual) @ gradient + _penalty(weights, centre, pull) - _penalty(dual, centre, pull)
+    )
 
 
 def _penalty(weights: Float64, centre: Float64, pull: float) -> float:
@@ -165,7 +172,9 @@ def _newton_target(weights: Float64, point: _Point, centre: Float64, pull: float
     return target
 
 
-def _search(odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: tuple[Float64, float]) -> Float64 | None:
+def _search(
+    odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: tuple[Float64, float]
+) -> Float64 | None:
     """Return weights between two ends that decrease the objective enough, by backtracking; None if there are none."""
     weights, target = ends
     centre, pull = towards
@@ -181,7 +190,9 @@ def _search(odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: t
 
 
 def _nll(odds: Odds, weights: Float64) -> float:
-    total = sum(float(_log_sum(np.tensordot(weights, block, axes=1)).sum()) for block in odds.blocks())
+    total = sum(
+        float(_log_sum(np.tensordot(weights, block, axes=1)).sum()) for block in odds.blocks()
+    )
     return total / odds.num_rows
 
 

@@ -38,7 +38,10 @@ def greedy(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool
         counts = select(right[order[bag]])
         weights[order[bag]] += counts / counts.sum()
         sizes.append(counts.sum())
-    return LinearPool(weights / weights.sum()), {"num_bags": float(len(sizes)), "mean_size": float(np.mean(sizes))}
+    return LinearPool(weights / weights.sum()), {
+        "num_bags": float(len(sizes)),
+        "mean_size": float(np.mean(sizes)),
+    }
 
 
 METHODS = {"greedy": greedy}

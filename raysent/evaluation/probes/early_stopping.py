@@ -109,7 +109,9 @@ class Fit:
     def margins(self, features: Tensor, rows: np.ndarray, *, batch_size: int) -> Tensor:
         """Return X W + b of rows, float32 [rows, classes], in batches as a lone fit computes them."""
         parts = torch.split(torch.from_numpy(rows), batch_size)
-        return torch.cat([torch.addmm(self.intercepts, features[part], self.weights.t()) for part in parts])
+        return torch.cat(
+            [torch.addmm(self.intercepts, features[part], self.weights.t()) for part in parts]
+        )
 
     def probe(self) -> Probe:
         """Return the classifier; its strength is the inverse of its penalty."""
@@ -117,7 +119,12 @@ class Fit:
 
 
 def train_together(
-    features: Tensor, labels: Tensor, groups: Sequence[Rows], penalties: Sequence[Sequence[float]], *, recipe: Recipe
+    features: Tensor,
+    labels: Tensor,
+    groups: Sequence[Rows],
+    penalties: Sequence[Sequence[float]],
+    *,
+    recipe: Recipe,
 ) -> list[list[Fit]]:
     """Train classifiers.
 
@@ -157,7 +164,9 @@ class _Group:
             layer = torch.nn.Linear(data.features.shape[1], data.is_class.shape[1])
         weights, intercepts = layer.weight.detach(), layer.bias.detach()
         count = len(fits)
-        self._allocate(fits, torch.cat([weights.repeat(count, 1, 1).flatten(), intercepts.repeat(count)]))
+        self._allocate(
+            fits, torch.cat([weights.repeat(count, 1, 1).flatten(), intercepts.repeat(count)])
+        )
         self._optimizer = OPTIMIZERS[recipe.optimizer](self._values)
 
     def _allocate(self, fits: Sequence[Fit], values: Tensor) -> None:
@@ -167,11 +176,18 @@ class _Group:
         self._weight_gradients, self._intercept_gradients = self._views(self._gradients)
         self._penalties = torch.empty_like(values)
         for view in self._views(self._penalties):
-            view.copy_(torch.tensor([fit.penalty for fit in fits]).view(-1, *[1] * (view.ndim - 1)).expand_as(view))
+            view.copy_(
+                torch.tensor([fit.penalty for fit in fits])
+                .view(-1, *[1] * (view.ndim - 1))
+                .expand_as(view)
+            )
 
     def _views(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Return the parts of a flat array for the weights [fits, classes, dim] and intercepts [fits, classes]."""
-        count, (classes, dim) = len(self._fits), (self._data.is_class.shape[1], self._data.features.shape[1])
+        count, (classes, dim) = (
+            len(self._fits),
+            (self._data.is_class.shape[1], self._data.features.shape[1]),
+        )
         size = count * classes * dim
         return flat[:size].view(count, classes, dim), flat[size:].view(count, classes)
 
@@ -203,7 +219,9 @@ class _Group:
         if self._is_exact(inputs):
             return margins_side_by_side(self._weights, self._intercepts, inputs)
         pairs = zip(self._intercepts, self._weights, strict=True)
-        return torch.stack([torch.addmm(intercepts, inputs, weights.t()) for intercepts, weights in pairs])
+        return torch.stack(
+            [torch.addmm(intercepts, inputs, weights.t()) for intercepts, weights in pairs]
+        )
 
     def _differentiate(self, inputs: Tensor, targets: Tensor) -> None:
         """Write the gradients of the mean cross-entropy; targets [batch, classes] are minus 1 / batch, or 0."""
@@ -233,7 +251,10 @@ class _Group:
             accuracy = num_correct / len(self._rows.validation)
             if accuracy > fit.validation:
                 fit.validation = accuracy
-                fit.weights, fit.intercepts = self._weights[place].clone(), self._intercepts[place].clone()
+                fit.weights, fit.intercepts = (
+                    self._weights[place].clone(),
+                    self._intercepts[place].clone(),
+                )
             else:
                 fit.num_failures += 1
             if fit.num_failures <= self._recipe.tenacity:
@@ -243,7 +264,9 @@ class _Group:
     def _keep(self, places: list[int]) -> None:
         if len(places) == len(self._fits):
             return
-        kept = torch.cat([view[places].flatten() for view in self._views(torch.arange(len(self._values)))])
+        kept = torch.cat(
+            [view[places].flatten() for view in self._views(torch.arange(len(self._values)))]
+        )
         self._allocate([self._fits[place] for place in places], self._values[kept])
         self._optimizer.keep(self._values, kept)
 
@@ -270,14 +293,21 @@ def is_exact_side_by_side(shape: tuple[int, int, int], batch_size: int, precisio
     """
     del precision
     generator = torch.Generator().manual_seed(0)
-    weights, inputs = torch.randn(shape, generator=generator), torch.randn(batch_size, shape[2], generator=generator)
+    weights, inputs = (
+        torch.randn(shape, generator=generator),
+        torch.randn(batch_size, shape[2], generator=generator),
+    )
     intercepts = torch.randn(shape[:2], generator=generator)
     residuals = torch.randn(shape[0], batch_size, shape[1], generator=generator)
-    margins = torch.stack([torch.addmm(b, inputs, w.t()) for b, w in zip(intercepts, weights, strict=True)])
+    margins = torch.stack(
+        [torch.addmm(b, inputs, w.t()) for b, w in zip(intercepts, weights, strict=True)]
+    )
     gradients = torch.stack([torch.mm(residual.t(), inputs) for residual in residuals])
     found = torch.empty_like(gradients)
     weight_gradients_side_by_side(residuals, inputs, out=found)
-    return torch.equal(margins, margins_side_by_side(weights, intercepts, inputs)) and torch.equal(gradients, found)
+    return torch.equal(margins, margins_side_by_side(weights, intercepts, inputs)) and torch.equal(
+        gradients, found
+    )
 
 
 class Adam:

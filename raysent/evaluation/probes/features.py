@@ -53,7 +53,9 @@ def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.n
     """Return the vectors [rows, dim] of every column; a sentence that occurs in several rows is encoded once."""
     numbers: dict[str, int] = {}
     sources = [
-        np.array([numbers.setdefault(sentence, len(numbers)) for sentence in column], dtype=np.int64)
+        np.array(
+            [numbers.setdefault(sentence, len(numbers)) for sentence in column], dtype=np.int64
+        )
         for column in columns
     ]
     distinct = list(numbers)
@@ -64,7 +66,9 @@ def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.n
     outputs: list[np.ndarray] = []
     for start in range(0, len(distinct), CHUNK):
         vectors = encoder.encode(distinct[start : start + CHUNK])
-        outputs = outputs or [np.empty((len(column), vectors.shape[1]), dtype=np.float32) for column in columns]
+        outputs = outputs or [
+            np.empty((len(column), vectors.shape[1]), dtype=np.float32) for column in columns
+        ]
         for output, source in zip(outputs, sources, strict=True):
             here = np.flatnonzero((source >= start) & (source < start + CHUNK))
             output[here] = vectors[source[here] - start]

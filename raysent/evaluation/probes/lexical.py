@@ -28,7 +28,13 @@ from torch import Tensor
 from raysent.errors import DataError
 from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import Probe, ProbeResult
-from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS, STRENGTHS, fit_rows, stratified_ranks
+from raysent.evaluation.protocols.fast import (
+    FOLD_SEED,
+    NUM_FOLDS,
+    STRENGTHS,
+    fit_rows,
+    stratified_ranks,
+)
 from raysent.evaluation.task import TaskData
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.progress import format_duration
@@ -80,12 +86,17 @@ def plan_fits(num_rows: int, *, split: str, seconds: float, row_s: float) -> Fit
     rows = num_rows
     while True:
         last_rows = num_rows if row_s * last * num_rows <= seconds / 2 else rows
-        if rows == LEAST_ROWS or row_s * (each * len(FEW_STRENGTHS) * rows + last * last_rows) <= seconds:
+        if (
+            rows == LEAST_ROWS
+            or row_s * (each * len(FEW_STRENGTHS) * rows + last * last_rows) <= seconds
+        ):
             return FitPlan(FEW_STRENGTHS, rows, last_rows, all_s)
         rows = max(LEAST_ROWS, rows // 2)
 
 
-def fit_lexical(model: LexicalModel, data: TaskData, *, seconds: float | None = None) -> tuple[ProbeResult, Arrays]:
+def fit_lexical(
+    model: LexicalModel, data: TaskData, *, seconds: float | None = None
+) -> tuple[ProbeResult, Arrays]:
     """Fit and score TF-IDF with logistic regression on a task.
 
     Args:
@@ -105,13 +116,17 @@ def fit_lexical(model: LexicalModel, data: TaskData, *, seconds: float | None = 
     try:
         vectorizer.fit([column[row] for column in data.sentences for row in trainable])
     except ValueError:
-        raise DataError(f"{data.task}: tfidf needs words in the training texts; found none") from None
+        raise DataError(
+            f"{data.task}: tfidf needs words in the training texts; found none"
+        ) from None
     is_new = ~np.isin(np.arange(len(data)), trainable)
     features = lexical_features(vectorizer, data.sentences, kind=data.kind, is_new=is_new)
     fits, limited = LexicalFits(features, data), ""
     if seconds is not None and len(trainable) > LEAST_ROWS:
         left_s = seconds - (time.thread_time() - began_s)
-        plan = plan_fits(len(trainable), split=data.split, seconds=left_s, row_s=fits.row_seconds(trainable))
+        plan = plan_fits(
+            len(trainable), split=data.split, seconds=left_s, row_s=fits.row_seconds(trainable)
+        )
         if plan.rows is not None:
             fits = LexicalFits(features, data, plan)
             limited = (
@@ -152,7 +167,9 @@ def lexical_features(
     return join_columns(vectors, kind=kind)
 
 
-def _unit_vectors(vectorizer: TfidfVectorizer, texts: list[str], is_new: np.ndarray) -> sparse.csr_matrix:
+def _unit_vectors(
+    vectorizer: TfidfVectorizer, texts: list[str], is_new: np.ndarray
+) -> sparse.csr_matrix:
     """Return TF-IDF vectors [rows, words], whose length is 1 with the words that are in no row of the vocabulary."""
     vectors, lengths = vectorizer.transform(texts), np.ones(len(texts))
     if vectorizer.min_df > 1:  # parts of a single row count for no row's length
@@ -164,7 +181,9 @@ def _unit_vectors(vectorizer: TfidfVectorizer, texts: list[str], is_new: np.ndar
         for word, count in Counter(analyze(texts[row])).items():
             place = vocabulary.get(word)
             square = ((1 + math.log(count)) * (rarest if place is None else idf[place])) ** 2
-            known, unknown = (known, unknown + square) if place is None else (known + square, unknown)
+            known, unknown = (
+                (known, unknown + square) if place is None else (known + square, unknown)
+            )
         lengths[row] = math.sqrt(known / (known + unknown)) if unknown else 1.0
     return (sparse.diags(lengths) @ vectors).tocsr() if is_new.any() else vectors
 
@@ -204,7 +223,9 @@ class LexicalFits:
 
     num_unfinished = 0
 
-    def __init__(self, features: sparse.csr_matrix, data: TaskData, plan: FitPlan | None = None) -> None:
+    def __init__(
+        self, features: sparse.csr_matrix, data: TaskData, plan: FitPlan | None = None
+    ) -> None:
         """Hold the features of all rows, [rows, features]."""
         self._features, self._data, self._plan = features, data, plan or FitPlan()
         self._ranks = stratified_ranks(data.labels, np.random.default_rng(FOLD_SEED))
@@ -234,12 +255,21 @@ class LexicalFits:
 
     def _solve(self, masks: Tensor, strengths: Tensor, most: int | None) -> LexicalSolution:
         problems = zip(masks.T.numpy(), strengths.tolist(), strict=True)
-        probes = [self._probe(self._first(np.flatnonzero(mask), most), strength) for mask, strength in problems]
-        margins = np.stack([self._features @ probe.weights + probe.intercepts for probe in probes], axis=2)
+        probes = [
+            self._probe(self._first(np.flatnonzero(mask), most), strength)
+            for mask, strength in problems
+        ]
+        margins = np.stack(
+            [self._features @ probe.weights + probe.intercepts for probe in probes], axis=2
+        )
         return LexicalSolution(torch.from_numpy(margins), probes)
 
     def _first(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        return rows if most is None or len(rows) <= most else np.sort(rows[np.argsort(self._ranks[rows])[:most]])
+        return (
+            rows
+            if most is None or len(rows) <= most
+            else np.sort(rows[np.argsort(self._ranks[rows])[:most]])
+        )
 
     def margins(self, solution: LexicalSolution) -> Tensor:
         """Return the margins of all rows."""
@@ -260,13 +290,19 @@ class LexicalFits:
             places, labels = np.nonzero(targets > 0)
             trained, weights = trained[places], targets[places, labels]
         if (labels == labels[0]).all():
-            return _constant_probe(int(labels[0]), len(labels), trained.shape[1], num_classes, strength)
+            return _constant_probe(
+                int(labels[0]), len(labels), trained.shape[1], num_classes, strength
+            )
         classifier = fit_classifier(trained, labels, strength=strength, weights=weights)
         return full_probe(classifier, num_classes, strength)
 
 
 def fit_classifier(
-    features: sparse.csr_matrix, labels: np.ndarray, *, strength: float, weights: np.ndarray | None = None
+    features: sparse.csr_matrix,
+    labels: np.ndarray,
+    *,
+    strength: float,
+    weights: np.ndarray | None = None,
 ) -> LogisticRegression:
     """Return a fitted logistic regression.
 
@@ -283,7 +319,9 @@ def fit_classifier(
         )
 
 
-def _constant_probe(label: int, num_rows: int, num_features: int, num_classes: int, strength: float) -> Probe:
+def _constant_probe(
+    label: int, num_rows: int, num_features: int, num_classes: int, strength: float
+) -> Probe:
     """Return the probe of rows of one class, as in a fold of whole groups: surer of it, the more rows there are."""
     odds = np.float32(np.log1p(num_rows))
     intercepts = np.where(np.arange(num_classes) == label, odds, 0).astype(np.float32)

@@ -82,7 +82,9 @@ class ScaledFeatures:
         for chunk in self._read(chunks):
             total += chunk.sum(0, dtype=torch.float64)
         self.mean = (total / len(rows)).to(features.dtype)
-        squares = sum(float(chunk.sub_(self.mean).flatten().square_().sum()) for chunk in self._read(chunks))
+        squares = sum(
+            float(chunk.sub_(self.mean).flatten().square_().sum()) for chunk in self._read(chunks)
+        )
         spread = (squares / len(rows)) ** 0.5
         # Constant features have no scale, only rounding; any number will do.
         self.scale = spread if spread > ROUNDING * float(self.mean.norm()) else 1.0
@@ -114,7 +116,9 @@ class ScaledFeatures:
             features: Other features, centered and scaled in the same way [rows, dim]; by default these.
         """
         flat = weights.flatten(1)
-        product: Tensor = torch.addmm(-(self.mean @ flat), self.features if features is None else features, flat)
+        product: Tensor = torch.addmm(
+            -(self.mean @ flat), self.features if features is None else features, flat
+        )
         return product.div_(self.scale).view(-1, *weights.shape[1:])
 
     def transposed_times(self, residuals: Tensor) -> Tensor:
@@ -136,7 +140,9 @@ class Spectrum:
     def __init__(self, scaled: ScaledFeatures, rows: Tensor) -> None:
         """Compute the eigenvectors from a fixed sample of `rows`."""
         generator = torch.Generator().manual_seed(0)
-        num_sampled = min(len(rows), max(256, SAMPLE_BYTES // (4 * scaled.features.shape[1])), MAX_SAMPLED)
+        num_sampled = min(
+            len(rows), max(256, SAMPLE_BYTES // (4 * scaled.features.shape[1])), MAX_SAMPLED
+        )
         sample = rows[torch.randperm(len(rows), generator=generator)[:num_sampled]]
         sampled = scaled.features.index_select(0, sample).sub_(scaled.mean).div_(scaled.scale)
         dim = sampled.shape[1]
@@ -180,12 +186,16 @@ class Point(NamedTuple):
 
     def dot(self, other: Point) -> Tensor:
         """Return the inner products [problems]."""
-        products: Tensor = (self.weights * other.weights).sum((0, 1)) + (self.intercepts * other.intercepts).sum(0)
+        products: Tensor = (self.weights * other.weights).sum((0, 1)) + (
+            self.intercepts * other.intercepts
+        ).sum(0)
         return products
 
     def plus(self, other: Point, factor: Tensor) -> Point:
         """Return this point plus `factor` [problems] times another."""
-        return Point(self.weights + factor * other.weights, self.intercepts + factor * other.intercepts)
+        return Point(
+            self.weights + factor * other.weights, self.intercepts + factor * other.intercepts
+        )
 
     def select(self, problems: Tensor) -> Point:
         """Return the part of some problems."""
@@ -276,15 +286,21 @@ class Problems:
         chances = probabilities(margins)
         curvature = (self.costs[:, None] * (chances - chances.square())).sum(0)
         residuals = (chances - self.targets).mul_(self.costs[:, None])
-        of_intercepts = residuals.sum(0) if self.has_free_intercept else torch.zeros_like(point.intercepts)
-        return Point(self.scaled.transposed_times(residuals) + point.weights, of_intercepts), curvature
+        of_intercepts = (
+            residuals.sum(0) if self.has_free_intercept else torch.zeros_like(point.intercepts)
+        )
+        return Point(
+            self.scaled.transposed_times(residuals) + point.weights, of_intercepts
+        ), curvature
 
     def best_along(self, start: Start, direction: Start) -> Start:
         """Return the best point on the line through `start` along `direction`, without a product."""
         length = self.step_length(start.point, direction.point, start.margins, direction.margins)
         return start.plus(direction, length)
 
-    def step_length(self, point: Point, direction: Point, margins: Tensor, change: Tensor) -> Tensor:
+    def step_length(
+        self, point: Point, direction: Point, margins: Tensor, change: Tensor
+    ) -> Tensor:
         """Return the length of the step [problems] by Newton's method along the line.
 
         Args:
@@ -327,7 +343,9 @@ def probabilities(margins: Tensor) -> Tensor:
     return torch.sigmoid(margins) if margins.shape[1] == 1 else torch.softmax(margins, dim=1)
 
 
-def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor | float = TOLERANCE) -> Solution:
+def solve(
+    problems: Problems, *, start: Start | None = None, tolerance: Tensor | float = TOLERANCE
+) -> Solution:
     """Solve all problems.
 
     Args:
@@ -341,10 +359,17 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
     """
     num_problems, outputs = problems.costs.shape[1], problems.targets.shape[1]
     rows = len(problems.costs)
-    zero = Point(torch.zeros(problems.scaled.dim, outputs, num_problems), torch.zeros(outputs, num_problems))
+    zero = Point(
+        torch.zeros(problems.scaled.dim, outputs, num_problems), torch.zeros(outputs, num_problems)
+    )
     point, margins = start or Start(zero, torch.zeros(rows, outputs, num_problems))
     empty = Point(torch.empty_like(point.weights), torch.empty_like(point.intercepts))
-    solution = Solution(empty, margins.clone(), torch.zeros(num_problems), torch.zeros(num_problems, dtype=torch.int64))
+    solution = Solution(
+        empty,
+        margins.clone(),
+        torch.zeros(num_problems),
+        torch.zeros(num_problems, dtype=torch.int64),
+    )
     active, history = torch.arange(num_problems), deque[Step](maxlen=HISTORY)
     tolerances = torch.as_tensor(tolerance).expand(num_problems)
     gradient, curvature = problems.gradient(point, margins)
@@ -353,8 +378,12 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
         objective = problems.objective(point, margins)
         # Half of gradient x direction is the quadratic model's distance to its optimum.
         distance, enough = -gradient.dot(direction) / 2, tolerances[active] * objective
-        if bool((is_uphill := distance < -enough).any()):  # by rounding in the history, which is left out then
-            history = deque((s._replace(inverse=s.inverse * ~is_uphill) for s in history), maxlen=HISTORY)
+        if bool(
+            (is_uphill := distance < -enough).any()
+        ):  # by rounding in the history, which is left out then
+            history = deque(
+                (s._replace(inverse=s.inverse * ~is_uphill) for s in history), maxlen=HISTORY
+            )
             direction = _direction(problems, gradient, curvature, history)
             distance = -gradient.dot(direction) / 2
         done = distance.abs() <= enough
@@ -363,14 +392,27 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
             break
         # Solved problems are dropped once they are a quarter of those left.
         if int(done.sum()) * 4 >= len(done):
-            _store(solution, active[done], point.select(done), margins[..., done], objective[done], step)
+            _store(
+                solution,
+                active[done],
+                point.select(done),
+                margins[..., done],
+                objective[done],
+                step,
+            )
             kept = ~done
             active, problems, curvature = active[kept], problems.select(kept), curvature[:, kept]
-            point, gradient, direction = point.select(kept), gradient.select(kept), direction.select(kept)
+            point, gradient, direction = (
+                point.select(kept),
+                gradient.select(kept),
+                direction.select(kept),
+            )
             margins = margins[..., kept]
             old = list(history)
             history.clear()
-            history.extend(Step(s.moved.select(kept), s.turned.select(kept), s.inverse[kept]) for s in old)
+            history.extend(
+                Step(s.moved.select(kept), s.turned.select(kept), s.inverse[kept]) for s in old
+            )
         change = problems.scaled.times(direction.weights) + direction.intercepts
         length = problems.step_length(point, direction, margins, change)
         point, margins = point.plus(direction, length), margins + length * change
@@ -389,7 +431,9 @@ def _inverse(moved: Point, turned: Point) -> Tensor:
     return torch.where(is_rounding, 0, 1 / product.clamp(min=torch.finfo(product.dtype).tiny))
 
 
-def _direction(problems: Problems, gradient: Point, curvature: Tensor, history: deque[Step]) -> Point:
+def _direction(
+    problems: Problems, gradient: Point, curvature: Tensor, history: deque[Step]
+) -> Point:
     """Return the L-BFGS direction: the two-loop recursion around the preconditioner."""
     ahead, factors = gradient, []
     for step in reversed(history):
@@ -405,7 +449,9 @@ def _direction(problems: Problems, gradient: Point, curvature: Tensor, history: 
     return Point(-ahead.weights, -ahead.intercepts)
 
 
-def _store(solution: Solution, where: Tensor, point: Point, margins: Tensor, objective: Tensor, step: int) -> None:
+def _store(
+    solution: Solution, where: Tensor, point: Point, margins: Tensor, objective: Tensor, step: int
+) -> None:
     solution.point.weights[..., where], solution.point.intercepts[..., where] = point
     solution.margins[..., where] = margins
     solution.objective[where], solution.num_steps[where] = objective, step
@@ -485,11 +531,19 @@ class Fits:
         for some in torch.split(torch.arange(len(strengths)), size):
             costs = masks[:rows, some].to(torch.float32) * strengths[some]
             scaled = self._scaled.of(masks[:rows, some])
-            problems = Problems(scaled, self._spectrum, self._targets, costs, self._has_free_intercept)
+            problems = Problems(
+                scaled, self._spectrum, self._targets, costs, self._has_free_intercept
+            )
             begin = start.select(some) if start else None
             if begin and direction:
                 begin = problems.best_along(begin, direction.select(some))
-            parts.append(solve(problems, start=begin, tolerance=TOLERANCE if tolerance is None else tolerance[some]))
+            parts.append(
+                solve(
+                    problems,
+                    start=begin,
+                    tolerance=TOLERANCE if tolerance is None else tolerance[some],
+                )
+            )
         solution = _concatenate(parts)
         self.num_unfinished += int((solution.num_steps >= MAX_STEPS).sum())
         if not bool(torch.isfinite(solution.objective).all()):
@@ -515,7 +569,9 @@ class Fits:
             start = before[-1] if before else None
             tolerance = path_tolerance(strengths)
             all_masks = masks.repeat(1, len(group))
-            parts.append(self.solve(all_masks, strengths, start, direction=direction, tolerance=tolerance))
+            parts.append(
+                self.solve(all_masks, strengths, start, direction=direction, tolerance=tolerance)
+            )
         return _concatenate(parts)
 
     def margins(self, solution: Solution) -> Tensor:
@@ -528,7 +584,9 @@ class Fits:
     def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
         """Return the classifier of one problem, for features that are not scaled."""
         point = solution.point
-        weights = point.weights[: len(self._scaled.mean), :, problem] / self._scaled.scale  # without those of words
+        weights = (
+            point.weights[: len(self._scaled.mean), :, problem] / self._scaled.scale
+        )  # without those of words
         intercepts = point.intercepts[..., problem] - self._scaled.mean @ weights
         if not self._has_free_intercept:
             weights, intercepts = weights[:-1], weights[-1]

@@ -16,7 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, pearson, predicted_scores, spearman
+from raysent.evaluation.probes.results import (
+    FoldResult,
+    Probe,
+    ProbeResult,
+    pearson,
+    predicted_scores,
+    spearman,
+)
 from raysent.evaluation.task import TaskData
 
 # Number of rows -> the order in which an epoch takes them.
@@ -38,7 +45,9 @@ def level_targets(scores: np.ndarray, *, num_levels: int) -> np.ndarray:
     return targets.astype(np.float32)
 
 
-def scored_result(fold: FoldResult, data: TaskData, probe: Probe, num_unfinished: int = 0) -> ProbeResult:
+def scored_result(
+    fold: FoldResult, data: TaskData, probe: Probe, num_unfinished: int = 0
+) -> ProbeResult:
     """Return the result on a task of scored pairs: Pearson's correlation times 100, and other measures of test rows."""
     predicted, scores = predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows]
     validated = predicted_scores(fold.validation_log_probabilities)
@@ -71,12 +80,17 @@ class SoftmaxLayer:
     Call order: `fit` once.
     """
 
-    def __init__(self, features: np.ndarray, scores: np.ndarray, *, layer: torch.nn.Linear, order: Order) -> None:
+    def __init__(
+        self, features: np.ndarray, scores: np.ndarray, *, layer: torch.nn.Linear, order: Order
+    ) -> None:
         """Take features [rows, dim], scores [rows], the initial layer, and the order of rows in an epoch."""
         self.features = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
         self.targets = torch.from_numpy(level_targets(scores, num_levels=layer.out_features))
         self.weights, self.intercepts = layer.weight.detach().clone(), layer.bias.detach().clone()
-        self.weights.grad, self.intercepts.grad = torch.zeros_like(self.weights), torch.zeros_like(self.intercepts)
+        self.weights.grad, self.intercepts.grad = (
+            torch.zeros_like(self.weights),
+            torch.zeros_like(self.intercepts),
+        )
         self.optimizer = torch.optim.Adam([self.weights, self.intercepts], foreach=False)
         self.order = order
 
@@ -94,11 +108,20 @@ class SoftmaxLayer:
 
     def log_probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Return the log-probabilities of the levels for rows, float32 [rows, levels]."""
-        margins = torch.addmm(self.intercepts, self.features[torch.from_numpy(rows)], self.weights.t())
+        margins = torch.addmm(
+            self.intercepts, self.features[torch.from_numpy(rows)], self.weights.t()
+        )
         return torch.log_softmax(margins, dim=1).numpy()
 
     def fit(
-        self, data: TaskData, splits: Sequence[np.ndarray], *, num_epochs: int, batch_size: int, loss: Loss, stop: Stop
+        self,
+        data: TaskData,
+        splits: Sequence[np.ndarray],
+        *,
+        num_epochs: int,
+        batch_size: int,
+        loss: Loss,
+        stop: Stop,
     ) -> ProbeResult:
         """Train in rounds, keep the one of the best correlation on validation rows, and score it.
 
@@ -114,7 +137,9 @@ class SoftmaxLayer:
         best, kept, num_failures = -1.0, (self.weights.clone(), self.intercepts.clone()), 0
         for _ in range(stop.max_rounds):
             self.train(train, num_epochs=num_epochs, batch_size=batch_size, loss=loss)
-            reached = pearson(predicted_scores(self.log_probabilities(validation)), data.scores[validation])
+            reached = pearson(
+                predicted_scores(self.log_probabilities(validation)), data.scores[validation]
+            )
             if reached > best:
                 best, kept = reached, (self.weights.clone(), self.intercepts.clone())
             else:
@@ -123,7 +148,12 @@ class SoftmaxLayer:
                 break
         self.weights.copy_(kept[0])
         self.intercepts.copy_(kept[1])
-        predicted = (validation, self.log_probabilities(validation), test, self.log_probabilities(test))
+        predicted = (
+            validation,
+            self.log_probabilities(validation),
+            test,
+            self.log_probabilities(test),
+        )
         # The probe for new pairs has no penalty.
         probe = Probe(self.weights.T.contiguous().numpy(), self.intercepts.numpy(), None)
         return scored_result(FoldResult(*predicted, probe.strength), data, probe)

@@ -123,7 +123,9 @@ def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean F1, from 0 to 1, over the classes that occur in predictions or labels, both int64 [rows]."""
     num_classes = int(max(predictions.max(), labels.max())) + 1
     right = np.bincount(labels[predictions == labels], minlength=num_classes)
-    total = np.bincount(predictions, minlength=num_classes) + np.bincount(labels, minlength=num_classes)
+    total = np.bincount(predictions, minlength=num_classes) + np.bincount(
+        labels, minlength=num_classes
+    )
     return float(np.mean(2 * right[total > 0] / total[total > 0]))
 
 
@@ -144,7 +146,9 @@ def auroc(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
         if num_class and num_rest:
             # The mean rank of the class's rows, as in the Mann-Whitney statistic; ties share their mean rank.
             ranked = ranks(log_probabilities[:, label])
-            areas.append((ranked[is_class].sum() - num_class * (num_class + 1) / 2) / (num_class * num_rest))
+            areas.append(
+                (ranked[is_class].sum() - num_class * (num_class + 1) / 2) / (num_class * num_rest)
+            )
     return float(np.mean(areas)) if areas else float("nan")
 
 
@@ -156,11 +160,16 @@ def balance_measures(data: TaskData, result: ProbeResult) -> dict[str, float]:
     predicted = np.concatenate([fold.test_log_probabilities for fold in result.folds])
     labels = data.labels[rows]
     measures = {"accuracy": accuracy(predicted, labels)} if data.metric != "accuracy" else {}
-    measures |= {"macro_f1": macro_f1(predicted.argmax(axis=1), labels), "auroc": auroc(predicted, labels)}
+    measures |= {
+        "macro_f1": macro_f1(predicted.argmax(axis=1), labels),
+        "auroc": auroc(predicted, labels),
+    }
     return {name: 100 * value for name, value in measures.items() if np.isfinite(value)}
 
 
-def class_measures(data: TaskData, log_probabilities: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+def class_measures(
+    data: TaskData, log_probabilities: np.ndarray, rows: np.ndarray
+) -> dict[str, float]:
     """Return other measures of test rows: the F1 in percent for pairs with two classes, such as paraphrases."""
     if data.kind == "sentence" or len(data.label_names) != 2:
         return {}

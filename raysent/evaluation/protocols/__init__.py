@@ -76,7 +76,9 @@ def protocol_name(protocol: str, configuration: str | None = None) -> str:
     return name
 
 
-def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", source: str = "features") -> ProbeResult:
+def fit_probe(
+    features: np.ndarray, data: TaskData, *, protocol: str = "fast", source: str = "features"
+) -> ProbeResult:
     """Fit and score the probe of a task.
 
     Args:
@@ -91,7 +93,9 @@ def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", s
     """
     found = PROTOCOLS[protocol_name(protocol)]
     if features.shape[0] != len(data.labels):
-        raise DataError(f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}")
+        raise DataError(
+            f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}"
+        )
     _check_finite(features, source, data.task)
     _check_classes(data)
     _check_supported(protocol, data)
@@ -107,7 +111,9 @@ def check_rows(data: TaskData, *, protocol: str, model: str) -> None:
         DataError: If the training rows are all of one class.
     """
     if protocol.partition("/")[0] != "fast":
-        raise ConfigError(f"protocol {protocol}: must be fast for {model}, which has no vectors; leave {model} out")
+        raise ConfigError(
+            f"protocol {protocol}: must be fast for {model}, which has no vectors; leave {model} out"
+        )
     _check_classes(data)
 
 
@@ -121,7 +127,9 @@ def _check_supported(protocol: str, data: TaskData) -> None:
     if not data.is_scored and np.bincount(labels).max() < NUM_FOLDS:
         given.append(f"fewer than {NUM_FOLDS} training rows of every class")
     if given:
-        raise ConfigError(f"protocol {protocol}: must be fast for {data.task}, which has {given[0]}; leave it out")
+        raise ConfigError(
+            f"protocol {protocol}: must be fast for {data.task}, which has {given[0]}; leave it out"
+        )
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:

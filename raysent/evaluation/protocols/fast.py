@@ -38,7 +38,13 @@ from torch import Tensor
 from raysent.evaluation.division import VERSION as DIVISION_VERSION
 from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, class_targets
 from raysent.evaluation.probes.relatedness import level_targets, scored_result
-from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, class_measures, log_probabilities
+from raysent.evaluation.probes.results import (
+    FoldResult,
+    Probe,
+    ProbeResult,
+    class_measures,
+    log_probabilities,
+)
 from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task import TaskData
 
@@ -74,7 +80,9 @@ class Fast:
     def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
         """Fit and score a task's probe; see `EvaluationProtocol`."""
         trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
-        return fit_rows(Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS), data)
+        return fit_rows(
+            Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS), data
+        )
 
 
 PROTOCOLS = {"fast": Fast(), DIVIDED: Fast(divides=True)}
@@ -165,7 +173,9 @@ def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
     drawn, num_folds = fold_numbers(data, np.arange(len(data)))
     folds = torch.from_numpy(drawn)
     pairs = list(combinations(range(num_folds), 2))
-    path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
+    path = fits.path(
+        torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1)
+    )
     margins = fits.margins(path)
     inner = _pair_numbers(pairs, num_folds)
     chosen, validated, totals = [], [], np.zeros((len(fits.strengths), 2))
@@ -185,15 +195,25 @@ def _fit_nested(fits: Solver, data: TaskData) -> ProbeResult:
     # No row has the fold after the last, so the last fit is on all rows.
     masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
     starts = torch.tensor([pick * len(pairs) + int(inner.diagonal(1)[0]) for pick in chosen])
-    refit = fits.solve(masks, torch.tensor([fits.strengths[pick] for pick in chosen]), path.start(starts))
+    refit = fits.solve(
+        masks, torch.tensor([fits.strengths[pick] for pick in chosen]), path.start(starts)
+    )
     results = []
     for outer, (validation_rows, validated_by_best) in enumerate(validated):
         test = torch.nonzero(folds == outer).squeeze(1)
         tested = log_probabilities(fits.margins(refit)[test, :, outer]).numpy()
         results.append(
-            FoldResult(validation_rows, validated_by_best, test.numpy(), tested, fits.strengths[chosen[outer]])
+            FoldResult(
+                validation_rows,
+                validated_by_best,
+                test.numpy(),
+                tested,
+                fits.strengths[chosen[outer]],
+            )
         )
-    return result_of_folds(results, data, fits.probe(refit, num_folds, fits.strengths[chosen[-1]]), fits.num_unfinished)
+    return result_of_folds(
+        results, data, fits.probe(refit, num_folds, fits.strengths[chosen[-1]]), fits.num_unfinished
+    )
 
 
 def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
@@ -220,7 +240,9 @@ def _fit_train_test(fits: Solver, data: TaskData) -> ProbeResult:
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([fits.strengths[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best], data.test, tested, fits.strengths[best])
-    return result_of_folds([result], data, fits.probe(refit, 0, fits.strengths[best]), fits.num_unfinished)
+    return result_of_folds(
+        [result], data, fits.probe(refit, 0, fits.strengths[best]), fits.num_unfinished
+    )
 
 
 def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
@@ -228,7 +250,10 @@ def _fit_given_splits(fits: Solver, data: TaskData) -> ProbeResult:
     masks[data.train] = True
     path = fits.path(masks)
     margins = fits.margins(path)  # [rows, outputs, strengths]
-    candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(fits.strengths))]
+    candidates = [
+        log_probabilities(margins[data.validation, :, index]).numpy()
+        for index in range(len(fits.strengths))
+    ]
     best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best], data.test, tested, fits.strengths[best])
@@ -248,12 +273,24 @@ def scored_by_validation(result: ProbeResult, data: TaskData) -> ProbeResult:
     return replace(result, validation=100 * Targets.of(data).take(data.validation).score(seen))
 
 
-def result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
+def result_of_folds(
+    results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int
+) -> ProbeResult:
     """Return folds with their scores."""
     targets = Targets.of(data)
-    validation = [targets.take(fold.validation_rows).score(fold.validation_log_probabilities) for fold in results]
+    validation = [
+        targets.take(fold.validation_rows).score(fold.validation_log_probabilities)
+        for fold in results
+    ]
     rows = np.concatenate([fold.test_rows for fold in results])
     tested = np.concatenate([fold.test_log_probabilities for fold in results])
     test = targets.take(rows).score(tested)
     measures = class_measures(data, tested, rows)
-    return ProbeResult(100 * float(np.mean(validation)), 100 * test, tuple(results), probe, num_unfinished, measures)
+    return ProbeResult(
+        100 * float(np.mean(validation)),
+        100 * test,
+        tuple(results),
+        probe,
+        num_unfinished,
+        measures,
+    )

@@ -36,7 +36,14 @@ from torch import Tensor
 from raysent.data.vocabulary.vectors import is_number
 from raysent.evaluation.probes.logistic import Fits, ScaledFeatures, Spectrum, class_targets
 from raysent.evaluation.probes.relatedness import SoftmaxLayer, Stop, cross_entropy
-from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures, f1
+from raysent.evaluation.probes.results import (
+    FoldResult,
+    Probe,
+    ProbeResult,
+    accuracy,
+    class_measures,
+    f1,
+)
 from raysent.evaluation.task import TaskData
 from raysent.kernels.devices import torch_threads
 
@@ -86,7 +93,11 @@ class Kiros:
             with torch_threads(1):  # with more, small products are slower
                 return _fit_scored_pairs(features, data)
         task = _Task(features, data, has_extra_features=self.has_extra_features)
-        fits = {"nested": _fit_nested, "train-test": _fit_train_test, "train-validation-test": _fit_given_splits}
+        fits = {
+            "nested": _fit_nested,
+            "train-test": _fit_train_test,
+            "train-validation-test": _fit_given_splits,
+        }
         return fits[data.split](task)
 
 
@@ -108,17 +119,31 @@ class _Together:
         num_unfinished: The fits that stopped at the maximum number of iterations.
     """
 
-    def __init__(self, features: np.ndarray, data: TaskData, *, num_vector_dims: int, has_words: bool) -> None:
+    def __init__(
+        self, features: np.ndarray, data: TaskData, *, num_vector_dims: int, has_words: bool
+    ) -> None:
         targets = class_targets(data.labels, num_classes=len(data.label_names))
-        trainable = np.arange(len(data.labels)) if data.split == "nested" or has_words else data.train
-        scaled = partial(NaiveBayes, data.sentences[0], data.labels) if has_words else ScaledFeatures
+        trainable = (
+            np.arange(len(data.labels)) if data.split == "nested" or has_words else data.train
+        )
+        scaled = (
+            partial(NaiveBayes, data.sentences[0], data.labels) if has_words else ScaledFeatures
+        )
         first = Fits(
-            features, targets[:, :1], trainable=trainable, strengths=STRENGTHS, has_free_intercept=False, scaled=scaled
+            features,
+            targets[:, :1],
+            trainable=trainable,
+            strengths=STRENGTHS,
+            has_free_intercept=False,
+            scaled=scaled,
         )
         # Weights of words are many: those of all folds at every C would not fit in memory.
         self._masks_at_once = NUM_FOLDS if has_words else NUM_FOLDS**2
         # One against the rest: every class is a task of its own.
-        self._fits = [first, *(first.with_targets(targets[:, place, None]) for place in range(1, targets.shape[1]))]
+        self._fits = [
+            first,
+            *(first.with_targets(targets[:, place, None]) for place in range(1, targets.shape[1])),
+        ]
         self._num_rows, self._num_vector_dims = len(features), num_vector_dims
 
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -139,7 +164,9 @@ class _Together:
         for place, strength in enumerate(strengths):
             probes = [fits.probe(one, place, strength) for fits, one in pairs]
             # For new sentences, of which only the vectors are known.
-            weights = np.concatenate([probe.weights[: self._num_vector_dims] for probe in probes], axis=1)
+            weights = np.concatenate(
+                [probe.weights[: self._num_vector_dims] for probe in probes], axis=1
+            )
             intercepts = np.concatenate([probe.intercepts for probe in probes])
             found.append(_Classifier(margins[..., place], Probe(weights, intercepts, strength)))
         return found
@@ -186,29 +213,46 @@ class _Task:
                     Probe.log_probabilities_of_margins(margins[out, :, begin + place])
                     for place, (_, out) in enumerate(folds)
                 ]
-                scores = [score(one, self.labels[out]) for one, (_, out) in zip(held_out, folds, strict=True)]
-                candidates.append(_Choice(strength, float(np.mean(scores)), np.concatenate(held_out)))
-            found.append(max(candidates, key=lambda one: one.mean))  # the first, the smallest C, in a tie
+                scores = [
+                    score(one, self.labels[out])
+                    for one, (_, out) in zip(held_out, folds, strict=True)
+                ]
+                candidates.append(
+                    _Choice(strength, float(np.mean(scores)), np.concatenate(held_out))
+                )
+            found.append(
+                max(candidates, key=lambda one: one.mean)
+            )  # the first, the smallest C, in a tie
             begin += len(folds)
         return found
 
 
 def _fit_nested(task: _Task) -> ProbeResult:
-    rows = np.array([row for row, sentence in enumerate(task.data.sentences[0]) if sentence.strip()])
+    rows = np.array(
+        [row for row, sentence in enumerate(task.data.sentences[0]) if sentence.strip()]
+    )
     outer = _folds(_shuffled(rows))
     inner = [_folds(train) for train, _ in outer]
     choices = task.choose(inner, accuracy)
     strengths = [choice.strength for choice in choices]
-    *fitted, last = task.solver.fit([*(train for train, _ in outer), rows], [*strengths, float(np.median(strengths))])
+    *fitted, last = task.solver.fit(
+        [*(train for train, _ in outer), rows], [*strengths, float(np.median(strengths))]
+    )
     results = []
     for (_, test), folds, choice, classifier in zip(outer, inner, choices, fitted, strict=True):
         validated = np.concatenate([out for _, out in folds])
         tested = Probe.log_probabilities_of_margins(classifier.margins[test])
-        results.append(FoldResult(validated, choice.log_probabilities, test, tested, choice.strength))
+        results.append(
+            FoldResult(validated, choice.log_probabilities, test, tested, choice.strength)
+        )
     tests = [accuracy(fold.test_log_probabilities, task.labels[fold.test_rows]) for fold in results]
     validation = float(np.mean([choice.mean for choice in choices]))
     return ProbeResult(
-        100 * validation, 100 * float(np.mean(tests)), tuple(results), last.probe, task.solver.num_unfinished
+        100 * validation,
+        100 * float(np.mean(tests)),
+        tuple(results),
+        last.probe,
+        task.solver.num_unfinished,
     )
 
 
@@ -228,7 +272,9 @@ def _fit_given_splits(task: _Task) -> ProbeResult:
     return _fit_chosen(task, [(data.train, data.validation)], accuracy, train=data.train)
 
 
-def _fit_chosen(task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, train: np.ndarray) -> ProbeResult:
+def _fit_chosen(
+    task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, train: np.ndarray
+) -> ProbeResult:
     data = task.data
     (choice,) = task.choose([folds], score)
     (fitted,) = task.solver.fit([train], [choice.strength])
@@ -237,7 +283,9 @@ def _fit_chosen(task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, tra
     result = FoldResult(validated, choice.log_probabilities, data.test, tested, choice.strength)
     test = 100 * accuracy(tested, task.labels[data.test])
     measures = class_measures(data, tested, data.test)
-    return ProbeResult(100 * choice.mean, test, (result,), fitted.probe, task.solver.num_unfinished, measures)
+    return ProbeResult(
+        100 * choice.mean, test, (result,), fitted.probe, task.solver.num_unfinished, measures
+    )
 
 
 def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
@@ -248,7 +296,9 @@ def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
         torch.nn.init.zeros_(layer.bias)
     softmax = SoftmaxLayer(features, data.scores, layer=layer, order=np.arange)
     splits = (_shuffled(data.train), data.validation, data.test)
-    return softmax.fit(data, splits, num_epochs=EPOCHS_PER_ROUND, batch_size=128, loss=cross_entropy, stop=STOP)
+    return softmax.fit(
+        data, splits, num_epochs=EPOCHS_PER_ROUND, batch_size=128, loss=cross_entropy, stop=STOP
+    )
 
 
 def _shuffled(rows: np.ndarray) -> np.ndarray:
@@ -272,7 +322,8 @@ def pair_features(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     of the two ratios of their lengths.
     """
     return np.array(
-        [_features_of_pair(a.split(), b.split()) for a, b in zip(first, second, strict=True)], dtype=np.float32
+        [_features_of_pair(a.split(), b.split()) for a, b in zip(first, second, strict=True)],
+        dtype=np.float32,
     )
 
 
@@ -300,19 +351,29 @@ class NaiveBayes(ScaledFeatures):
     """
 
     def __init__(
-        self, sentences: Sequence[str], labels: np.ndarray, features: Tensor, rows: Tensor, *, is_scaled: bool
+        self,
+        sentences: Sequence[str],
+        labels: np.ndarray,
+        features: Tensor,
+        rows: Tensor,
+        *,
+        is_scaled: bool,
     ) -> None:
         """Count words and pairs of neighboring words in sentences [rows] of classes 0 and 1, beside their vectors."""
         from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415 - as above
 
         super().__init__(features, rows, is_scaled=is_scaled)
-        counter = CountVectorizer(ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, lowercase=False)
+        counter = CountVectorizer(
+            ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, lowercase=False
+        )
         counts = counter.fit_transform(sentences).astype(np.float32)
         self._labels, self._counts = labels[:, None], counts.T.tocsr()
         present = (self._counts > 0).astype(np.float32)
         keys = present @ np.random.default_rng(SEED).random(len(sentences))
         _, first, column = np.unique(keys, return_index=True, return_inverse=True)
-        self._groups = sparse.coo_array((np.ones(len(keys), np.float32), (column, np.arange(len(keys))))).tocsr()
+        self._groups = sparse.coo_array(
+            (np.ones(len(keys), np.float32), (column, np.arange(len(keys))))
+        ).tocsr()
         self._transposed = present[first]
         self._present = self._transposed.T.tocsr()
         self._share = torch.from_numpy(self._present.mean(axis=0).A1).float()[:, None, None]
@@ -330,9 +391,15 @@ class NaiveBayes(ScaledFeatures):
         in the training rows; a word that occurs in none of them gets 0. Its sign is that of a weight, and left out:
         float32 [columns, 1, problems].
         """
-        sums = [self._counts @ (masks.numpy() & (self._labels == label)).astype(np.float32) for label in (0, 1)]
+        sums = [
+            self._counts @ (masks.numpy() & (self._labels == label)).astype(np.float32)
+            for label in (0, 1)
+        ]
         known = (sums[0] + sums[1]) > 0
-        fractions = [(total + SMOOTHING) / ((total + SMOOTHING) * known).sum(0, dtype=np.float64) for total in sums]
+        fractions = [
+            (total + SMOOTHING) / ((total + SMOOTHING) * known).sum(0, dtype=np.float64)
+            for total in sums
+        ]
         squares = np.where(known, np.log(fractions[1] / fractions[0]) ** 2, 0.0).astype(np.float32)
         other = copy(self)
         other.ratios = torch.from_numpy(np.sqrt(self._groups @ squares))[:, None]

@@ -70,7 +70,11 @@ class SentEval:
             if data.is_scored:
                 return _fit_scored_pairs(features, data)
             task = _Task(features, data, self.recipe)
-            fits = {"nested": _fit_nested, "train-test": _fit_train_test, "train-validation-test": _fit_given_splits}
+            fits = {
+                "nested": _fit_nested,
+                "train-test": _fit_train_test,
+                "train-validation-test": _fit_given_splits,
+            }
             return fits[data.split](task)
 
 
@@ -80,7 +84,10 @@ PROTOCOLS = {"senteval": SentEval(DEFAULT), "senteval/prototyping": SentEval(PRO
 def sort_by_length(data: TaskData, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return rows sorted by the number of words of each sentence, then by value [all rows], int64 [rows]."""
     lengths = [[len(sentence.split()) for sentence in column] for column in data.sentences]
-    return np.array(sorted(rows, key=lambda row: (*(column[row] for column in lengths), values[row])), dtype=np.int64)
+    return np.array(
+        sorted(rows, key=lambda row: (*(column[row] for column in lengths), values[row])),
+        dtype=np.int64,
+    )
 
 
 class _Task:
@@ -101,13 +108,20 @@ class _Task:
 
         folds = StratifiedKFold(self.recipe.num_folds, shuffle=True, random_state=seed)
         labels = self.data.labels[rows]
-        with warnings.catch_warnings(action="ignore"):  # of rare classes, which raysent names with the task's file
-            return [(rows[train], rows[held_out]) for train, held_out in folds.split(np.zeros(len(rows)), labels)]
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # of rare classes, which raysent names with the task's file
+            return [
+                (rows[train], rows[held_out])
+                for train, held_out in folds.split(np.zeros(len(rows)), labels)
+            ]
 
     def choose(self, folds: Sequence[Fold]) -> tuple[int, float, list[Fit]]:
         """Return the index of the best penalty over folds, its mean accuracy in percent, and its fit on every fold."""
         groups = [Rows.given(train, held_out, seed=self.recipe.seed) for train, held_out in folds]
-        fits = train_together(self.features, self.labels, groups, [PENALTIES] * len(folds), recipe=self.recipe)
+        fits = train_together(
+            self.features, self.labels, groups, [PENALTIES] * len(folds), recipe=self.recipe
+        )
         means = [
             round(100 * float(np.mean([of_fold[place].validation for of_fold in fits])), 2)
             for place in range(len(PENALTIES))
@@ -119,7 +133,12 @@ class _Task:
         """Return a fit for each choice of training rows and penalty, stopped by a twentieth of the rows."""
         groups = [Rows.split(rows, seed=self.recipe.seed) for rows, _ in choices]
         penalties = [[PENALTIES[best]] for _, best in choices]
-        return [fit for (fit,) in train_together(self.features, self.labels, groups, penalties, recipe=self.recipe)]
+        return [
+            fit
+            for (fit,) in train_together(
+                self.features, self.labels, groups, penalties, recipe=self.recipe
+            )
+        ]
 
     def log_probabilities(self, fit: Fit, rows: np.ndarray) -> np.ndarray:
         """Return a fit's log-probabilities of rows, float32 [rows, classes]."""
@@ -129,7 +148,10 @@ class _Task:
     def cross_validated(self, folds: Sequence[Fold], fits: Sequence[Fit]) -> np.ndarray:
         """Return the log-probabilities of each fold's held-out rows from the fit on that fold, concatenated."""
         return np.concatenate(
-            [self.log_probabilities(fit, held_out) for fit, (_, held_out) in zip(fits, folds, strict=True)]
+            [
+                self.log_probabilities(fit, held_out)
+                for fit, (_, held_out) in zip(fits, folds, strict=True)
+            ]
         )
 
     def percent(self, log_probabilities: np.ndarray, rows: np.ndarray) -> float:
@@ -146,17 +168,26 @@ def _fit_nested(task: _Task) -> ProbeResult:
         best, mean, fits = task.choose(inner)
         chosen.append(best)
         means.append(mean)
-        validated.append((np.concatenate([held_out for _, held_out in inner]), task.cross_validated(inner, fits)))
+        validated.append(
+            (np.concatenate([held_out for _, held_out in inner]), task.cross_validated(inner, fits))
+        )
     # The probe for new sentences, which SentEval does not have, trains on all rows with the most frequent choice.
     most_frequent = int(np.bincount(chosen).argmax())
     choices = [(train, best) for (train, _), best in zip(outer, chosen, strict=True)]
     *refits, last = task.refit([*choices, (rows, most_frequent)])
     results, tests = [], []
-    for (_, test), fit, (validation, validated_by_best) in zip(outer, refits, validated, strict=True):
+    for (_, test), fit, (validation, validated_by_best) in zip(
+        outer, refits, validated, strict=True
+    ):
         tested = task.log_probabilities(fit, test)
         tests.append(task.percent(tested, test))
         results.append(FoldResult(validation, validated_by_best, test, tested, 1 / fit.penalty))
-    return ProbeResult(round(float(np.mean(means)), 2), round(float(np.mean(tests)), 2), tuple(results), last.probe())
+    return ProbeResult(
+        round(float(np.mean(means)), 2),
+        round(float(np.mean(tests)), 2),
+        tuple(results),
+        last.probe(),
+    )
 
 
 def _fit_train_test(task: _Task) -> ProbeResult:
@@ -166,24 +197,38 @@ def _fit_train_test(task: _Task) -> ProbeResult:
     (fit,) = task.refit([(train, best)])
     tested = task.log_probabilities(fit, test)
     validation = np.concatenate([held_out for _, held_out in folds])
-    result = FoldResult(validation, task.cross_validated(folds, fits), test, tested, 1 / fit.penalty)
-    measures = {name: round(value, 2) for name, value in class_measures(task.data, tested, test).items()}
+    result = FoldResult(
+        validation, task.cross_validated(folds, fits), test, tested, 1 / fit.penalty
+    )
+    measures = {
+        name: round(value, 2) for name, value in class_measures(task.data, tested, test).items()
+    }
     return ProbeResult(mean, task.percent(tested, test), (result,), fit.probe(), measures=measures)
 
 
 def _fit_given_splits(task: _Task) -> ProbeResult:
-    train, validation, test = (task.sorted(rows) for rows in (task.data.train, task.data.validation, task.data.test))
+    train, validation, test = (
+        task.sorted(rows) for rows in (task.data.train, task.data.validation, task.data.test)
+    )
     # SentEval fits once more with the chosen penalty; same seed and rows, so the result is the fit that was chosen.
     _, mean, (fit,) = task.choose([(train, validation)])
     tested = task.log_probabilities(fit, test)
-    result = FoldResult(validation, task.log_probabilities(fit, validation), test, tested, 1 / fit.penalty)
+    result = FoldResult(
+        validation, task.log_probabilities(fit, validation), test, tested, 1 / fit.penalty
+    )
     return ProbeResult(mean, task.percent(tested, test), (result,), fit.probe())
 
 
 def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
-    splits = [sort_by_length(data, rows, data.scores) for rows in (data.train, data.validation, data.test)]
+    splits = [
+        sort_by_length(data, rows, data.scores) for rows in (data.train, data.validation, data.test)
+    ]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         layer = torch.nn.Linear(features.shape[1], len(data.label_names))
-    softmax = SoftmaxLayer(features, data.scores, layer=layer, order=np.random.RandomState(SEED).permutation)
-    return softmax.fit(data, splits, num_epochs=EPOCHS_PER_ROUND, batch_size=64, loss=squared_error, stop=STOP)
+    softmax = SoftmaxLayer(
+        features, data.scores, layer=layer, order=np.random.RandomState(SEED).permutation
+    )
+    return softmax.fit(
+        data, splits, num_epochs=EPOCHS_PER_ROUND, batch_size=64, loss=squared_error, stop=STOP
+    )

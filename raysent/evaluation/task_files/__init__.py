@@ -50,8 +50,20 @@ from raysent.evaluation.task_files.columns import (
     strata_of,
     text_columns,
 )
-from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings, known_splits
-from raysent.evaluation.task_files.queries import beir_files, is_beir_folder, is_query_table, read_folder, read_queries
+from raysent.evaluation.task_files.division import (
+    SPLIT_NAMES,
+    Division,
+    divide,
+    division_warnings,
+    known_splits,
+)
+from raysent.evaluation.task_files.queries import (
+    beir_files,
+    is_beir_folder,
+    is_query_table,
+    read_folder,
+    read_queries,
+)
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.reading import parse_json
 from raysent.storage import is_remote, list_s3
@@ -59,7 +71,15 @@ from raysent.storage import is_remote, list_s3
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LabelTable", "OwnTask", "Task", "TaskSettings", "is_task_file", "open_tasks", "read_label_table"]
+__all__ = [
+    "LabelTable",
+    "OwnTask",
+    "Task",
+    "TaskSettings",
+    "is_task_file",
+    "open_tasks",
+    "read_label_table",
+]
 
 SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
@@ -131,11 +151,19 @@ class OwnTask(AnyTask):
                 data = name
             if data is None:
                 raise ConfigError("Task: data: must be a path or a data frame; given nothing")
-            paths = {part: str(path) for part, path in data.items()} if isinstance(data, Mapping) else str(data)
+            paths = (
+                {part: str(path) for part, path in data.items()}
+                if isinstance(data, Mapping)
+                else str(data)
+            )
             values = {"path": paths, **columns, **({} if name is None else {"name": name})}
             settings = validate(TaskSettings, Document(values, source="Task"))
-        label = "".join(one if one.isalnum() else quote(one, safe=" ") for one in only).replace(".", "%2E")
-        label = label if len(label.encode()) <= 150 else _file_name(label)  # a file's name has no room for any
+        label = "".join(one if one.isalnum() else quote(one, safe=" ") for one in only).replace(
+            ".", "%2E"
+        )
+        label = (
+            label if len(label.encode()) <= 150 else _file_name(label)
+        )  # a file's name has no room for any
         suffix = (f".{label}" if only else "") + (SIMILARITY_SUFFIX if is_similarity else "")
         for attribute, value in {
             "name": (settings.name or _stem(settings.path)) + suffix,
@@ -176,9 +204,15 @@ class OwnTask(AnyTask):
             ConfigError: If the rows are in memory alone.
         """
         if self.table is not None:
-            raise ConfigError(f"{self.name}: must be a file to be used here; save the data frame with to_parquet")
+            raise ConfigError(
+                f"{self.name}: must be a file to be used here; save the data frame with to_parquet"
+            )
         path = self.settings.path
-        paths = _absolute(path) if isinstance(path, str) else {part: _absolute(one) for part, one in path.items()}
+        paths = (
+            _absolute(path)
+            if isinstance(path, str)
+            else {part: _absolute(one) for part, one in path.items()}
+        )
         values = {**self.settings.model_dump(mode="json", exclude_defaults=True), "path": paths}
         values |= {"only": self.only} if self.only else {}
         values |= {"is_similarity": True} if self.is_similarity else {}
@@ -191,7 +225,10 @@ class OwnTask(AnyTask):
             return [self] if "retrieval" in scorings else []
         columns = self._columns
         if columns.is_multilabel and not self.only:
-            found = [replace_task(self, only=label) for label in labels_of(self.settings, self._table, columns)]
+            found = [
+                replace_task(self, only=label)
+                for label in labels_of(self.settings, self._table, columns)
+            ]
         elif columns.score is not None and not self.is_similarity:
             found = [self, replace_task(self, is_similarity=True)]
         else:
@@ -278,15 +315,29 @@ def read_label_table(name: str, num_columns: int) -> LabelTable:
     """
     first, *others = open_tasks(name)
     settings, table = first.settings, first._table
-    if others or table.parts or isinstance(settings.label, list) or settings.separator or settings.score:
+    if (
+        others
+        or table.parts
+        or isinstance(settings.label, list)
+        or settings.separator
+        or settings.score
+    ):
         raise ConfigError(_ONE_CLASS.format(name=name))
     found = tuple(one for one in (settings.text_a, settings.text_b) if one) or settings.text
-    texts = text_columns(table, num_columns) if not found else (found,) if isinstance(found, str) else tuple(found)
+    texts = (
+        text_columns(table, num_columns)
+        if not found
+        else (found,)
+        if isinstance(found, str)
+        else tuple(found)
+    )
     if len(texts) != num_columns:
         raise ConfigError(
             f"{name}: text: must name {num_columns} column(s), as of the model's task; given {len(texts)}"
         )
-    label = settings.label or next((one for one in table.columns if one.lower() in LABELS), LABELS[0])
+    label = settings.label or next(
+        (one for one in table.columns if one.lower() in LABELS), LABELS[0]
+    )
     for column in texts:
         table.texts(column, key="text")
     has_labels = settings.label is not None or label in table.columns
@@ -325,7 +376,8 @@ def _from_frame(name: str, frame: pd.DataFrame) -> Table:
         twice = next(one for one in names if names.count(one) > 1)
         raise ConfigError(f"Task: data: columns must have different names; given '{twice}' twice")
     columns = {
-        str(column): frame[column].astype(object).where(frame[column].notna(), None).tolist() for column in frame
+        str(column): frame[column].astype(object).where(frame[column].notna(), None).tolist()
+        for column in frame
     }
     return Table(name, columns, {}, {})
 
@@ -339,7 +391,9 @@ def _stem(path: str | Mapping[str, str]) -> str:
 
 
 def _file_name(text: str) -> str:
-    return "".join(character if character.isalnum() or character in "-_." else "-" for character in text)[:80]
+    return "".join(
+        character if character.isalnum() or character in "-_." else "-" for character in text
+    )[:80]
 
 
 def _paths(settings: TaskSettings) -> list[str]:
@@ -355,7 +409,9 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
             stamps += list_s3(path)
             continue
         local = Path(path).expanduser()
-        stamps.append((path, *((local.stat().st_mtime_ns, local.stat().st_size) if local.exists() else ())))
+        stamps.append(
+            (path, *((local.stat().st_mtime_ns, local.stat().st_size) if local.exists() else ()))
+        )
     return tuple(stamps)
 
 
@@ -369,22 +425,31 @@ def _read(settings: TaskSettings) -> Table:
 
 # A command asks for a task's scoring, its remarks and its rows, one after another.
 @lru_cache(maxsize=4)
-def _cached_table(stamp: object, path: str | tuple[tuple[str, str], ...], has_header: bool) -> Table:
+def _cached_table(
+    stamp: object, path: str | tuple[tuple[str, str], ...], has_header: bool
+) -> Table:
     del stamp
     if isinstance(path, str):
         return read_table(path, has_header=has_header)
     tables = {part: read_table(one, has_header=has_header) for part, one in path}
     unknown = next((part for part in tables if part.lower() not in SPLIT_NAMES), None)
     if unknown is not None:
-        raise ConfigError(f"{path[0][1]}: path: must name train, validation and test; given '{unknown}'")
+        raise ConfigError(
+            f"{path[0][1]}: path: must name train, validation and test; given '{unknown}'"
+        )
     first = next(iter(tables.values()))
     for table in tables.values():
         missing = [name for name in first.columns if name not in table.columns]
         if missing:
-            raise DataError(f"{table.source}: must have the columns of {first.source}; it has no '{missing[0]}'")
+            raise DataError(
+                f"{table.source}: must have the columns of {first.source}; it has no '{missing[0]}'"
+            )
     ends = np.cumsum([0, *(len(table) for table in tables.values())])
     parts = {part: np.arange(ends[place], ends[place + 1]) for place, part in enumerate(tables)}
-    columns = {name: [value for table in tables.values() for value in table.columns[name]] for name in first.columns}
+    columns = {
+        name: [value for table in tables.values() for value in table.columns[name]]
+        for name in first.columns
+    }
     return Table(first.source, columns, parts, first.class_names, first.has_header)
 
 
@@ -441,10 +506,15 @@ def _read_rows(task: OwnTask) -> Rows:
     )
     guessed = [", ".join(columns.notes)] if columns.notes else []
     if (language := unspaced_language(texts[0])) is not None:
-        notes = [*notes, f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'"]
+        notes = [
+            *notes,
+            f"in {language}, without blanks between words: the baseline is 'tfidf:chars', not 'tfidf'",
+        ]
     about = [*guessed, f"{len(table):,} rows", *notes, division.note, *left_out]
     prefix = f"{task.name}: "
-    return Rows(data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings)))
+    return Rows(
+        data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings))
+    )
 
 
 def _kind(texts: Sequence[list[str]], settings: TaskSettings) -> Kind:
@@ -462,7 +532,9 @@ def _text_warnings(table: Table, texts: Sequence[list[str]]) -> list[str]:
         found.append(f"{num_empty} texts are empty")
     longest = max(len(value) for column in texts for value in column)
     if longest > LONG_TEXT:
-        found.append(f"the longest text has {longest:,} characters; encoders read the first words of it")
+        found.append(
+            f"the longest text has {longest:,} characters; encoders read the first words of it"
+        )
     return found
 
 

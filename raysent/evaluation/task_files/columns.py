@@ -61,12 +61,21 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
     Raises:
         DataError: If a column is missing, or the first line of the table looks like a row.
     """
-    named = (settings.text, settings.text_a, settings.label, settings.score, settings.group, settings.header or None)
+    named = (
+        settings.text,
+        settings.text_a,
+        settings.label,
+        settings.score,
+        settings.group,
+        settings.header or None,
+    )
     others = (settings.split, settings.folds)
     if all(name is None for name in named) and not any(isinstance(name, str) for name in others):
         _check_header(table, "add :header=no if it is one, or :header=yes")
     guess = _Guess(table)
-    label, labels = (None, tuple(settings.label)) if isinstance(settings.label, list) else (settings.label, ())
+    label, labels = (
+        (None, tuple(settings.label)) if isinstance(settings.label, list) else (settings.label, ())
+    )
     for name in labels:
         table.column(name, key="label")
     score = settings.score
@@ -79,7 +88,11 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
             f"{table.source}: score: must be of pairs of texts; given one text a row; name its class with label"
         )
     values = [] if label is None else table.column(label, key="label")
-    is_multilabel = bool(labels) or settings.separator is not None or any(isinstance(value, list) for value in values)
+    is_multilabel = (
+        bool(labels)
+        or settings.separator is not None
+        or any(isinstance(value, list) for value in values)
+    )
     used = (*texts, label, *labels, score)
     split = settings.split if isinstance(settings.split, str) else None
     if settings.split is None and settings.folds is None and not table.parts:
@@ -101,11 +114,17 @@ def text_columns(table: Table, num_columns: int) -> tuple[str, ...]:
     _check_header(table, "it is one with header=False; else name the column of the text")
     guess = _Guess(table)
     # Two columns are a pair where no name says what one of them is.
-    is_all = num_columns == len(table.columns) and (num_columns == 1 or not _CONVENTIONAL & set(guess.by_plain))
-    found = tuple(table.columns) if is_all else guess.texts(takes_pairs=num_columns == 2, key="column")
+    is_all = num_columns == len(table.columns) and (
+        num_columns == 1 or not _CONVENTIONAL & set(guess.by_plain)
+    )
+    found = (
+        tuple(table.columns) if is_all else guess.texts(takes_pairs=num_columns == 2, key="column")
+    )
     if len(found) != num_columns:
         names = ", ".join(table.columns)
-        raise DataError(f"{table.source}: column: must name the two columns of the texts of pairs; it has {names}")
+        raise DataError(
+            f"{table.source}: column: must name the two columns of the texts of pairs; it has {names}"
+        )
     return found
 
 
@@ -144,7 +163,9 @@ class _Guess:
 
     def find(self, key: str, names: Sequence[str], used: Sequence[str | None] = ()) -> str | None:
         """Return the first column of these names that is not used for something else, or None."""
-        found = next((one for name in names if (one := self.by_plain.get(name)) not in (None, *used)), None)
+        found = next(
+            (one for name in names if (one := self.by_plain.get(name)) not in (None, *used)), None
+        )
         if found is not None:
             self.notes.append(f"{key} = '{found}' (found by name)")
         return found
@@ -181,12 +202,20 @@ class _Guess:
     def _longest(self) -> str | None:
         if len(self.table.columns) != 2 or not len(self.table):
             return None
-        likely = {name: values for name, values in self.table.columns.items() if name.lower().strip() not in _NO_TEXT}
-        lengths = {name: np.mean([len(str(value)) for value in values]) for name, values in likely.items()}
+        likely = {
+            name: values
+            for name, values in self.table.columns.items()
+            if name.lower().strip() not in _NO_TEXT
+        }
+        lengths = {
+            name: np.mean([len(str(value)) for value in values]) for name, values in likely.items()
+        }
         name = max(lengths, key=lambda column: lengths[column], default=None)
         if name is None or not all(isinstance(value, str) for value in likely[name]):
             return None
-        self.notes.append(f"text = '{name}' (the {'longer of two columns' if len(likely) > 1 else 'other column'})")
+        self.notes.append(
+            f"text = '{name}' (the {'longer of two columns' if len(likely) > 1 else 'other column'})"
+        )
         return name
 
 
@@ -213,12 +242,16 @@ def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[
         is_text = isinstance(value, str) and settings.separator is not None
         labels = value.split(settings.separator) if is_text else [] if value is None else value
         if not isinstance(labels, list):
-            raise DataError(f"{table.where(row)}: label must be a list, as in other rows; given {type(value).__name__}")
+            raise DataError(
+                f"{table.where(row)}: label must be a list, as in other rows; given {type(value).__name__}"
+            )
         found.append({label for label in as_labels(labels, names) if label is not None})
     return found
 
 
-def strata_of(settings: TaskSettings, table: Table, columns: Columns, labels: np.ndarray) -> np.ndarray:
+def strata_of(
+    settings: TaskSettings, table: Table, columns: Columns, labels: np.ndarray
+) -> np.ndarray:
     """Return what test rows are drawn evenly of, int64 [rows]: the classes; of several labels, a row's rarest one.
 
     So all labels of a table have the same test rows.
@@ -232,9 +265,14 @@ def strata_of(settings: TaskSettings, table: Table, columns: Columns, labels: np
         sets = _label_sets(settings, table, columns)
     counts = Counter(label for found in sets for label in found)
     places = {
-        label: place for place, (label, _) in enumerate(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+        label: place
+        for place, (label, _) in enumerate(
+            sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+        )
     }
-    return np.array([max((1 + places[label] for label in found), default=0) for found in sets], dtype=np.int64)
+    return np.array(
+        [max((1 + places[label] for label in found), default=0) for found in sets], dtype=np.int64
+    )
 
 
 _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no"}
@@ -242,7 +280,9 @@ _YES, _NO = {"1", "true", "yes"}, {"0", "false", "no"}
 
 def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -> list[str | None]:
     if not columns.labels:
-        return ["yes" if only in labels else "no" for labels in _label_sets(settings, table, columns)]
+        return [
+            "yes" if only in labels else "no" for labels in _label_sets(settings, table, columns)
+        ]
     found: list[str | None] = []
     for row, label in enumerate(as_labels(table.column(only, key="label"))):
         if label is not None and label.lower() not in _YES | _NO:
@@ -261,12 +301,16 @@ def labelled_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
     """
     if columns.label is None or columns.is_multilabel:
         return table, []
-    labels = as_labels(table.column(columns.label, key="label"), table.class_names.get(columns.label))
+    labels = as_labels(
+        table.column(columns.label, key="label"), table.class_names.get(columns.label)
+    )
     kept = np.array([row for row, label in enumerate(labels) if label is not None], dtype=np.int64)
     if len(kept) == len(labels):
         return table, []
     if not len(kept):
-        raise DataError(f"{table.source}: label '{columns.label}': must hold labels; all {len(labels)} are missing")
+        raise DataError(
+            f"{table.source}: label '{columns.label}': must hold labels; all {len(labels)} are missing"
+        )
     return table.take(kept), [f"{len(labels) - len(kept):,} rows without a label left out"]
 
 
@@ -299,9 +343,15 @@ def read_targets(
             f"{table.where(missing)}: label '{key}' must not be missing; it is in {count} rows; leave them out"
         )
     labels = [str(value) for value in values]
-    names = ("no", "yes") if columns.is_multilabel else _class_names(labels, table.class_names.get(columns.label or ""))
+    names = (
+        ("no", "yes")
+        if columns.is_multilabel
+        else _class_names(labels, table.class_names.get(columns.label or ""))
+    )
     if len(names) == 1:
-        raise DataError(f"{table.source}: label '{key}': must have at least two classes; given only '{names[0]}'")
+        raise DataError(
+            f"{table.source}: label '{key}': must have at least two classes; given only '{names[0]}'"
+        )
     if len(names) > max(2, len(labels) // 2):
         raise DataError(
             f"{table.source}: label '{key}': must be classes that several rows share; given {len(names)} different "
@@ -333,13 +383,19 @@ def _read_ratings(
             found[row] = float(value)
         except (TypeError, ValueError):
             shown = "nothing" if value in (None, "") else repr(value)[:40]
-            raise DataError(f"{table.where(row)}: score '{name}' must be a number; given {shown}") from None
+            raise DataError(
+                f"{table.where(row)}: score '{name}' must be a number; given {shown}"
+            ) from None
     broken = np.flatnonzero(~np.isfinite(found))
     if len(broken):
-        raise DataError(f"{table.where(int(broken[0]))}: score '{name}' must be finite; {len(broken)} rows are not")
+        raise DataError(
+            f"{table.where(int(broken[0]))}: score '{name}' must be finite; {len(broken)} rows are not"
+        )
     low, high = float(found.min()), float(found.max())
     if low == high:
-        raise DataError(f"{table.source}: score '{name}': must differ between rows; all are {low:g}")
+        raise DataError(
+            f"{table.source}: score '{name}': must differ between rows; all are {low:g}"
+        )
     if settings.range is not None:
         if low < settings.range[0] or high > settings.range[1]:
             raise DataError(

@@ -87,7 +87,9 @@ def known_splits(table: Table) -> tuple[Table, list[str]]:
         return table, []
     kept = {split: rows for split, rows in table.parts.items() if split not in unknown}
     if not kept:
-        raise DataError(f"{table.source}: splits must be train, validation or test; given {', '.join(unknown)}")
+        raise DataError(
+            f"{table.source}: splits must be train, validation or test; given {', '.join(unknown)}"
+        )
     places = np.concatenate(list(kept.values()))
     num_left_out = len(table) - len(places)
     line = f"{num_left_out:,} rows of {', '.join(unknown)} left out; splits are train, validation and test"
@@ -98,7 +100,9 @@ def group_numbers(groups: Sequence[str | None] | None, num_rows: int) -> np.ndar
     """Return the number of each row's group, int64 [rows]; a row without a group is one."""
     if groups is None:
         return np.arange(num_rows)
-    keys = [("row", str(row)) if group is None else ("group", group) for row, group in enumerate(groups)]
+    keys = [
+        ("row", str(row)) if group is None else ("group", group) for row, group in enumerate(groups)
+    ]
     places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     return np.array([places[key] for key in keys], dtype=np.int64)
 
@@ -124,7 +128,11 @@ def _given_parts(table: Table, columns: Columns) -> dict[str, np.ndarray] | None
 
 
 def _drawn_parts(
-    table: Table, texts: Sequence[list[str]], strata: np.ndarray, groups: np.ndarray | None, fractions: Fractions | None
+    table: Table,
+    texts: Sequence[list[str]],
+    strata: np.ndarray,
+    groups: np.ndarray | None,
+    fractions: Fractions | None,
 ) -> dict[str, np.ndarray]:
     """Draw rows for test, of which some must be left, and, by fractions, for validation."""
     fractions_of = {"test": test_share(len(strata)), "validation": 0.0}
@@ -167,24 +175,38 @@ def _by_parts(
 ) -> Division:
     """Return a division by given or drawn splits; a missing validation split is made of train."""
     if "train" not in parts:
-        raise DataError(f"{table.source}: split: must have train rows; given {', '.join(parts) or 'none'}")
+        raise DataError(
+            f"{table.source}: split: must have train rows; given {', '.join(parts) or 'none'}"
+        )
     train, test = parts["train"], parts.get("test", NO_ROWS)
     validation = parts.get("validation", NO_ROWS)
     warnings = []
     if not len(test):
         test, validation = validation, NO_ROWS
-        warnings.append("no test rows; the validation rows are the test rows, and train alone chooses")
+        warnings.append(
+            "no test rows; the validation rows are the test rows, and train alone chooses"
+        )
     if is_scored and not len(validation):
         inside = [[column[row] for row in train] for column in texts]
         drawn = draw_rows(inside, labels[train], groups[train], share=0.15, seed=settings.seed)
         if not len(drawn):
-            raise DataError(f"{table.source}: score: must have validation rows, or more train rows to draw them of")
+            raise DataError(
+                f"{table.source}: score: must have validation rows, or more train rows to draw them of"
+            )
         validation, train = train[drawn], np.delete(train, drawn)
         how = ", validation drawn of train"
     sizes = f"{len(train):,} train, {len(validation):,} validation and {len(test):,} test rows{how}"
     if len(validation):
         return Division("train-validation-test", sizes, train, validation, test, warnings=warnings)
-    return Division("train-test", sizes, train, NO_ROWS, test, _folds(settings, table, labels, groups, train), warnings)
+    return Division(
+        "train-test",
+        sizes,
+        train,
+        NO_ROWS,
+        test,
+        _folds(settings, table, labels, groups, train),
+        warnings,
+    )
 
 
 def _folds(
@@ -196,9 +218,15 @@ def _folds(
         folds[train] = np.unique(_named_folds(settings.folds, table)[train], return_inverse=True)[1]
         if folds.max() < 1:
             where = f"{table.source}: folds '{settings.folds}'"
-            raise DataError(f"{where}: must name at least 2 folds of the train rows; given 1; divide them into more")
+            raise DataError(
+                f"{where}: must name at least 2 folds of the train rows; given 1; divide them into more"
+            )
         return folds
-    if settings.folds is None and settings.seed == 0 and len(np.unique(groups[train])) == len(train):
+    if (
+        settings.folds is None
+        and settings.seed == 0
+        and len(np.unique(groups[train])) == len(train)
+    ):
         return NO_ROWS
     num_folds = settings.folds or NUM_FOLDS
     folds[train] = _grouped_folds(table, labels[train], groups[train], num_folds, settings.seed)
@@ -208,11 +236,15 @@ def _folds(
 def _named_folds(column: str, table: Table) -> np.ndarray:
     names = [str(name) for name in as_labels(table.column(column, key="folds"))]
     if not 3 <= len(set(names)) <= 20:
-        raise DataError(f"{table.source}: folds '{column}': must name 3 to 20 folds; given {len(set(names))}")
+        raise DataError(
+            f"{table.source}: folds '{column}': must name 3 to 20 folds; given {len(set(names))}"
+        )
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
-def _grouped_folds(table: Table, labels: np.ndarray, groups: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+def _grouped_folds(
+    table: Table, labels: np.ndarray, groups: np.ndarray, num_folds: int, seed: int
+) -> np.ndarray:
     num_folds = min(num_folds, len(np.unique(groups)), int(np.bincount(labels).max()))
     if num_folds < 2:
         raise DataError(
@@ -251,16 +283,24 @@ def division_warnings(
         counts = np.bincount(labels, minlength=len(names))
         rare = [name for name, count in zip(names, counts, strict=True) if count < NUM_FOLDS]
         if rare:
-            found.append(f"fewer than {NUM_FOLDS} rows of {', '.join(rare[:5])}: not every fold has one")
+            found.append(
+                f"fewer than {NUM_FOLDS} rows of {', '.join(rare[:5])}: not every fold has one"
+            )
     untested = [names[label] for label in np.setdiff1d(np.unique(labels), labels[division.test])]
     if untested and not is_scored:
         found.append(f"no test row of {', '.join(untested[:5])}: scores say nothing of it")
     trained = {rows[row] for row in (*division.train, *division.validation)}
     num_shared = sum(rows[row] in trained for row in division.test)
     if num_shared:
-        found.append(f"{num_shared} test rows have the text of a train or validation row; test scores are too high")
+        found.append(
+            f"{num_shared} test rows have the text of a train or validation row; test scores are too high"
+        )
     if groups is not None:
-        both = {groups[row] for row in division.test} & {groups[row] for row in (*division.train, *division.validation)}
+        both = {groups[row] for row in division.test} & {
+            groups[row] for row in (*division.train, *division.validation)
+        }
         if both - {None}:
-            found.append(f"{len(both - {None})} groups are in test and in train or validation; see split")
+            found.append(
+                f"{len(both - {None})} groups are in test and in train or validation; see split"
+            )
     return found

@@ -39,7 +39,10 @@ Relevant = dict[int, dict[int, float]]
 
 def is_beir_folder(settings: TaskSettings) -> bool:
     """Return whether the settings name a folder in BEIR's form."""
-    return isinstance(settings.path, str) and (Path(settings.path).expanduser() / CORPUS_FILE).is_file()
+    return (
+        isinstance(settings.path, str)
+        and (Path(settings.path).expanduser() / CORPUS_FILE).is_file()
+    )
 
 
 def is_query_table(settings: TaskSettings, table: Table) -> bool:
@@ -52,7 +55,11 @@ def is_query_table(settings: TaskSettings, table: Table) -> bool:
 
 def beir_files(folder: str) -> list[str]:
     """Return the files of a folder in BEIR's form that are there."""
-    return [str(path) for path in (Path(folder).expanduser() / name for name in _FILES) if path.is_file()]
+    return [
+        str(path)
+        for path in (Path(folder).expanduser() / name for name in _FILES)
+        if path.is_file()
+    ]
 
 
 def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
@@ -63,7 +70,9 @@ def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
     """
     place = Path(folder).expanduser()
     corpus, asked = (_texts_by_id(read_table(place / name)) for name in _FILES[:2])
-    passages, queries = ({name: number for number, name in enumerate(one)} for one in (corpus, asked))
+    passages, queries = (
+        {name: number for number, name in enumerate(one)} for one in (corpus, asked)
+    )
     relevant: Relevant = {}
     parts: dict[str, list[int]] = {}
     for name in _FILES[2:]:
@@ -74,7 +83,11 @@ def read_folder(folder: str, *, task: str) -> tuple[RetrievalData, Remarks]:
         here: dict[int, None] = {}
         for row, (query, passage, score) in enumerate(zip(*columns, strict=True)):
             if query not in queries or passage not in passages:
-                what, of = (f"query-id '{query}'", 1) if query not in queries else (f"corpus-id '{passage}'", 0)
+                what, of = (
+                    (f"query-id '{query}'", 1)
+                    if query not in queries
+                    else (f"corpus-id '{passage}'", 0)
+                )
                 raise DataError(f"{table.where(row)}: {what} must be an _id of {_FILES[of]}")
             here[queries[query]] = None
             relevant.setdefault(queries[query], {})[passages[passage]] = _number(table, row, score)
@@ -87,14 +100,18 @@ def _texts_by_id(table: Table) -> dict[str, str]:
     texts = table.texts("text", key="text")
     titles = table.columns.get("title") or [None] * len(texts)
     found: dict[str, str] = {}
-    for row, (name, title, text) in enumerate(zip(table.column("_id", key="_id"), titles, texts, strict=True)):
+    for row, (name, title, text) in enumerate(
+        zip(table.column("_id", key="_id"), titles, texts, strict=True)
+    ):
         if str(name) in found:
             raise DataError(f"{table.where(row)}: _id '{name}' must be there once; given twice")
         found[str(name)] = f"{title} {text}".strip() if title else text
     return found
 
 
-def read_queries(settings: TaskSettings, table: Table, *, task: str) -> tuple[RetrievalData, Remarks]:
+def read_queries(
+    settings: TaskSettings, table: Table, *, task: str
+) -> tuple[RetrievalData, Remarks]:
     """Read a table of queries and passages; the same text is the same query, or the same passage.
 
     Raises:
@@ -103,23 +120,35 @@ def read_queries(settings: TaskSettings, table: Table, *, task: str) -> tuple[Re
     query, passage = settings.query or COLUMNS[0], settings.passage or COLUMNS[1]
     asked = [one or "" for one in table.column(query, key="query")]
     check_texts(asked, source=table.source, column=f"query '{query}'", kinds=(str, int, float))
-    passages = {text: number for number, text in enumerate(dict.fromkeys(table.texts(passage, key="passage")))}
-    queries = {text: number for number, text in enumerate(dict.fromkeys(text for text in asked if str(text).strip()))}
+    passages = {
+        text: number
+        for number, text in enumerate(dict.fromkeys(table.texts(passage, key="passage")))
+    }
+    queries = {
+        text: number
+        for number, text in enumerate(dict.fromkeys(text for text in asked if str(text).strip()))
+    }
     name = settings.relevance or (RELEVANCE if RELEVANCE in table.columns else None)
     grades = [1] * len(table) if name is None else table.column(name, key="relevance")
     relevant: Relevant = {}
     for row, (text, found) in enumerate(zip(asked, table.columns[passage], strict=True)):
         if text in queries:
             here = relevant.setdefault(queries[text], {})
-            here[passages[found]] = max(_number(table, row, grades[row]), here.get(passages[found], 0.0))
+            here[passages[found]] = max(
+                _number(table, row, grades[row]), here.get(passages[found], 0.0)
+            )
     parts = _parts_of(settings, table, [queries.get(text) for text in asked])
-    names = [{str(number): str(text) for text, number in one.items()} for one in (passages, queries)]
+    names = [
+        {str(number): str(text) for text, number in one.items()} for one in (passages, queries)
+    ]
     # Of a table, no query is a passage: numbers of both are not compared.
     asked_by = {f"query {name}": text for name, text in names[1].items()}
     return _data(task, table.source, names[0], asked_by, relevant, parts)
 
 
-def _parts_of(settings: TaskSettings, table: Table, queries: Sequence[int | None]) -> dict[str, list[int]]:
+def _parts_of(
+    settings: TaskSettings, table: Table, queries: Sequence[int | None]
+) -> dict[str, list[int]]:
     """Return the queries of each part that the table or its files give; of a table without any, all are test."""
     column = settings.split if isinstance(settings.split, str) else None
     if column is None and not table.parts:
@@ -137,10 +166,17 @@ def _parts_of(settings: TaskSettings, table: Table, queries: Sequence[int | None
             continue
         given = SPLIT_NAMES.get(str(value).strip().lower())
         if given is None:
-            raise DataError(f"{table.where(row)}: split '{column}' must be train, dev or test; given '{value}'")
+            raise DataError(
+                f"{table.where(row)}: split '{column}' must be train, dev or test; given '{value}'"
+            )
         if found.setdefault(query, given) != given:
-            raise DataError(f"{table.where(row)}: the query must be in one part; given {found[query]} and {given}")
-    return {part: [query for query, one in found.items() if one == part] for part in dict.fromkeys(found.values())}
+            raise DataError(
+                f"{table.where(row)}: the query must be in one part; given {found[query]} and {given}"
+            )
+    return {
+        part: [query for query, one in found.items() if one == part]
+        for part in dict.fromkeys(found.values())
+    }
 
 
 def _number(table: Table, row: int, value: object) -> float:
@@ -159,20 +195,28 @@ def _data(
     parts: Mapping[str, Sequence[int]],
 ) -> tuple[RetrievalData, Remarks]:
     texts = list(queries.values())
-    train, dev, test = (np.array(parts.get(part, ()), np.int64) for part in ("train", "validation", "test"))
+    train, dev, test = (
+        np.array(parts.get(part, ()), np.int64) for part in ("train", "validation", "test")
+    )
     notes = []
     if not len(test):
         kept, of = (dev, "dev") if len(dev) else (train, "train")
         test = _drawn(texts, kept)
-        dev, train = (np.setdiff1d(dev, test), train) if len(dev) else (dev, np.setdiff1d(train, test))
+        dev, train = (
+            (np.setdiff1d(dev, test), train) if len(dev) else (dev, np.setdiff1d(train, test))
+        )
         notes.append(f"test drawn of {of}")
     if not len(dev):
-        kept, share, of = (train, _DEV_OF_TRAIN, "train") if len(train) > len(test) else (test, _HALF, "test")
+        kept, share, of = (
+            (train, _DEV_OF_TRAIN, "train") if len(train) > len(test) else (test, _HALF, "test")
+        )
         dev = _drawn(texts, kept, share)
         train, test = np.setdiff1d(train, dev), np.setdiff1d(test, dev)
         notes.append(f"dev drawn of {of}")
     if not len(dev) or not len(test):
-        raise DataError(f"{source}: must have at least 2 queries for dev and test; given {len(texts)}")
+        raise DataError(
+            f"{source}: must have at least 2 queries for dev and test; given {len(texts)}"
+        )
     data = RetrievalData(
         task=task,
         passages=list(passages.values()),
@@ -184,10 +228,16 @@ def _data(
         dev=dev,
         test=test,
     )
-    lacking = sum(not any(grade > 0 for grade in relevant.get(place, {}).values()) for place in (*dev, *test))
+    lacking = sum(
+        not any(grade > 0 for grade in relevant.get(place, {}).values()) for place in (*dev, *test)
+    )
     sizes = f"{len(train):,} train, {len(dev):,} dev and {len(test):,} test queries"
     about = "; ".join([f"{task}: {len(data.passages):,} passages", sizes, *notes])
-    warnings = [f"{task}: {lacking} queries of dev and test have no relevant passage, and score 0"] if lacking else []
+    warnings = (
+        [f"{task}: {lacking} queries of dev and test have no relevant passage, and score 0"]
+        if lacking
+        else []
+    )
     return data, Remarks((about,), tuple(warnings))
 
 

@@ -100,8 +100,13 @@ class TaskSettings(StrictModel):
             raise ValueError("path must name a table; given nothing")
         if self.name is not None and set(self.name) & set("/\\"):
             raise ValueError(f"name must be without / and \\; given {self.name}")
-        if isinstance(self.split, Fractions) and (drawn := self.split.validation + self.split.test) >= 1:
-            raise ValueError(f"split: validation and test must leave rows to train on; given {drawn:g} of all")
+        if (
+            isinstance(self.split, Fractions)
+            and (drawn := self.split.validation + self.split.test) >= 1
+        ):
+            raise ValueError(
+                f"split: validation and test must leave rows to train on; given {drawn:g} of all"
+            )
         return self
 
 
@@ -117,7 +122,12 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
     if name.startswith("{"):
         return True
     path = split_task_name(name)[1]
-    if path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path:
+    if (
+        path.lower().endswith(TASK_FILE_SUFFIXES)
+        or is_table(path)
+        or is_remote(path)
+        or "/" in path
+    ):
         return True
     return Path(path).expanduser().exists()
 
@@ -163,14 +173,18 @@ def _options(name: str, options: str) -> dict[str, Any]:
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
         if not equals or key not in _OPTION_NAMES:
-            raise ConfigError(f"{name}: {key}: unknown setting of a task{did_you_mean(key, _OPTION_NAMES)}")
+            raise ConfigError(
+                f"{name}: {key}: unknown setting of a task{did_you_mean(key, _OPTION_NAMES)}"
+            )
         values[key] = _option_value(key, value)
     return values
 
 
 def _option_value(key: str, value: str) -> Any:
     if key in ("ordered", "header"):
-        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(value.lower(), value)
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(
+            value.lower(), value
+        )
     if key in ("folds", "seed") and value.isdecimal():
         return int(value)
     if key == "range":
@@ -191,8 +205,12 @@ def _read_task_file(path: Path, own: str | None) -> list[TaskSettings]:
     for name, values in several.items():
         if not isinstance(values, dict):
             raise document.error(("tasks", name), "must be a mapping with path, text and label")
-        lines = {key[2:]: line for key, line in document.lines.items() if key[:2] == ("tasks", name)}
-        found.append(_from_values(Document({"name": name, **values}, str(path), lines), path.parent))
+        lines = {
+            key[2:]: line for key, line in document.lines.items() if key[:2] == ("tasks", name)
+        }
+        found.append(
+            _from_values(Document({"name": name, **values}, str(path), lines), path.parent)
+        )
     return found
 
 
@@ -201,11 +219,19 @@ def _from_values(document: Document, folder: Path) -> TaskSettings:
     given = document.values.get("path", document.values.get("files"))
     if given is None:
         raise document.error(("path",), "must name a table; given nothing")
-    paths = {part: _located(path, folder) for part, path in given.items()} if isinstance(given, dict) else given
+    paths = (
+        {part: _located(path, folder) for part, path in given.items()}
+        if isinstance(given, dict)
+        else given
+    )
     values = {key: value for key, value in document.values.items() if key != "files"}
     values["path"] = paths if isinstance(paths, dict) else _located(str(paths), folder)
     return validate(TaskSettings, replace(document, values=values))
 
 
 def _located(path: Any, folder: Path) -> Any:
-    return path if not isinstance(path, str) or is_remote(path) else str(folder / Path(path).expanduser())
+    return (
+        path
+        if not isinstance(path, str) or is_remote(path)
+        else str(folder / Path(path).expanduser())
+    )

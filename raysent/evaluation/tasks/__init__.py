@@ -18,7 +18,15 @@ from raysent.evaluation.task import PROBED, SCORINGS, ProbeTask, Scoring, Task, 
 from raysent.evaluation.task_files import is_task_file, open_tasks
 from raysent.registry import Registry, by_table
 
-__all__ = ["TASKS", "FilesStatus", "absent_tasks", "check_data", "find_task", "load_task", "resolve_tasks"]
+__all__ = [
+    "TASKS",
+    "FilesStatus",
+    "absent_tasks",
+    "check_data",
+    "find_task",
+    "load_task",
+    "resolve_tasks",
+]
 
 TASKS: Registry[Task] = Registry("task", package=__name__, folders=__path__, read=by_table("TASKS"))
 
@@ -53,11 +61,15 @@ def resolve_tasks(
     for task in (task for name in named for task in _tasks_of(name, scorings, option)):
         task.check_files(data_dir)
         if tasks.setdefault(task.name, task) != task:
-            raise ConfigError(f"{option}{task.name}: two different tasks have this name; rename one")
+            raise ConfigError(
+                f"{option}{task.name}: two different tasks have this name; rename one"
+            )
     return list(tasks.values())
 
 
-def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, option: str = "tasks ") -> Task:
+def find_task(
+    name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, option: str = "tasks "
+) -> Task:
     """Return the task that a user names, whether its files exist or not; a task is returned as it is.
 
     Names become tasks here and nowhere else. Case, hyphens and underscores do not matter.
@@ -80,7 +92,9 @@ def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, opt
 def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> list[Task]:
     """Return the tasks that a name stands for; a file of several labels stands for one task for each."""
     if not isinstance(name, str | Task):
-        raise ConfigError(f"{option}must be a name, a file or raysent.Task(TABLE, ...); given {type(name).__name__}")
+        raise ConfigError(
+            f"{option}must be a name, a file or raysent.Task(TABLE, ...); given {type(name).__name__}"
+        )
     if isinstance(name, Task):
         named: list[Task] = [name]
     elif is_task_file(name, known={_plain(one) for one in TASKS}):
@@ -96,7 +110,9 @@ def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> l
     return found
 
 
-def load_task(name: str | Task, data_dir: Path | None = None, *, with_test: bool = True) -> TaskData:
+def load_task(
+    name: str | Task, data_dir: Path | None = None, *, with_test: bool = True
+) -> TaskData:
     """Return the rows of a task with a probe; those of a published test file, which stays closed else, at `with_test`.
 
     Raises:
@@ -139,7 +155,9 @@ def _present_tasks(data_dir: Path | None, scorings: Collection[Scoring]) -> list
     present = [task for task in tasks if task.files and task.is_present(data_dir)]
     if not present:
         expected = next(task.files[0] for task in tasks if task.files)
-        raise DataError(f"{data_dir}: must be a folder in SentEval's layout; no task found; it would hold {expected}")
+        raise DataError(
+            f"{data_dir}: must be a folder in SentEval's layout; no task found; it would hold {expected}"
+        )
     return present
 
 
@@ -169,7 +187,9 @@ def check_data(data_dir: Path) -> list[FilesStatus]:
         DataError: If it is not a folder.
     """
     if not data_dir.is_dir():
-        raise DataError(f"{data_dir}: no such folder; name one in SentEval's layout, as senteval/data/downstream")
+        raise DataError(
+            f"{data_dir}: no such folder; name one in SentEval's layout, as senteval/data/downstream"
+        )
     return [_files_status(task, data_dir) for task in TASKS.values() if task.files]
 
 

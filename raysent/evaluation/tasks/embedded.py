@@ -33,7 +33,11 @@ SPLIT_SIZES = (6000, 1500, 1500)
 
 
 def library_rows(
-    task: Task, documents: Iterable[DocsDocument], *, split_sizes: Sequence[int] = SPLIT_SIZES, seed: int = SEED
+    task: Task,
+    documents: Iterable[DocsDocument],
+    *,
+    split_sizes: Sequence[int] = SPLIT_SIZES,
+    seed: int = SEED,
 ) -> TaskData:
     """Return balanced sentences of the largest libraries, split by module.
 
@@ -48,24 +52,43 @@ def library_rows(
     """
     generator = np.random.default_rng(seed)
     modules = _distinct_sentences(documents)
-    sizes = Counter({library: sum(map(len, found.values())) for library, found in modules.items() if len(found) >= 3})
+    sizes = Counter(
+        {
+            library: sum(map(len, found.values()))
+            for library, found in modules.items()
+            if len(found) >= 3
+        }
+    )
     # Ties are broken by name, so that the choice does not depend on the order of reading.
-    libraries = sorted(name for name, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:NUM_LIBRARIES])
+    libraries = sorted(
+        name
+        for name, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:NUM_LIBRARIES]
+    )
     if len(libraries) < 2:
-        raise DataError(f"{task.name}: needs the documentation of two libraries; found {len(libraries)}; install numpy")
+        raise DataError(
+            f"{task.name}: needs the documentation of two libraries; found {len(libraries)}; install numpy"
+        )
     per_library = [size // len(libraries) for size in split_sizes]
     drawn = [_split_by_module(modules[library], per_library, generator) for library in libraries]
     # Balanced: every library gives as many rows to a split as the smallest library does.
     counts = [min(len(splits[index]) for splits in drawn) for index in range(3)]
     parts: list[list[Row]] = [
-        [((sentence,), label) for label, splits in enumerate(drawn) for sentence in splits[index][: counts[index]]]
+        [
+            ((sentence,), label)
+            for label, splits in enumerate(drawn)
+            for sentence in splits[index][: counts[index]]
+        ]
         for index in range(3)
     ]
     return _task_data(task, "sentence", parts, tuple(libraries))
 
 
 def neighbour_rows(
-    task: Task, documents: Iterable[DocsDocument], *, split_sizes: Sequence[int] = SPLIT_SIZES, seed: int = SEED
+    task: Task,
+    documents: Iterable[DocsDocument],
+    *,
+    split_sizes: Sequence[int] = SPLIT_SIZES,
+    seed: int = SEED,
 ) -> TaskData:
     """Return pairs of sentences, half of them neighbours, split by module; no sentence is in two pairs.
 
@@ -85,13 +108,20 @@ def neighbour_rows(
     seen: set[str] = set()
     for document in documents:
         for first, second in zip(document.sentences[::2], document.sentences[1::2], strict=False):
-            if first == second or first in seen or second in seen or min(_words(first), _words(second)) < MIN_WORDS:
+            if (
+                first == second
+                or first in seen
+                or second in seen
+                or min(_words(first), _words(second)) < MIN_WORDS
+            ):
                 continue
             seen.update((first, second))
             pairs[f"{document.library} {document.module}"].append((document.library, first, second))
     splits = _split_by_module(dict(pairs), split_sizes, generator)
     if min(map(len, splits)) < 2:
-        raise DataError(f"{task.name}: needs neighboring sentences of several modules; found {len(seen) // 2} pairs")
+        raise DataError(
+            f"{task.name}: needs neighboring sentences of several modules; found {len(seen) // 2} pairs"
+        )
     parts = [_half_apart(split, generator) for split in splits]
     return _task_data(task, "pair", parts, ("apart", "neighbours"))
 
@@ -99,7 +129,11 @@ def neighbour_rows(
 def _half_apart(pairs: list[tuple[str, str, str]], generator: np.random.Generator) -> list[Row]:
     """Return pairs as rows; in half of them the second sentences of one library change places."""
     is_kept = generator.permutation(np.arange(len(pairs)) % 2).tolist()
-    rows: list[Row] = [((first, second), 1) for (_, first, second), kept in zip(pairs, is_kept, strict=True) if kept]
+    rows: list[Row] = [
+        ((first, second), 1)
+        for (_, first, second), kept in zip(pairs, is_kept, strict=True)
+        if kept
+    ]
     apart: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for (library, first, second), kept in zip(pairs, is_kept, strict=True):
         if not kept:
@@ -116,7 +150,9 @@ def _distinct_sentences(documents: Iterable[DocsDocument]) -> dict[str, dict[str
     counts = Counter(sentence for document in documents for sentence in document.sentences)
     modules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for document in documents:
-        kept = [text for text in document.sentences if counts[text] == 1 and _words(text) >= MIN_WORDS]
+        kept = [
+            text for text in document.sentences if counts[text] == 1 and _words(text) >= MIN_WORDS
+        ]
         if kept:
             modules[document.library][document.module].extend(kept)
     return modules
@@ -143,11 +179,15 @@ def _split_by_module(
     return splits
 
 
-def _task_data(task: Task, kind: Kind, parts: list[list[Row]], label_names: tuple[str, ...]) -> TaskData:
+def _task_data(
+    task: Task, kind: Kind, parts: list[list[Row]], label_names: tuple[str, ...]
+) -> TaskData:
     rows = [row for part in parts for row in part]
     ends = np.cumsum([len(part) for part in parts])
     train, validation, test = np.split(np.arange(len(rows), dtype=np.int64), ends[:-1])
-    columns = tuple(list(column) for column in zip(*(sentences for sentences, _ in rows), strict=True))
+    columns = tuple(
+        list(column) for column in zip(*(sentences for sentences, _ in rows), strict=True)
+    )
     return TaskData(
         task=task.name,
         kind=kind,
@@ -166,6 +206,10 @@ def _words(sentence: str) -> int:
 
 
 TASKS = {
-    "docs-library": ProbeTask("docs-library", reader=lambda task, _: library_rows(task, docs_documents())),
-    "docs-neighbours": ProbeTask("docs-neighbours", reader=lambda task, _: neighbour_rows(task, docs_documents())),
+    "docs-library": ProbeTask(
+        "docs-library", reader=lambda task, _: library_rows(task, docs_documents())
+    ),
+    "docs-neighbours": ProbeTask(
+        "docs-neighbours", reader=lambda task, _: neighbour_rows(task, docs_documents())
+    ),
 }

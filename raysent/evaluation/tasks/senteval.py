@@ -68,7 +68,9 @@ def read_lines(task: Task, path: Path, *, encoding: str) -> list[str]:
 
 def read_two_files(task: Task, data_dir: Path) -> TaskData:
     """Read a binary task of one sentence per line and one file per class, the positive class first."""
-    positive, negative = (_published_lines(task, data_dir, name, encoding="latin-1") for name in task.files)
+    positive, negative = (
+        _published_lines(task, data_dir, name, encoding="latin-1") for name in task.files
+    )
     names = tuple(Path(name).name.rpartition(".")[2] for name in task.files)
     return TaskData(
         task=task.name,
@@ -80,13 +82,19 @@ def read_two_files(task: Task, data_dir: Path) -> TaskData:
     )
 
 
-def read_labelled(task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **how: Any) -> TaskData:
+def read_labelled(
+    task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **how: Any
+) -> TaskData:
     """Read train, validation if there is any, and test: lines of a sentence and a label, whose class `names` has."""
     parts = [_labelled(task, data_dir, name, **how) for name in task.files]
-    return _joined(task, parts, names or {label: label for label in sorted({label for label, _ in parts[0]})})
+    return _joined(
+        task, parts, names or {label: label for label in sorted({label for label, _ in parts[0]})}
+    )
 
 
-def read_pairs(task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **columns: Any) -> TaskData:
+def read_pairs(
+    task: Task, data_dir: Path, *, names: dict[str, str] | None = None, **columns: Any
+) -> TaskData:
     """Read such files of columns, with two sentences on each line and a label, or without `names` a score."""
     parts = [_columns(task, data_dir, name, **columns) for name in task.files]
     return _scored_pairs(task, parts) if names is None else _joined_pairs(task, parts, names)
@@ -105,11 +113,19 @@ def _published_lines(task: Task, data_dir: Path, name: str, *, encoding: str) ->
 
 
 def _labelled(
-    task: Task, data_dir: Path, name: str, separator: str = " ", *, encoding: str = "utf-8", last: bool = False
+    task: Task,
+    data_dir: Path,
+    name: str,
+    separator: str = " ",
+    *,
+    encoding: str = "utf-8",
+    last: bool = False,
 ) -> list[tuple[str, str]]:
     """Return a file's (label, sentence) rows; the label is the first field of a line, up to a colon, or the last."""
     rows = []
-    for number, line in enumerate(_published_lines(task, data_dir, name, encoding=encoding), start=1):
+    for number, line in enumerate(
+        _published_lines(task, data_dir, name, encoding=encoding), start=1
+    ):
         before, found, after = line.rpartition(separator) if last else line.partition(separator)
         if not found:
             raise DataError(
@@ -120,10 +136,19 @@ def _labelled(
 
 
 def _columns(
-    task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int, header: bool = True
+    task: Task,
+    data_dir: Path,
+    name: str,
+    *,
+    label: int,
+    first: int,
+    second: int,
+    header: bool = True,
 ) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for number, line in enumerate(_published_lines(task, data_dir, name, encoding="utf-8"), start=1):
+    for number, line in enumerate(
+        _published_lines(task, data_dir, name, encoding="utf-8"), start=1
+    ):
         fields = line.split("\t")
         if header and number == 1:
             continue
@@ -141,7 +166,9 @@ def _joined(task: Task, parts: list[list[tuple[str, str]]], names: dict[str, str
     numbers = {label: number for number, label in enumerate(names)}
     unknown = next((label for label, _ in rows if label not in numbers), None)
     if unknown is not None:
-        raise DataError(f"{task.files[0]}: the labels of {task.name} must be {', '.join(names)}; given {unknown!r}")
+        raise DataError(
+            f"{task.files[0]}: the labels of {task.name} must be {', '.join(names)}; given {unknown!r}"
+        )
     ends = np.cumsum([len(part) for part in parts])
     ranges = np.split(np.arange(len(rows), dtype=np.int64), ends[:-1])
     return TaskData(
@@ -157,7 +184,9 @@ def _joined(task: Task, parts: list[list[tuple[str, str]]], names: dict[str, str
     )
 
 
-def _joined_pairs(task: Task, parts: list[list[tuple[str, ...]]], names: dict[str, str]) -> TaskData:
+def _joined_pairs(
+    task: Task, parts: list[list[tuple[str, ...]]], names: dict[str, str]
+) -> TaskData:
     data = _joined(task, [[(row[0], row[1]) for row in part] for part in parts], names)
     seconds = [row[2] for part in parts for row in part]
     return replace(data, kind="pair", sentences=(data.sentences[0], seconds))
@@ -167,9 +196,13 @@ def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
     try:
         scores = np.array([float(row[0]) for part in parts for row in part])
     except ValueError as error:
-        raise DataError(f"{task.files[0]}: scores of {task.name} must be numbers ({error})") from None
+        raise DataError(
+            f"{task.files[0]}: scores of {task.name} must be numbers ({error})"
+        ) from None
     if not np.isfinite(scores).all():
-        raise DataError(f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity")
+        raise DataError(
+            f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity"
+        )
     levels = iter(np.clip(np.rint(scores), 1, NUM_LEVELS).astype(int).tolist())
     with_levels = [[(str(next(levels)), *row[1:]) for row in part] for part in parts]
     names = {str(level): str(level) for level in range(1, NUM_LEVELS + 1)}
@@ -191,7 +224,9 @@ _FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 _SST_2 = partial(read_labelled, separator="\t", last=True, names={"0": "negative", "1": "positive"})
 _SST_5 = partial(read_labelled, names={str(label): name for label, name in enumerate(_FINE)})
 _TREC = partial(read_labelled, encoding="latin-1")
-_PARAPHRASE = partial(read_pairs, label=0, first=3, second=4, names={"0": "other", "1": "paraphrase"})
+_PARAPHRASE = partial(
+    read_pairs, label=0, first=3, second=4, names={"0": "other", "1": "paraphrase"}
+)
 _ENTAILMENT = {label.upper(): label for label in ("contradiction", "neutral", "entailment")}
 _SICK_E = partial(read_pairs, label=4, first=1, second=2, names=_ENTAILMENT)
 _SICK_R = partial(read_pairs, label=3, first=1, second=2)

@@ -56,7 +56,9 @@ class Format(Protocol):
 def _by_target(module: Any) -> Mapping[str, Format]:
     target = getattr(module, "TARGET", None)
     if not isinstance(target, str):
-        raise ConfigError(f"{getattr(module, '__name__', module)}: must define TARGET, the name of the target")
+        raise ConfigError(
+            f"{getattr(module, '__name__', module)}: must define TARGET, the name of the target"
+        )
     return {target: module}
 
 
@@ -69,7 +71,11 @@ def trained_models(encoder: SentenceEncoder) -> list[SentenceModel]:
     Raises:
         ConfigError: If one of them was not trained by raysent.
     """
-    members = [member.encoder for member in encoder.members] if isinstance(encoder, Ensemble) else [encoder]
+    members = (
+        [member.encoder for member in encoder.members]
+        if isinstance(encoder, Ensemble)
+        else [encoder]
+    )
     models = [member for member in members if isinstance(member, SentenceModel)]
     if len(models) < len(members):
         other = next(member for member in members if not isinstance(member, SentenceModel))

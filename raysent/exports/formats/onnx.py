@@ -61,13 +61,17 @@ _BATCH_SIZE = 128
 def check_model(models: Sequence[SentenceModel]) -> None:
     """Refuse ensembles, and encoders and codes that the exported code does not have."""
     if len(models) > 1:
-        raise ConfigError("to onnx: must be a single model, because an ensemble's members differ in their words")
+        raise ConfigError(
+            "to onnx: must be a single model, because an ensemble's members differ in their words"
+        )
     check_parts(models)
 
 
 def usage_of(models: Sequence[SentenceModel]) -> str:
     """Return the lines of Python that read the folder, with the model's default prompt before each text."""
-    start = json.dumps(models[0].prompts.get(models[0].default_prompt_name or "", ""), ensure_ascii=False)[1:-1]
+    start = json.dumps(
+        models[0].prompts.get(models[0].default_prompt_name or "", ""), ensure_ascii=False
+    )[1:-1]
     return USAGE.replace("PADDING", str(pad_id(models[0].vocabulary))).replace("PROMPT", start)
 
 
@@ -117,7 +121,10 @@ def encode_ids(session: Any, rows: Sequence[Sequence[int]], *, padding: int = PA
     """Return the vectors [rows, dim] of rows of ids, encoded in blocks of similar lengths."""
     order = np.argsort([len(row) for row in rows], kind="stable")
     blocks = [order[first : first + _BATCH_SIZE] for first in range(0, len(order), _BATCH_SIZE)]
-    found = [session.run(None, {"ids": _padded([rows[row] for row in block], padding)})[0] for block in blocks]
+    found = [
+        session.run(None, {"ids": _padded([rows[row] for row in block], padding)})[0]
+        for block in blocks
+    ]
     out = np.empty((len(rows), found[0].shape[1] if found else 0), dtype=np.float32)
     out[order] = np.concatenate(found) if found else out
     return out
@@ -138,8 +145,12 @@ class _Graph(nn.Module):
         self._member, self._max_length = plain_member(model), model.max_length
         self._padding, self._unknown = pad_id(model.vocabulary), model.vocabulary.unknown_id
         self._batch: Any = exported_code().Batch
-        for part in filter(lambda one: hasattr(one, "set_attn_implementation"), self._member.modules()):
-            part.set_attn_implementation("eager")  # plain products, which can be converted of every architecture
+        for part in filter(
+            lambda one: hasattr(one, "set_attn_implementation"), self._member.modules()
+        ):
+            part.set_attn_implementation(
+                "eager"
+            )  # plain products, which can be converted of every architecture
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
@@ -152,5 +163,7 @@ class _Graph(nn.Module):
             has_known = ((ids != PAD_ID) & (ids != UNK_ID)).any(dim=1)
             lengths = torch.where(has_known, lengths, 1)
             ids = torch.where(has_known[:, None], ids, UNK_ID)
-        vectors: Tensor = self._member(self._batch(ids[:, : self._max_length], lengths.clamp(1, self._max_length)))
+        vectors: Tensor = self._member(
+            self._batch(ids[:, : self._max_length], lengths.clamp(1, self._max_length))
+        )
         return vectors

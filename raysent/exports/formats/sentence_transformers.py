@@ -81,7 +81,9 @@ def _check_own(part: Any) -> None:
         raise ConfigError(f"{kind} {part.type}: cannot be exported: another package defines it")
     if part.type not in (*exported_code().ENCODERS, *_CODES):
         where = f"{place} of exports/modeling_raysent.py"
-        raise ConfigError(f"{kind} {part.type}: cannot be exported: {where} has no form of it; add one")
+        raise ConfigError(
+            f"{kind} {part.type}: cannot be exported: {where} has no form of it; add one"
+        )
     for member in (getattr(part, "members", None) or {}).values():
         _check_own(member)
 
@@ -89,7 +91,9 @@ def _check_own(part: Any) -> None:
 def is_standard(models: Sequence[SentenceModel]) -> bool:
     """Return whether sentence-transformers' own modules compute a model: one pretrained tower, and nothing after it."""
     model = models[0]
-    has_more = model.code is not None or model.postprocessing.is_fitted_to_text or len(model.towers) > 1
+    has_more = (
+        model.code is not None or model.postprocessing.is_fitted_to_text or len(model.towers) > 1
+    )
     is_one = len(models) == 1 and model.config.encoder.type == "pretrained" and not has_more
     return is_one and cast("SubwordVocabulary", model.vocabulary).num_special > 0
 
@@ -107,11 +111,18 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     models = [without_adapters(model) for model in models]
     tensors: dict[str, Tensor] = {}
     for number, model in enumerate(models):
-        own = {name: value for name, value in model.tensors().items() if not name.startswith("objectives.")}
+        own = {
+            name: value
+            for name, value in model.tensors().items()
+            if not name.startswith("objectives.")
+        }
         tensors |= {f"{number}.{name}": value.contiguous() for name, value in own.items()}
         write_words(model, folder, number=number)
     save_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
-    write_json(folder / EXPORT_FILE, {"kind": KIND, "format": 1, "members": [_about(model) for model in models]})
+    write_json(
+        folder / EXPORT_FILE,
+        {"kind": KIND, "format": 1, "members": [_about(model) for model in models]},
+    )
     shutil.copyfile(_CODE, folder / _CODE.name)
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_CODE.stem}.RaysentModule"}]
     write_json(folder / "modules.json", modules)
@@ -155,23 +166,33 @@ def _described(config: Any) -> Any:
         return {name: _described(value) for name, value in config.items()}
     about = pretrained.Config.model_validate(config).about
     name = str(about.path) if about.revision else Path(config["path"]).name
-    return {"type": "pretrained", "path": name, "backbone": {**about.model_dump(mode="json"), "path": name}}
+    return {
+        "type": "pretrained",
+        "path": name,
+        "backbone": {**about.model_dump(mode="json"), "path": name},
+    }
 
 
 def without_adapters(model: SentenceModel) -> SentenceModel:
     """Return a model whose adapters are added to its weights; one without adapters itself."""
-    towers = {name: part for name, part in model.named_modules() if isinstance(part, pretrained.Encoder)}
+    towers = {
+        name: part for name, part in model.named_modules() if isinstance(part, pretrained.Encoder)
+    }
     if not any(".lora_" in name for name in model.tensors()):
         return model
     tensors = model.tensors()
     for name, tower in towers.items():
         prefix = f"{name}.model."
         tensors = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
-        tensors |= {f"{prefix}{key}": value.detach() for key, value in tower.merged().named_parameters()}
+        tensors |= {
+            f"{prefix}{key}": value.detach() for key, value in tower.merged().named_parameters()
+        }
     config = type(model.config).model_validate(_described(model.config.model_dump(mode="json")))
     record = model.record.model_copy(update={"config": config})
     kept = model.config.objective.in_saved_model != "absent"
-    tensors = {name: value for name, value in tensors.items() if kept or not name.startswith("objectives.")}
+    tensors = {
+        name: value for name, value in tensors.items() if kept or not name.startswith("objectives.")
+    }
     return SentenceModel.from_tensors(record, model.vocabulary, tensors)
 
 
@@ -179,20 +200,30 @@ def _write_standard(model: SentenceModel, folder: Path) -> None:
     library = import_module("sentence_transformers")
     modules = import_module("sentence_transformers.sentence_transformer.modules")
     tower = cast("pretrained.Encoder", model.f)
-    about, length = cast("pretrained.Config", model.config.encoder).about, {"model_max_length": model.max_length}
+    about, length = (
+        cast("pretrained.Config", model.config.encoder).about,
+        {"model_max_length": model.max_length},
+    )
     with TemporaryDirectory() as name, quiet():
         tower.merged().save_pretrained(name)
         cast("SubwordVocabulary", model.vocabulary).tokenizer.save(f"{name}/{TOKENIZER_FILE}")
         write_json(Path(name) / "tokenizer_config.json", {**about.tokenizer, **length})
         parts = [modules.Transformer(name, max_seq_length=model.max_length), *tower.heads]
-        prompts = {"prompts": {**about.prompts, **_prompts(model)}, "default_prompt_name": about.default_prompt or None}
-        library.SentenceTransformer(modules=parts, device="cpu", **prompts).save(str(folder), create_model_card=False)
+        prompts = {
+            "prompts": {**about.prompts, **_prompts(model)},
+            "default_prompt_name": about.default_prompt or None,
+        }
+        library.SentenceTransformer(modules=parts, device="cpu", **prompts).save(
+            str(folder), create_model_card=False
+        )
 
 
 def _prompts(model: SentenceModel) -> dict[str, str]:
     """Return what the model puts before queries and documents, by the names of sentence-transformers."""
     tasks = {"query": ("query",), "document": DOCUMENT_PROMPTS}
-    found = {task: model._with_prompt(names, (), {}).get("prompt_name") for task, names in tasks.items()}
+    found = {
+        task: model._with_prompt(names, (), {}).get("prompt_name") for task, names in tasks.items()
+    }
     return {task: model._prompt(name, None) for task, name in found.items()}
 
 

@@ -49,7 +49,9 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
     tokenizer.enable_truncation(model.max_length)
     weight = model.tables[0].weight.detach().clone()
     static = modules.StaticEmbedding(tokenizer, embedding_weights=weight)
-    library.SentenceTransformer(modules=[static, modules.Normalize()], device="cpu").save(str(folder))
+    library.SentenceTransformer(modules=[static, modules.Normalize()], device="cpu").save(
+        str(folder)
+    )
 
 
 def open(folder: Path) -> Encode:

@@ -45,7 +45,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TIMEOUT_S = 120
 # Not -ffast-math: NaN must be preserved, and that flag changes the rounding of denormal numbers in the whole process.
 _FLAGS = (
-    "-O3 -std=c++17 -shared -fPIC -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros"
+    "-O3 -std=c++17 -shared -fPIC -march=native "
+    "-ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros"
 )
 _MACHINE_FLAGS = {"x86_64": "-mprefer-vector-width=512"}
 
@@ -102,7 +103,10 @@ def _outcome(name: str) -> ctypes.CDLL | CompilerError:
     """Return the library, or the error; a failed build is not repeated."""
     source = _SOURCES / f"{name}.cpp"
     try:
-        command = [*_compiler(name), *shlex.split(f"{_FLAGS} {_MACHINE_FLAGS.get(platform.machine(), '')}")]
+        command = [
+            *_compiler(name),
+            *shlex.split(f"{_FLAGS} {_MACHINE_FLAGS.get(platform.machine(), '')}"),
+        ]
         library = cache_folder() / "compiled" / f"{name}-{_key(source, command)}.so"
         with storage_errors(library.parent):
             library.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +116,11 @@ def _outcome(name: str) -> ctypes.CDLL | CompilerError:
                 return _opened(library) or _built(source, library, command)
     except CompilerError as error:
         return error
-    except (ArtifactError, OSError, NotImplementedError) as error:  # including a file system without locks
+    except (
+        ArtifactError,
+        OSError,
+        NotImplementedError,
+    ) as error:  # including a file system without locks
         return CompilerError(f"compiled kernel '{name}': must be built in the cache; given {error}")
 
 
@@ -123,13 +131,17 @@ def _compiler(name: str) -> list[str]:
         if shutil.which(candidate[0]):
             return candidate
     given = f"CXX={shlex.join(named)}" if named else "none on the PATH"
-    raise CompilerError(f"compiled kernel '{name}': must have a C++ compiler; given {given}; install g++")
+    raise CompilerError(
+        f"compiled kernel '{name}': must have a C++ compiler; given {given}; install g++"
+    )
 
 
 def _key(source: Path, command: list[str]) -> str:
     """Return the hash of everything that a library depends on, 16 hexadecimal digits."""
     version = _run([command[0], "--version"], name=source.stem).stdout
-    texts = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))]
+    texts = [
+        path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))
+    ]
     parts = [*texts, shlex.join(command), version, _processor()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -143,7 +155,9 @@ def _processor() -> str:
 def _opened(library: Path) -> ctypes.CDLL | None:
     try:
         # A folder that others could write once may hold what they wrote.
-        is_whole = _is_private(library) and _digest_file(library).read_text() == file_sha256(library)
+        is_whole = _is_private(library) and _digest_file(library).read_text() == file_sha256(
+            library
+        )
         return ctypes.CDLL(str(library)) if is_whole else None
     except (OSError, ValueError):
         return None
@@ -156,7 +170,9 @@ def _digest_file(library: Path) -> Path:
 def _make_private(folder: Path) -> None:
     """Let no other user change a folder, which must belong to this one."""
     if not _is_owned(folder):
-        raise ArtifactError(f"{folder}: another user's; code is run from it, so set RAYSENT_CACHE to your own folder")
+        raise ArtifactError(
+            f"{folder}: another user's; code is run from it, so set RAYSENT_CACHE to your own folder"
+        )
     if not _is_private(folder):
         folder.chmod(folder.stat().st_mode & ~_OTHERS_WRITE)
 
@@ -176,8 +192,12 @@ def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
         done = _run([*command, str(source), "-o", str(unfinished)], name=source.stem)
         if done.returncode:
             lines = done.stderr.splitlines()
-            reason = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
-            raise CompilerError(f"compiled kernel '{source.stem}': {command[0]} must build it; given {reason}; try g++")
+            reason = next(
+                (line for line in lines if "error" in line), lines[0] if lines else "no message"
+            )
+            raise CompilerError(
+                f"compiled kernel '{source.stem}': {command[0]} must build it; given {reason}; try g++"
+            )
     with atomic_write(_digest_file(library)) as unfinished:
         unfinished.write_text(file_sha256(library))
     return ctypes.CDLL(str(library))
@@ -185,7 +205,9 @@ def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
 
 def _run(command: list[str], *, name: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
     except subprocess.TimeoutExpired:
         raise CompilerError(
             f"compiled kernel '{name}': {command[0]} must finish within {_TIMEOUT_S} s; try g++"

@@ -141,5 +141,7 @@ def pack_bits(bits: npt.ArrayLike) -> UInt8:
     """
     values = np.atleast_2d(np.asarray(bits))
     if not ((values == 0) | (values == 1)).all():
-        raise DataError("codes: must be bits, 0 or 1; given other values; only a model with a code returns bits")
+        raise DataError(
+            "codes: must be bits, 0 or 1; given other values; only a model with a code returns bits"
+        )
     return np.packbits(values.astype(np.uint8), axis=1)

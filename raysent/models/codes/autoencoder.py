@@ -79,4 +79,6 @@ class Code(BaseCode):
         if not (self._is_stochastic and self.training):
             return straight_through(logits)
         drawn = to_device(torch.rand(logits.shape, generator=generator), logits.device)
-        return straight_through(logits, (torch.sigmoid(self._sharpness * logits) > drawn).to(logits.dtype))
+        return straight_through(
+            logits, (torch.sigmoid(self._sharpness * logits) > drawn).to(logits.dtype)
+        )

@@ -43,7 +43,9 @@ class Config(CodeConfig):
     distribution: Literal["uniform", "normal", "rotation"] | None = None
     whiten: float = pydantic.Field(default=0.0, ge=0, le=1)
 
-    resolved_distribution: ClassVar[ByVariant[str]] = ByVariant("distribution", paper="uniform", authors="normal")
+    resolved_distribution: ClassVar[ByVariant[str]] = ByVariant(
+        "distribution", paper="uniform", authors="normal"
+    )
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -54,7 +56,9 @@ class Config(CodeConfig):
     @pydantic.model_validator(mode="after")
     def _whitened_is_centred(self) -> Self:
         if self.whiten and self.resolved_distribution == "uniform":
-            raise ValueError(f"whiten must be 0 for distribution uniform; given {self.whiten}; name rotation")
+            raise ValueError(
+                f"whiten must be 0 for distribution uniform; given {self.whiten}; name rotation"
+            )
         return self
 
 
@@ -73,7 +77,9 @@ class Code(BaseCode):
         else:
             weight.uniform_(-limit, limit, generator=generator)
         if config.distribution == "rotation":
-            weight = torch.cat([torch.linalg.qr(group.T)[0].T for group in torch.split(weight, dim)])
+            weight = torch.cat(
+                [torch.linalg.qr(group.T)[0].T for group in torch.split(weight, dim)]
+            )
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
 
@@ -87,5 +93,7 @@ class Code(BaseCode):
             self.center.data.copy_(vectors.mean(dim=0))
         if self._whiten:
             variances, directions = torch.linalg.eigh(vectors.double().T.cov())
-            powers = variances.clamp(min=VARIANCE_FLOOR * float(variances[-1])) ** (-self._whiten / 2)
+            powers = variances.clamp(min=VARIANCE_FLOOR * float(variances[-1])) ** (
+                -self._whiten / 2
+            )
             self.weight.data.copy_((self.weight.double() @ (directions * powers)) @ directions.T)

@@ -28,7 +28,9 @@ class Config(CodeConfig):
     type: Literal["threshold"] = "threshold"
     threshold: float | Literal["mean"] | None = None
 
-    resolved_threshold: ClassVar[ByVariant[float | str]] = ByVariant("threshold", paper=0.0, authors=0.07)
+    resolved_threshold: ClassVar[ByVariant[float | str]] = ByVariant(
+        "threshold", paper=0.0, authors=0.07
+    )
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

@@ -73,7 +73,9 @@ class EncoderConfig(StrictModel):
         """Whether a sentence's vector in training differs from its vector outside of training."""
         return False
 
-    def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def dropout_masks(
+        self, batch: int, *, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Return factors for the vectors of f and g, each broadcastable to [batch, dim]; all ones without dropout."""
         del batch, generator
         return torch.ones(1, self.dim), torch.ones(1, self.dim)
@@ -124,7 +126,9 @@ class EncoderConfig(StrictModel):
             return sys.maxsize
         tables = [module for module in tower.modules() if isinstance(module, WordTable)]
         others = sum(parameter.numel() for parameter in tower.parameters())
-        return others + (num_words - len(_NO_WORDS)) * sum(table.weight.shape[1] for table in tables)
+        return others + (num_words - len(_NO_WORDS)) * sum(
+            table.weight.shape[1] for table in tables
+        )
 
     def empty_tower(self) -> Tower | None:
         """Return a tower without values, over no words; None if it is larger than torch can address."""
@@ -178,10 +182,17 @@ def count_parameters(configs: Iterable[EncoderConfig], num_words: int) -> tuple[
     Equal fixed word tables are one table, which all of them read.
     """
     towers = list(configs)
-    fixed_tables = [{table for table in tower.word_tables().values() if not table.trained} for tower in towers]
-    sizes = [num_words * sum(table.dim for table in tables) for tables in [*fixed_tables, set().union(*fixed_tables)]]
+    fixed_tables = [
+        {table for table in tower.word_tables().values() if not table.trained} for tower in towers
+    ]
+    sizes = [
+        num_words * sum(table.dim for table in tables)
+        for tables in [*fixed_tables, set().union(*fixed_tables)]
+    ]
     fixed = sum(part.num_fixed for tower in towers for part in encoders_in(tower))
-    return sum(tower.num_parameters(num_words) for tower in towers) - sum(sizes[:-1]) - fixed, sizes[-1] + fixed
+    return sum(tower.num_parameters(num_words) for tower in towers) - sum(
+        sizes[:-1]
+    ) - fixed, sizes[-1] + fixed
 
 
 class WordEncoderConfig(EncoderConfig):
@@ -209,7 +220,9 @@ class WordEncoderConfig(EncoderConfig):
         """Whether a sentence's vector in training differs from its vector outside of training."""
         return self.dropout > 0 or self.embedding.dropout > 0
 
-    def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def dropout_masks(
+        self, batch: int, *, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Return factors for the vectors of f and g, each broadcastable to [batch, dim]."""
         if self.dropout == 0:
             return super().dropout_masks(batch, generator=generator)
@@ -297,6 +310,8 @@ def build_encoder(config: EncoderConfig, tables: Tables) -> Tower:
     return ENCODERS[config.type].Encoder(config, tables)
 
 
-ENCODERS: Registry[EncoderModule] = Registry("encoder", package=__name__, folders=__path__, read=by_type)
+ENCODERS: Registry[EncoderModule] = Registry(
+    "encoder", package=__name__, folders=__path__, read=by_type
+)
 
 AnyEncoder: TypeAlias = Annotated[EncoderConfig, AnyOf(ENCODERS)]

@@ -37,7 +37,9 @@ class Config(WordEncoderConfig):
     @pydantic.model_validator(mode="after")
     def _something_is_trained(self) -> Self:
         if not self.embedding.trained:
-            raise ValueError("a bag of words has nothing to train but its word vectors: set embedding.trained: true")
+            raise ValueError(
+                "a bag of words has nothing to train but its word vectors: set embedding.trained: true"
+            )
         return self
 
     @property

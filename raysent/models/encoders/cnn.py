@@ -110,7 +110,9 @@ class Encoder(Tower):
         self.weights = nn.ParameterList(
             nn.Parameter(
                 torch.empty(width * filters, size).uniform_(
-                    -_limit(width * size, filters), _limit(width * size, filters), generator=tables.generator
+                    -_limit(width * size, filters),
+                    _limit(width * size, filters),
+                    generator=tables.generator,
                 )
             )
             for width in config.windows
@@ -126,19 +128,26 @@ class Encoder(Tower):
         if self._config.is_summed:
             return [vectors]
         filters = self._config.num_filters
-        return [functional.linear(vectors, weight).view(len(vectors), -1, filters) for weight in self.weights]
+        return [
+            functional.linear(vectors, weight).view(len(vectors), -1, filters)
+            for weight in self.weights
+        ]
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
         if self._config.is_summed:
             return self._read_sums(packed, projected[0])
-        blocks = [self._pool(packed, one, bias) for one, bias in zip(projected, self.biases, strict=True)]
+        blocks = [
+            self._pool(packed, one, bias) for one, bias in zip(projected, self.biases, strict=True)
+        ]
         return torch.cat(blocks, dim=1)
 
     def _read_sums(self, packed: Packed, vectors: Tensor) -> Tensor:
         """Return the vectors [batch, dim] from the sums of the words at each position of each window."""
         sums, blocks = word_sums(packed.sentences, vectors), []
-        for width, weight, bias in zip(self._config.windows, self.weights, self.biases, strict=True):
+        for width, weight, bias in zip(
+            self._config.windows, self.weights, self.biases, strict=True
+        ):
             counts = (packed.sentences.lengths - width + 1).clamp(min=1)[:, None]
             at_places = sums
             if width > 1:
@@ -155,8 +164,12 @@ class Encoder(Tower):
         width, lengths = projected.shape[1], packed.sentences.lengths
         counts = (lengths - width + 1).clamp(min=1)
         num_places = packed.batch + sum(packed.batch_sizes[width:])
-        rows = torch.repeat_interleave(torch.arange(packed.batch, device=counts.device), counts, output_size=num_places)
-        inside = torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
+        rows = torch.repeat_interleave(
+            torch.arange(packed.batch, device=counts.device), counts, output_size=num_places
+        )
+        inside = (
+            torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
+        )
         values = bias.expand(len(rows), -1)
         for offset in range(width):
             exists = inside + offset < lengths[rows]
@@ -179,14 +192,20 @@ def _missing(packed: Packed, width: int) -> Bags:
     number = torch.arange(width - 1, device=lengths.device)
     from_end = lengths - (width - 1) + number
     is_long = lengths >= width
-    inside = torch.where(is_long & (number >= place), from_end, number.expand(len(lengths), width, -1))
+    inside = torch.where(
+        is_long & (number >= place), from_end, number.expand(len(lengths), width, -1)
+    )
     exists = is_long | ((number < lengths) & (number != place))
-    tokens = packed.sentence_tokens[torch.where(exists, packed.sentence_starts[:, None, None] + inside, 0)]
+    tokens = packed.sentence_tokens[
+        torch.where(exists, packed.sentence_starts[:, None, None] + inside, 0)
+    ]
     starts = torch.arange(0, tokens.numel(), width - 1, device=tokens.device)
     return Bags(tokens.flatten(), starts, len(packed.words), exists.flatten().float())
 
 
-def _pooled(values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum", "mean", "max"]) -> Tensor:
+def _pooled(
+    values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum", "mean", "max"]
+) -> Tensor:
     """Return values [places, filters] pooled by sentence [batch, filters]; a sentence's places are contiguous."""
     batch = values.new_zeros(len(counts), values.shape[1])
     if pooling == "max":

@@ -27,7 +27,9 @@ class Config(EncoderConfig):
             whole vector with one loss.
     """
 
-    model_config = pydantic.ConfigDict(defer_build=True)  # its members may be of types that are not imported yet
+    model_config = pydantic.ConfigDict(
+        defer_build=True
+    )  # its members may be of types that are not imported yet
 
     type: Literal["concat"] = "concat"
     members: dict[str, AnyEncoder] = pydantic.Field(min_length=1)
@@ -37,7 +39,10 @@ class Config(EncoderConfig):
     def examples(cls) -> tuple[Self, ...]:
         """Return members of several types, a composition inside another, and one loss for all."""
         words = {"dim": 5}
-        bag, gru = {"type": "bag", "embedding": words}, {"type": "gru", "hidden_size": 4, "embedding": words}
+        bag, gru = (
+            {"type": "bag", "embedding": words},
+            {"type": "gru", "hidden_size": 4, "embedding": words},
+        )
         nested = {"type": "concat", "members": {"bag": bag}}
         return (
             cls.model_validate({"members": {"uni": gru, "bag": bag}}),
@@ -72,9 +77,13 @@ class Config(EncoderConfig):
         """Whether a sentence's vector in training differs from its vector outside of training."""
         return any(member.has_dropout for member in self.members.values())
 
-    def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def dropout_masks(
+        self, batch: int, *, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Return the members' factors side by side."""
-        pairs = [member.dropout_masks(batch, generator=generator) for member in self.members.values()]
+        pairs = [
+            member.dropout_masks(batch, generator=generator) for member in self.members.values()
+        ]
         f, g = ([mask.expand(batch, -1) for mask in side] for side in zip(*pairs, strict=True))
         return torch.cat(f, dim=1), torch.cat(g, dim=1)
 
@@ -90,7 +99,9 @@ class Encoder(Tower):
     def __init__(self, config: Config, tables: Tables) -> None:
         super().__init__()
         self._is_joint = config.training == "joint"
-        self.members = nn.ModuleList(build_encoder(member, tables) for member in config.members.values())
+        self.members = nn.ModuleList(
+            build_encoder(member, tables) for member in config.members.values()
+        )
 
     def _towers(self) -> list[Tower]:
         return [cast("Tower", member) for member in self.members]
@@ -98,7 +109,11 @@ class Encoder(Tower):
     def block_tables(self) -> list[WordTable | None]:
         """Return the members' tables; where one loss trains all, the first table."""
         tables = [table for member in self._towers() for table in member.block_tables()]
-        return [next((table for table in tables if table is not None), None)] if self._is_joint else tables
+        return (
+            [next((table for table in tables if table is not None), None)]
+            if self._is_joint
+            else tables
+        )
 
     def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
         """Return the members' other parameters, in one block where one loss trains all."""

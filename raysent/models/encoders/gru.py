@@ -24,7 +24,13 @@ from torch.nn.utils.rnn import PackedSequence
 from raysent.config import ByVariant
 from raysent.kernels.compiled import load
 from raysent.kernels.gru_cells import Workspaces
-from raysent.kernels.packed_gru import WORD_MULTIPLE, packed_gru, packed_gru_all_states, reset_before_gru, runs_compiled
+from raysent.kernels.packed_gru import (
+    WORD_MULTIPLE,
+    packed_gru,
+    packed_gru_all_states,
+    reset_before_gru,
+    runs_compiled,
+)
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
@@ -84,14 +90,22 @@ class Config(WordEncoderConfig):
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even when bidirectional: true; given {self.hidden_size}")
+            raise ValueError(
+                f"hidden_size must be even when bidirectional: true; given {self.hidden_size}"
+            )
         if self.num_layers > 1 and self.resolved_reset == "before":
-            raise ValueError("num_layers must be 1 with reset: before (variant: authors); set reset: after")
+            raise ValueError(
+                "num_layers must be 1 with reset: before (variant: authors); set reset: after"
+            )
         if self.implementation in {"packed", "compiled"}:
             if self.num_layers > 1:
-                raise ValueError(f"num_layers must be 1 with implementation: {self.implementation}; set it to auto")
+                raise ValueError(
+                    f"num_layers must be 1 with implementation: {self.implementation}; set it to auto"
+                )
             if self.needs_states:
-                raise ValueError(f"pooling must be last with implementation: {self.implementation}; set it to auto")
+                raise ValueError(
+                    f"pooling must be last with implementation: {self.implementation}; set it to auto"
+                )
         if self.needs_states and self.resolved_reset == "before":
             raise ValueError("pooling must be last with reset: before; set reset: after")
         return self
@@ -160,7 +174,9 @@ class Encoder(Tower):
     @property
     def _kept_buffers(self) -> Workspaces | None:
         device = next(self.gru.parameters()).device
-        return self._workspaces if runs_compiled("gru", self._config.implementation, device) else None
+        return (
+            self._workspaces if runs_compiled("gru", self._config.implementation, device) else None
+        )
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
@@ -171,7 +187,10 @@ class Encoder(Tower):
         if self._is_torch:
             return [vectors]
         padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORD_MULTIPLE))
-        ours = [functional.linear(padded, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
+        ours = [
+            functional.linear(padded, weight, _input_bias(*biases))
+            for weight, _, *biases in self._directions()
+        ]
         return [*ours, vectors] if self._config.needs_states else ours
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
@@ -184,10 +203,19 @@ class Encoder(Tower):
             last = self._run(packed_gru, packed, projected, workspaces=self._kept_buffers)
         return torch.cat(last, dim=1).index_select(0, packed.rank)
 
-    def _run(self, run: Callable[..., Any], packed: Packed, projected: list[Tensor], **options: Any) -> list[Any]:
+    def _run(
+        self, run: Callable[..., Any], packed: Packed, projected: list[Tensor], **options: Any
+    ) -> list[Any]:
         directions = zip(projected, self._directions(), strict=False)  # word vectors may follow
         return [
-            run(inputs, weight, bias_hh[2 * self.gru.hidden_size :], packed, backwards=backwards == 1, **options)
+            run(
+                inputs,
+                weight,
+                bias_hh[2 * self.gru.hidden_size :],
+                packed,
+                backwards=backwards == 1,
+                **options,
+            )
             for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(directions)
         ]
 
@@ -197,7 +225,11 @@ class Encoder(Tower):
         if poolings is None or poolings == [self._config.pooling]:
             return self.read(packed, projected)
         runs_here = not self._is_torch and not torch.is_grad_enabled()
-        states = self._states(packed, projected) if runs_here else self._states_by_torch(packed, projected[-1])
+        states = (
+            self._states(packed, projected)
+            if runs_here
+            else self._states_by_torch(packed, projected[-1])
+        )
         return states.concatenated(poolings)
 
     def tokens(self, packed: Packed) -> Tensor:
@@ -209,14 +241,26 @@ class Encoder(Tower):
         """Return all states of raysent's recurrence; of two directions a row holds two words of its sentence."""
         runs = self._run(packed_gru_all_states, packed, projected, workspaces=self._kept_buffers)
         states, last = zip(*runs, strict=True)
-        return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1).index_select(0, packed.rank))
+        return States(
+            torch.cat(states, dim=1),
+            token_rows(packed),
+            torch.cat(last, dim=1).index_select(0, packed.rank),
+        )
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
         """Return all states of torch's recurrence: the reference on a CPU, cuDNN on a GPU."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        states, last = self.gru(PackedSequence(vectors.index_select(0, packed.forward_tokens), steps))
-        last = last[-2:] if self._config.bidirectional else last[-1:]  # of [layers * directions, batch, hidden]
-        return States(states.data, token_rows(packed), torch.cat(tuple(last), dim=1).index_select(0, packed.rank))
+        states, last = self.gru(
+            PackedSequence(vectors.index_select(0, packed.forward_tokens), steps)
+        )
+        last = (
+            last[-2:] if self._config.bidirectional else last[-1:]
+        )  # of [layers * directions, batch, hidden]
+        return States(
+            states.data,
+            token_rows(packed),
+            torch.cat(tuple(last), dim=1).index_select(0, packed.rank),
+        )
 
     def _directions(self) -> list[list[Tensor]]:
         """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the only layer."""
@@ -275,4 +319,8 @@ def _initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
             parameter.data.normal_(0.0, math.sqrt(2 / parameter.shape[1]), generator=generator)
 
 
-_INITIALIZATIONS = {"glorot": _initialize_glorot, "orthogonal": _initialize_orthogonal, "he": _initialize_he}
+_INITIALIZATIONS = {
+    "glorot": _initialize_glorot,
+    "orthogonal": _initialize_orthogonal,
+    "he": _initialize_he,
+}

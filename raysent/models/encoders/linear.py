@@ -70,7 +70,11 @@ class Encoder(Tower):
         size = config.embedding.dim
         scale = math.sqrt(2 / size)
         self.maps = nn.ParameterList(
-            nn.Parameter(torch.empty(config.hidden_size, size).normal_(0.0, scale, generator=tables.generator))
+            nn.Parameter(
+                torch.empty(config.hidden_size, size).normal_(
+                    0.0, scale, generator=tables.generator
+                )
+            )
             for _ in range(config.num_maps)
         )
 
@@ -85,7 +89,9 @@ class Encoder(Tower):
     def read_encoded(self, packed: Packed, projected: _Projected) -> Tensor:
         """Return the vectors of every map as `encode` pools them."""
         poolings = self._config.encode_pooling or [self._config.pooling]
-        return torch.cat([projected.pooled(packed, number, poolings) for number in range(len(self.maps))], dim=1)
+        return torch.cat(
+            [projected.pooled(packed, number, poolings) for number in range(len(self.maps))], dim=1
+        )
 
 
 class _Projected:

@@ -54,7 +54,9 @@ class Config(WordEncoderConfig):
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size must be even when bidirectional: true; given {self.hidden_size}")
+            raise ValueError(
+                f"hidden_size must be even when bidirectional: true; given {self.hidden_size}"
+            )
         return self
 
     @property
@@ -95,16 +97,27 @@ class Encoder(Tower):
         vectors = cast("Tensor", self.words(words))
         if self._is_torch:
             return [vectors]
-        return [functional.linear(vectors, weight, one + other) for weight, _, one, other in self.lstm.all_weights]
+        return [
+            functional.linear(vectors, weight, one + other)
+            for weight, _, one, other in self.lstm.all_weights
+        ]
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
-        values, last = self._by_torch(packed, projected[0]) if self._is_torch else self._packed(packed, projected)
-        return States(values, token_rows(packed), last.index_select(0, packed.rank)).pooled(self._config.pooling)
+        values, last = (
+            self._by_torch(packed, projected[0])
+            if self._is_torch
+            else self._packed(packed, projected)
+        )
+        return States(values, token_rows(packed), last.index_select(0, packed.rank)).pooled(
+            self._config.pooling
+        )
 
     def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        states, (last, _) = self.lstm(PackedSequence(vectors.index_select(0, packed.forward_tokens), steps))
+        states, (last, _) = self.lstm(
+            PackedSequence(vectors.index_select(0, packed.forward_tokens), steps)
+        )
         return states.data, torch.cat(tuple(last), dim=1)
 
     def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:

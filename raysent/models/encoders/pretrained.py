@@ -28,7 +28,15 @@ from raysent.config import StrictModel
 from raysent.errors import ConfigError, RaysentError
 from raysent.kernels.devices import to_device
 from raysent.kernels.packing import Packed
-from raysent.models.backbone import Backbone, PoolingMode, drawing, heads, library, read_backbone, transformer
+from raysent.models.backbone import (
+    Backbone,
+    PoolingMode,
+    drawing,
+    heads,
+    library,
+    read_backbone,
+    transformer,
+)
 from raysent.models.embeddings import Tables
 from raysent.models.encoders import EncoderConfig, Tower
 
@@ -152,14 +160,22 @@ class Config(BackboneEncoderConfig):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Return descriptions of small models, of one without weights; see `EncoderConfig.examples`."""
-        sizes = {"hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        sizes = {
+            "hidden_size": 6,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+        }
         about = {"model_type": "bert", "vocab_size": 40, "max_position_embeddings": 250, **sizes}
         dense = {"type": "Dense", "in_features": 6, "out_features": 4}
         made: list[dict[str, Any]] = [
             {"config": about},
             {"config": about, "pooling": ["cls"], "heads": [dense, {"type": "Normalize"}]},
         ]
-        others: list[dict[str, Any]] = [{}, {"lora": {"rank": 2}, "learning_rate_factor": 0.5, "layer_decay": 0.9}]
+        others: list[dict[str, Any]] = [
+            {},
+            {"lora": {"rank": 2}, "learning_rate_factor": 0.5, "layer_decay": 0.9},
+        ]
         return tuple(
             cls.model_validate({"path": "model", "backbone": {"path": None, **one}, **other})
             for one, other in zip(made, others, strict=True)
@@ -179,7 +195,9 @@ class Config(BackboneEncoderConfig):
         """
         path, known = values.get("path"), values.get("backbone")
         if isinstance(known, dict) and "path" not in known:
-            raise ValueError("backbone is read from the folder; leave it out, and set max_tokens, pooling or prompts")
+            raise ValueError(
+                "backbone is read from the folder; leave it out, and set max_tokens, pooling or prompts"
+            )
         if not isinstance(path, str) or (
             known and (known["path"] if isinstance(known, dict) else known.path) in (path, None)
         ):
@@ -202,7 +220,9 @@ class Config(BackboneEncoderConfig):
             "default_prompt": None if self.prompts == "auto" else "",
             "max_tokens": self.max_tokens,
         }
-        return self.backbone.model_copy(update={name: value for name, value in own.items() if value is not None})
+        return self.backbone.model_copy(
+            update={name: value for name, value in own.items() if value is not None}
+        )
 
     @property
     def lora_settings(self) -> LoraConfig | None:
@@ -253,7 +273,11 @@ class Encoder(Tower):
                 parameter.requires_grad_(False)
         if config.gradient_checkpointing:
             # By its earlier name in earlier versions.
-            getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)()
+            getattr(
+                self.model,
+                "activation_checkpointing_enable",
+                self.model.gradient_checkpointing_enable,
+            )()
 
     def project(self, words: Tensor) -> Tensor:
         """Return the vectors of sub-words [distinct, dim]: each look-up has a gradient as large as their table."""
@@ -278,7 +302,9 @@ class Encoder(Tower):
             # Padding goes to a last row, which is left out: selecting by the mask would wait for a GPU.
             rows.append(torch.where(mask.bool(), places, spare).flatten())
         values = torch.cat(states)
-        return values.new_zeros(spare + 1, values.shape[1]).index_copy(0, torch.cat(rows), values)[:spare]
+        return values.new_zeros(spare + 1, values.shape[1]).index_copy(0, torch.cat(rows), values)[
+            :spare
+        ]
 
     def token_words(self) -> nn.Parameter:
         """Return the rows of the transformer's vectors of sub-words."""
@@ -297,16 +323,24 @@ class Encoder(Tower):
             with drawing(self.generator) if draws else nullcontext(), sdpa_kernel(_ATTENTIONS):
                 return cast("Tensor", self.model(inputs_embeds=inputs, **given).last_hidden_state)
 
-        places, positions, masks, are_full = zip(*_laid_out(packed, cost if first is None else 0), strict=True)
+        places, positions, masks, are_full = zip(
+            *_laid_out(packed, cost if first is None else 0), strict=True
+        )
         if first is None:
             for own, mask, is_full in zip(places, masks, are_full, strict=True):
                 yield states(own, attention_mask=None if is_full else mask), own, mask
             return
         # One row of all groups, which have no padding: attention alone keeps sentences apart.
-        row, steps = (torch.cat([one.flatten() for one in parts])[None] for parts in (places, positions))
+        row, steps = (
+            torch.cat([one.flatten() for one in parts])[None] for parts in (places, positions)
+        )
         given = {"position_ids": steps + first, "groups": [tuple(own.shape) for own in places]}
-        found = states(row, attention_mask=row.new_zeros(1, 1, 1, 1), **given)[0]  # no mask is made of this form
-        for part, own, mask in zip(torch.split(found, [own.numel() for own in places]), places, masks, strict=True):
+        found = states(row, attention_mask=row.new_zeros(1, 1, 1, 1), **given)[
+            0
+        ]  # no mask is made of this form
+        for part, own, mask in zip(
+            torch.split(found, [own.numel() for own in places]), places, masks, strict=True
+        ):
             yield part.view(*own.shape, -1), own, mask
 
     def learning_rate_factors(self) -> dict[str, float]:
@@ -314,7 +348,11 @@ class Encoder(Tower):
         num_layers, factors = self._about.num_layers, {}
         for name, _ in self.named_parameters():
             layer = _LAYER.search(name) if name.startswith("model.") else None
-            below = num_layers - int(layer[1]) - 1 if layer else num_layers * ("embed" in name or "shared" in name)
+            below = (
+                num_layers - int(layer[1]) - 1
+                if layer
+                else num_layers * ("embed" in name or "shared" in name)
+            )
             factors[name] = self._config.learning_rate_factor * self._config.layer_decay**below
         return factors
 
@@ -335,7 +373,9 @@ def _laid_out(packed: Packed, cost: int) -> Iterator[tuple[Tensor, Tensor, Tenso
     for first, end in _similar(lengths, cost):
         time = np.arange(lengths[first])
         is_token = time < lengths[first:end, None]
-        offsets, mask = (to_device(one, starts.device) for one in (np.where(is_token, time, 0), is_token))
+        offsets, mask = (
+            to_device(one, starts.device) for one in (np.where(is_token, time, 0), is_token)
+        )
         yield starts[first:end, None] + offsets, offsets, mask, bool(is_token.all())
 
 

@@ -39,14 +39,22 @@ class Config(BackboneEncoderConfig):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Return two poolings; see `EncoderConfig.examples`."""
-        sizes = {"hidden_size": 6, "num_layers": 2, "num_heads": 2, "intermediate_size": 8, "max_positions": 250}
+        sizes = {
+            "hidden_size": 6,
+            "num_layers": 2,
+            "num_heads": 2,
+            "intermediate_size": 8,
+            "max_positions": 250,
+        }
         first = {"pooling": "cls", "num_heads": 3, "learning_rate_factor": 0.5, "layer_decay": 0.9}
         return cls.model_validate(sizes), cls.model_validate({**sizes, **first})
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _is_from_scratch(cls, values: Any) -> Any:
-        if isinstance(values, dict) and not {"path", "norm_epsilon", "num_buckets"}.isdisjoint(values):
+        if isinstance(values, dict) and not {"path", "norm_epsilon", "num_buckets"}.isdisjoint(
+            values
+        ):
             raise ValueError(
                 "is from scratch, by transformers; start from a folder, and train a model of an earlier version again, "
                 "with encoder: {type: pretrained, path: FOLDER}"

@@ -200,7 +200,11 @@ class ObjectiveConfig(StrictModel):
         `CONTEXT_METRICS` and `PREDICTION_METRICS` are computed by validation, others by `Objective.held_out_totals`. By
         default the former, for two towers that read contexts.
         """
-        return CONTEXT_METRICS if isinstance(self.batches, ContextBatches) and self.num_towers == 2 else ()
+        return (
+            CONTEXT_METRICS
+            if isinstance(self.batches, ContextBatches) and self.num_towers == 2
+            else ()
+        )
 
     @property
     def learns_from_neighbours(self) -> bool:
@@ -227,7 +231,9 @@ class ObjectiveConfig(StrictModel):
         if second is None:
             return
         if self.num_towers < 2:
-            raise ValueError(f"second_encoder must be left out with objective {self.type}, which trains one encoder")
+            raise ValueError(
+                f"second_encoder must be left out with objective {self.type}, which trains one encoder"
+            )
         if first.loss_dims != second.loss_dims:
             raise ValueError(
                 f"second_encoder must give vectors of the same blocks as encoder, {list(first.loss_dims)}; "
@@ -317,7 +323,9 @@ class BuildContext:
 class Read(Protocol):
     """A function from sentences to vectors."""
 
-    def __call__(self, sentences: Sentences, *, is_training: bool = True, tokens: bool = False) -> tuple[Tensor, ...]:
+    def __call__(
+        self, sentences: Sentences, *, is_training: bool = True, tokens: bool = False
+    ) -> tuple[Tensor, ...]:
         """Return the vectors of each tower, [batch, dim] each; the same sentences object is encoded once.
 
         With a batch that has `rows`, the vectors are those of all workers' sentences [candidates, dim].
@@ -333,7 +341,9 @@ class Objective(nn.Module):
     """The loss of a run. Parameters of its own are trained with the encoders'."""
 
     @abstractmethod
-    def forward(self, read: Read, batch: Any, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Any, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the loss of one batch, a scalar.
 
         Args:
@@ -403,18 +413,25 @@ class ContextObjective(Objective):
         del build_context
         self._context_size = config.context_size
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the loss of one block, or what the rows of this worker contribute to it."""
         del generator
         vectors = read(batch.sentences)
         device = vectors[0].device
-        places, rows = places_of(batch.positions, batch.documents, device), batch.rows or slice(None)
+        places, rows = (
+            places_of(batch.positions, batch.documents, device),
+            batch.rows or slice(None),
+        )
         # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(device.type, enabled=False):
             loss = self.compare(vectors, places, rows)
             if batch.rows is None:
                 return loss
-            counted = self.has_target(places)  # of which this worker has a share, 0 where there is none
+            counted = self.has_target(
+                places
+            )  # of which this worker has a share, 0 where there is none
             return loss * (counted[rows].sum() / counted.sum().clamp(min=1))
 
     @abstractmethod
@@ -452,7 +469,9 @@ class ScoredContext(ContextObjective):
         """
 
 
-def places_of(positions: npt.NDArray[np.int64], documents: npt.NDArray[np.int64], device: torch.device) -> Tensor:
+def places_of(
+    positions: npt.NDArray[np.int64], documents: npt.NDArray[np.int64], device: torch.device
+) -> Tensor:
     """Return one number a sentence, int64 [batch], which neighbours in a document differ by as positions do.
 
     Documents are far apart, so that one comparison of all pairs, which takes most of the time, is enough.
@@ -465,7 +484,9 @@ def places_of(positions: npt.NDArray[np.int64], documents: npt.NDArray[np.int64]
     return to_device(positions, device) + (to_device(documents, device) << 36)
 
 
-def neighbour_masks(sources: Tensor, candidates: Tensor, *, context_size: int) -> tuple[Tensor, Tensor]:
+def neighbour_masks(
+    sources: Tensor, candidates: Tensor, *, context_size: int
+) -> tuple[Tensor, Tensor]:
     """Return which candidates are neighbours of each source sentence, and which are neither that nor itself.
 
     Args:
@@ -495,11 +516,15 @@ def has_neighbour(places: Tensor, *, context_size: int) -> Tensor:
     return torch.empty_like(found).index_copy_(0, order, found)
 
 
-def build_objective(config: ObjectiveConfig, build_context: BuildContext | None = None) -> Objective:
+def build_objective(
+    config: ObjectiveConfig, build_context: BuildContext | None = None
+) -> Objective:
     """Return a new objective of the type that the configuration names; one without parameters needs no context."""
     return OBJECTIVES[config.type].Objective(config, build_context)
 
 
-OBJECTIVES: Registry[ObjectiveModule] = Registry("objective", package=__name__, folders=__path__, read=by_type)
+OBJECTIVES: Registry[ObjectiveModule] = Registry(
+    "objective", package=__name__, folders=__path__, read=by_type
+)
 
 AnyObjective: TypeAlias = Annotated[ObjectiveConfig, AnyOf(OBJECTIVES)]

@@ -33,7 +33,9 @@ class Config(ContextConfig):
     diagonal: Literal["exclude", "zero"] | None = None
     target: Literal["mean", "sum"] | None = None
 
-    resolved_diagonal: ClassVar[ByVariant[str]] = ByVariant("diagonal", paper="exclude", authors="zero")
+    resolved_diagonal: ClassVar[ByVariant[str]] = ByVariant(
+        "diagonal", paper="exclude", authors="zero"
+    )
 
 
 class Objective(ContextObjective):
@@ -50,7 +52,11 @@ class Objective(ContextObjective):
         neighbours, others = neighbour_masks(places[rows], places, context_size=self._context_size)
         itself_score = -torch.inf if self._excludes_itself else 0.0
         loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            f[rows].float(), g.float(), (neighbours, ~(neighbours | others)), itself_score, self._shares_target
+            f[rows].float(),
+            g.float(),
+            (neighbours, ~(neighbours | others)),
+            itself_score,
+            self._shares_target,
         )
         return loss
 
@@ -64,7 +70,12 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, g: Tensor, masks: tuple[Tensor, Tensor], itself_score: float, shares_target: bool
+        ctx: Any,
+        f: Tensor,
+        g: Tensor,
+        masks: tuple[Tensor, Tensor],
+        itself_score: float,
+        shares_target: bool,
     ) -> Tensor:
         """Return the loss; masks are the neighbours and the sentences themselves, bool [batch, candidates] each."""
         neighbours, itself = masks
@@ -76,7 +87,9 @@ class _CrossEntropy(torch.autograd.Function):
         weights = weights / num_neighbours.clamp(min=1) if shares_target else weights
         loss = -(torch.where(neighbours, log_probabilities, 0.0).sum(dim=1) * weights).sum()
         probabilities = log_probabilities.exp_()
-        d_scores = probabilities.mul_((weights * num_neighbours)[:, None]).sub_(neighbours * weights[:, None])
+        d_scores = probabilities.mul_((weights * num_neighbours)[:, None]).sub_(
+            neighbours * weights[:, None]
+        )
         d_scores.masked_fill_(itself | ~has_neighbour[:, None], 0.0)
         ctx.save_for_backward(f, g, d_scores)
         return loss

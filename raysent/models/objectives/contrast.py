@@ -78,7 +78,9 @@ class Config(ContextConfig):
     @pydantic.model_validator(mode="after")
     def _is_directed(self) -> Self:
         if self.symmetric and self.positives not in ("self", "pairs"):
-            raise ValueError(f"symmetric must be false with positives: {self.positives}, which has one direction")
+            raise ValueError(
+                f"symmetric must be false with positives: {self.positives}, which has one direction"
+            )
         if self.prefixes != sorted(set(self.prefixes)):
             raise ValueError(f"prefixes must rise; given {self.prefixes}")
         if len(self.prefix_weights) not in (0, len(self.prefixes)):
@@ -129,7 +131,9 @@ class Config(ContextConfig):
             )
         if self.prefixes and (first.encoded_dims != (first.dim,) or self.prefixes[-1] >= first.dim):
             given = f"{self.prefixes} of {' + '.join(map(str, first.encoded_dims))}"
-            raise ValueError(f"objective.prefixes must be below the size of the encoder's one block; given {given}")
+            raise ValueError(
+                f"objective.prefixes must be below the size of the encoder's one block; given {given}"
+            )
 
     def comparable(self, vectors: Tensor) -> Tensor:
         """Return vectors of unit length: the loss compares cosines."""
@@ -149,7 +153,9 @@ class Objective(BaseObjective):
         del build_context
         self._config = config
 
-    def forward(self, read: Read, batch: Any, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Any, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over the anchors that have a positive, or what the rows of this worker contribute to it."""
         del generator
         columns = self._columns(read, batch)
@@ -159,11 +165,17 @@ class Objective(BaseObjective):
             masks = self._masks(batch, device)
             loss = self._loss(columns, masks, batch.rows)
             sizes = self._config.prefixes
-            for size, weight in zip(sizes, self._config.prefix_weights or [1.0] * len(sizes), strict=True):
-                loss = loss + weight * self._loss([column[:, :size] for column in columns], masks, batch.rows)
+            for size, weight in zip(
+                sizes, self._config.prefix_weights or [1.0] * len(sizes), strict=True
+            ):
+                loss = loss + weight * self._loss(
+                    [column[:, :size] for column in columns], masks, batch.rows
+                )
         return loss
 
-    def _loss(self, columns: list[Tensor], masks: tuple[list[Tensor], list[Tensor]], rows: slice | None) -> Tensor:
+    def _loss(
+        self, columns: list[Tensor], masks: tuple[list[Tensor], list[Tensor]], rows: slice | None
+    ) -> Tensor:
         vectors = [unit(column) for column in columns]
         loss = self._direction(vectors[0], torch.cat(vectors[-len(masks[0]) :]), masks, rows)
         if self._config.symmetric:
@@ -176,7 +188,9 @@ class Objective(BaseObjective):
         if self._config.positives != "pairs":
             return {}
         first, *others = (unit(column) for column in self._columns(read, batch))
-        positives, negatives = (torch.cat(masks, dim=1) for masks in self._masks(batch, first.device))
+        positives, negatives = (
+            torch.cat(masks, dim=1) for masks in self._masks(batch, first.device)
+        )
         scores = (first @ torch.cat(others).T).masked_fill(~(positives | negatives), -torch.inf)
         is_right = positives.gather(1, scores.argmax(dim=1, keepdim=True))
         return {"accuracy": (float(is_right.sum()), len(first))}
@@ -198,7 +212,9 @@ class Objective(BaseObjective):
                 positives, others = [is_same], [anchors]
             case "context":
                 places = places_of(batch.positions, batch.documents, device)
-                positives = [neighbour_masks(places, places, context_size=self._config.context_size)[0]]
+                positives = [
+                    neighbour_masks(places, places, context_size=self._config.context_size)[0]
+                ]
                 others = [anchors]
             case "labels":
                 labels = to_device(batch.labels, device)
@@ -208,12 +224,18 @@ class Objective(BaseObjective):
                 end = 1 + len(batch.positives)  # a cell that repeats another is no partner
                 partners = [is_same & (column != others[0])[None, :] for column in others[1:end]]
                 positives = [is_same, *partners, *(torch.zeros_like(is_same) for _ in others[end:])]
-        known = _texts_known(positives, anchors, others, num_texts=1 + max(int(column.max()) for column in texts))
+        known = _texts_known(
+            positives, anchors, others, num_texts=1 + max(int(column.max()) for column in texts)
+        )
         pairs = zip(others, positives, strict=True)
         return positives, [~known.index_select(1, column) & ~mask for column, mask in pairs]
 
     def _direction(
-        self, anchors: Tensor, candidates: Tensor, masks: tuple[list[Tensor], list[Tensor]], rows: slice | None
+        self,
+        anchors: Tensor,
+        candidates: Tensor,
+        masks: tuple[list[Tensor], list[Tensor]],
+        rows: slice | None,
     ) -> Tensor:
         """Return the mean over the anchors with a positive; of one worker's rows the part that these contribute.
 
@@ -235,7 +257,9 @@ class Objective(BaseObjective):
         return -(sums / num_positives.clamp(min=1)).sum() / total
 
 
-def _texts_known(positives: list[Tensor], anchors: Tensor, others: list[Tensor], *, num_texts: int) -> Tensor:
+def _texts_known(
+    positives: list[Tensor], anchors: Tensor, others: list[Tensor], *, num_texts: int
+) -> Tensor:
     """Return which texts are the anchor's own or one of its positives', bool [batch, texts]."""
     counts = torch.zeros(len(anchors), num_texts, device=anchors.device)
     counts.scatter_(1, anchors[:, None], 1.0)

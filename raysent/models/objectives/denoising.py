@@ -49,11 +49,16 @@ class Config(WordsConfig):
         """Refuse a second encoder, and members without vectors of words."""
         super().check_towers(first, second)
         if first.token_dim is None and len(first.word_tables()) < len(first.loss_dims):
-            raise ValueError(f"encoder's members must each have an embedding with objective {self.type}")
+            raise ValueError(
+                f"encoder's members must each have an embedding with objective {self.type}"
+            )
 
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of the words' scores, and of the decoder's states."""
-        return super().num_step_values(shape) + _STATES * shape.batch_size * shape.max_length * shape.dim
+        return (
+            super().num_step_values(shape)
+            + _STATES * shape.batch_size * shape.max_length * shape.dim
+        )
 
 
 class Objective(WordsObjective):

@@ -28,7 +28,14 @@ from raysent.data.batches import TargetBatch
 from raysent.errors import DataError
 from raysent.kernels.devices import to_device
 from raysent.models.layers import linear_layer, unit
-from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TargetBatches
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    ObjectiveConfig,
+    Read,
+    StepShape,
+    TargetBatches,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
 
@@ -101,16 +108,25 @@ class Objective(BaseObjective):
         super().__init__()
         targets, dim = build_context.targets, build_context.dim
         if targets is None:
-            raise DataError("objective.teacher: needs running text whose targets are computed; given none")
+            raise DataError(
+                "objective.teacher: needs running text whose targets are computed; given none"
+            )
         self._config = config
         generator = build_context.generator
-        self.map = nn.Identity() if dim == targets.dim else linear_layer(dim, targets.dim, generator=generator)
+        self.map = (
+            nn.Identity()
+            if dim == targets.dim
+            else linear_layer(dim, targets.dim, generator=generator)
+        )
         self._tasks = tuple(targets.num_classes)
         self.probes = nn.ModuleList(
-            linear_layer(dim, classes, generator=generator) for classes in targets.num_classes.values()
+            linear_layer(dim, classes, generator=generator)
+            for classes in targets.num_classes.values()
         )
 
-    def forward(self, read: Read, batch: TargetBatch, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: TargetBatch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the loss of one batch, a scalar."""
         del generator
         (vectors,) = read(batch.sentences)
@@ -123,7 +139,9 @@ class Objective(BaseObjective):
                 differences = student @ student.T - targets @ targets.T
                 # A sentence's cosine with itself is 1 for both.
                 num_pairs = max(1, len(batch) * (len(batch) - 1))
-                loss = loss + self._config.lambda_similarity * differences.square().sum() / num_pairs
+                loss = (
+                    loss + self._config.lambda_similarity * differences.square().sum() / num_pairs
+                )
             if self._tasks and self._config.lambda_tasks:
                 loss = loss + self._config.lambda_tasks * self._divergence(vectors, batch)
             return loss
@@ -144,5 +162,7 @@ class Objective(BaseObjective):
         for task, probe in zip(self._tasks, self.probes, strict=True):
             expected = to_device(torch.from_numpy(batch.log_probabilities[task]), vectors.device)
             predicted = functional.log_softmax(probe(vectors), dim=1)
-            divergences.append(functional.kl_div(predicted, expected, log_target=True, reduction="batchmean"))
+            divergences.append(
+                functional.kl_div(predicted, expected, log_target=True, reduction="batchmean")
+            )
         return torch.stack(divergences).mean()

@@ -22,7 +22,14 @@ from raysent.data.pairs import Pairs
 from raysent.errors import DataError
 from raysent.kernels.devices import to_device
 from raysent.models.layers import linear_layer
-from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    ObjectiveConfig,
+    PairBatches,
+    Read,
+    StepShape,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
 
@@ -64,7 +71,9 @@ class Objective(BaseObjective):
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
         if build_context.num_classes < 2:
-            raise DataError("pairs.label: must name a column of at least two classes for objective entailment")
+            raise DataError(
+                "pairs.label: must name a column of at least two classes for objective entailment"
+            )
         self._config = config
         sizes = [
             4 * build_context.dim,
@@ -72,10 +81,13 @@ class Objective(BaseObjective):
             build_context.num_classes,
         ]
         self.layers = nn.ModuleList(
-            linear_layer(inputs, outputs, generator=build_context.generator) for inputs, outputs in pairwise(sizes)
+            linear_layer(inputs, outputs, generator=build_context.generator)
+            for inputs, outputs in pairwise(sizes)
         )
 
-    def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over the pairs, in nats."""
         del generator
         return functional.cross_entropy(self._logits(read, batch), self._labels(batch))
@@ -91,7 +103,9 @@ class Objective(BaseObjective):
         u, v = read(batch.first)[0], read(batch.second)[0]
         values = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         for number, layer in enumerate(self.layers):
-            values = layer(torch.tanh(values) if number and self._config.activation == "tanh" else values)
+            values = layer(
+                torch.tanh(values) if number and self._config.activation == "tanh" else values
+            )
         return values.float()
 
     def _labels(self, batch: Pairs) -> Tensor:

@@ -32,10 +32,20 @@ from raysent.kernels.devices import to_device
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
 from raysent.models.encoders import EncoderConfig
 from raysent.models.layers import linear_layer
-from raysent.models.objectives import Batches, BuildContext, ContextBatches, ObjectiveConfig, Read, StepShape
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    ContextBatches,
+    ObjectiveConfig,
+    Read,
+    StepShape,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
-_MASK_SHARE, _OTHER_SHARE = 0.8, 0.9  # of the chosen words: below the first the mask, below the second another word
+_MASK_SHARE, _OTHER_SHARE = (
+    0.8,
+    0.9,
+)  # of the chosen words: below the first the mask, below the second another word
 
 
 class WordsConfig(ObjectiveConfig):
@@ -99,7 +109,9 @@ class WordsObjective(BaseObjective):
         """Make the scores of words for states of `dim` numbers; 0 is the size of a word's vector."""
         super().__init__()
         table, vocabulary = build_context.words, build_context.vocabulary
-        words = build_context.token_words if table is None else partial(table.get_parameter, "weight")
+        words = (
+            build_context.token_words if table is None else partial(table.get_parameter, "weight")
+        )
         assert words is not None
         assert vocabulary is not None
         self._words = words  # not a parameter of this module, and another one on another device
@@ -125,27 +137,38 @@ class WordsObjective(BaseObjective):
     def sums(self, read: Read, batch: NoisyBatch) -> tuple[Tensor, int]:
         """Return the sum of the loss over the predicted words, in nats, and their number."""
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over the sentences, in nats."""
         noisy = batch if isinstance(batch, NoisyBatch) else self.prepare(batch, generator=generator)
         return self.sums(read, noisy)[0] / len(batch)
 
     def held_out_totals(self, read: Read, batch: Batch) -> dict[str, tuple[float, int]]:
         """Return `nll`, with the same noise at each report."""
-        total, count = self.sums(read, self.prepare(batch, generator=torch.Generator().manual_seed(0)))
+        total, count = self.sums(
+            read, self.prepare(batch, generator=torch.Generator().manual_seed(0))
+        )
         return {"nll": (float(total.detach()), count)}
 
     def cross_entropy(self, states: Tensor, targets: Tensor) -> Tensor:
         """Return the sum over the words that states [words, dim] predict, in nats."""
         mapped = states if self.map is None else self.map(states)
-        return vocabulary_cross_entropy(mapped, weight=self._words(), bias=self.bias, targets=targets)
+        return vocabulary_cross_entropy(
+            mapped, weight=self._words(), bias=self.bias, targets=targets
+        )
 
 
-def drawn(batch: Batch, *, count: int, generator: torch.Generator | None) -> npt.NDArray[np.float64]:
+def drawn(
+    batch: Batch, *, count: int, generator: torch.Generator | None
+) -> npt.NDArray[np.float64]:
     """Return numbers from 0 to below 1, [count, words]; they follow from the step and each sentence's place."""
     seed = int(torch.randint(2**62, (), generator=generator))
     sizes = zip(batch.positions.tolist(), batch.sentences.lengths.tolist(), strict=True)
-    draws = [np.random.default_rng((seed, position)).random((count, length)) for position, length in sizes]
+    draws = [
+        np.random.default_rng((seed, position)).random((count, length))
+        for position, length in sizes
+    ]
     return np.concatenate(draws, axis=1)
 
 
@@ -164,13 +187,24 @@ class Objective(WordsObjective):
         kind, other = drawn(batch, count=2, generator=generator)
         kind, ids = kind / self._fraction, batch.sentences.ids
         chosen = (kind < 1) & ~self._is_special[ids]
-        hidden = np.where(kind < _MASK_SHARE, self._mask, self._others[(other * len(self._others)).astype(np.int64)])
+        hidden = np.where(
+            kind < _MASK_SHARE,
+            self._mask,
+            self._others[(other * len(self._others)).astype(np.int64)],
+        )
         read = np.where(chosen & (kind < _OTHER_SHARE), hidden, ids).astype(ids.dtype)
-        masked, targets = (Sentences(one, batch.sentences.lengths) for one in (read, np.where(chosen, ids, -1)))
+        masked, targets = (
+            Sentences(one, batch.sentences.lengths) for one in (read, np.where(chosen, ids, -1))
+        )
         return NoisyBatch(masked, batch.positions, batch.documents, targets=targets)
 
     def sums(self, read: Read, batch: NoisyBatch) -> tuple[Tensor, int]:
         """Return the sum over the chosen words, in nats, and their number."""
-        states, places = read(batch.sentences, tokens=True)[0], np.flatnonzero(batch.targets.ids >= 0)
+        states, places = (
+            read(batch.sentences, tokens=True)[0],
+            np.flatnonzero(batch.targets.ids >= 0),
+        )
         states = states.index_select(0, to_device(places, states.device))
-        return self.cross_entropy(states, to_device(batch.targets.ids[places], states.device)), len(places)
+        return self.cross_entropy(states, to_device(batch.targets.ids[places], states.device)), len(
+            places
+        )

@@ -28,7 +28,14 @@ from raysent.data.pairs import Pairs
 from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import to_device
 from raysent.models.layers import L2Penalty, unit
-from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    ObjectiveConfig,
+    PairBatches,
+    Read,
+    StepShape,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
 Negatives: TypeAlias = Literal["max", "mix", "random"]
@@ -61,7 +68,9 @@ class Config(ObjectiveConfig):
     lambda_c: float = pydantic.Field(default=0.0, ge=0)
     scramble: float | None = pydantic.Field(default=None, ge=0, le=1)
 
-    resolved_random_part: ClassVar[ByVariant[float]] = ByVariant("random_part", paper=0.5, authors=0.0)
+    resolved_random_part: ClassVar[ByVariant[float]] = ByVariant(
+        "random_part", paper=0.5, authors=0.0
+    )
     resolved_scramble: ClassVar[ByVariant[float]] = ByVariant("scramble", paper=0.0, authors=0.5)
 
     @classmethod
@@ -93,7 +102,9 @@ class Objective(BaseObjective):
 
     def before_step(self, done: float) -> None:
         """Choose the kind of negatives."""
-        self._negatives = "random" if done < self._config.resolved_random_part else self._config.negatives
+        self._negatives = (
+            "random" if done < self._config.resolved_random_part else self._config.negatives
+        )
 
     def prepare(self, batch: Pairs, *, generator: torch.Generator | None = None) -> Pairs:
         """Shuffle the words of some pairs, in both sentences."""
@@ -103,7 +114,9 @@ class Objective(BaseObjective):
         first, second = scrambled(batch, fraction, generator=generator)
         return replace(batch, first=first, second=second)
 
-    def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over the pairs, or what the rows of this worker contribute to it."""
         first, second = batch.parts
         choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
@@ -113,7 +126,9 @@ class Objective(BaseObjective):
         partners = (vectors * vectors.roll(num_pairs, dims=0)).sum(dim=1)
         own = _of_rows(vectors, batch.rows)
         hinges = functional.relu(
-            self._config.margin - _of_rows(partners, batch.rows) + (own * vectors.index_select(0, chosen)).sum(dim=1)
+            self._config.margin
+            - _of_rows(partners, batch.rows)
+            + (own * vectors.index_select(0, chosen)).sum(dim=1)
         )
         return hinges.sum() / num_pairs
 
@@ -129,7 +144,11 @@ def _of_rows(values: Tensor, rows: slice | None) -> Tensor:
 
 
 def choose_negatives(
-    vectors: Tensor, kind: Negatives, *, generator: torch.Generator | None = None, rows: slice | None = None
+    vectors: Tensor,
+    kind: Negatives,
+    *,
+    generator: torch.Generator | None = None,
+    rows: slice | None = None,
 ) -> Tensor:
     """Return the negative of each sentence, int64 [2 * pairs]: the row of another pair's sentence.
 
@@ -153,16 +172,24 @@ def choose_negatives(
     drawn = (place + shift) % (count // 2) + side * (count // 2)
     if kind == "random":
         return drawn
-    is_nearest = _of_rows(to_device(torch.rand(count, generator=generator), place.device) < 0.5, rows)
+    is_nearest = _of_rows(
+        to_device(torch.rand(count, generator=generator), place.device) < 0.5, rows
+    )
     return torch.where(is_nearest, nearest, drawn)
 
 
-def _drawn(low: int, high: int, *, like: Tensor, rows: slice | None, generator: torch.Generator | None) -> Tensor:
+def _drawn(
+    low: int, high: int, *, like: Tensor, rows: slice | None, generator: torch.Generator | None
+) -> Tensor:
     """Return whole numbers drawn for all sentences, of which those of some pairs are kept."""
-    return _of_rows(to_device(torch.randint(low, high, like.shape, generator=generator), like.device), rows)
+    return _of_rows(
+        to_device(torch.randint(low, high, like.shape, generator=generator), like.device), rows
+    )
 
 
-def scrambled(batch: Pairs, fraction: float, *, generator: torch.Generator | None) -> tuple[Sentences, Sentences]:
+def scrambled(
+    batch: Pairs, fraction: float, *, generator: torch.Generator | None
+) -> tuple[Sentences, Sentences]:
     """Return both columns, with the words of a fraction of the pairs shuffled in both sentences."""
     seed = int(torch.randint(0, 2**62, (), generator=generator))
     random = np.random.default_rng(seed)
@@ -170,7 +197,9 @@ def scrambled(batch: Pairs, fraction: float, *, generator: torch.Generator | Non
     return _shuffled(batch.first, is_chosen, random), _shuffled(batch.second, is_chosen, random)
 
 
-def _shuffled(sentences: Sentences, is_chosen: np.ndarray, random: np.random.Generator) -> Sentences:
+def _shuffled(
+    sentences: Sentences, is_chosen: np.ndarray, random: np.random.Generator
+) -> Sentences:
     rows = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
     keys = np.where(is_chosen[rows], random.random(len(rows)), np.arange(len(rows)))
     return Sentences(sentences.ids[np.lexsort((keys, rows))], sentences.lengths)

@@ -74,7 +74,9 @@ class Config(ObjectiveConfig):
     is_scaled: ClassVar[ByVariant[bool]] = ByVariant("scaled", paper=True, authors=False)
     triples: ClassVar[ByVariant[str]] = ByVariant("sp_triples", paper="related", authors="disjoint")
     weight_sp: ClassVar[ByVariant[float]] = ByVariant("lambda_sp", paper=0.8, authors=1e-5)
-    distance: ClassVar[ByVariant[str]] = ByVariant("sp_distance", paper="normalized_hamming", authors="l2")
+    distance: ClassVar[ByVariant[str]] = ByVariant(
+        "sp_distance", paper="normalized_hamming", authors="l2"
+    )
     power: ClassVar[ByVariant[int]] = ByVariant("sp_power", paper=1, authors=2)
 
     @classmethod
@@ -105,11 +107,16 @@ class Config(ObjectiveConfig):
             ValueError: With what must hold.
         """
         if code is None:
-            raise ValueError(f"code.type must be set for objective {self.type}; it says how vectors become bits")
+            raise ValueError(
+                f"code.type must be set for objective {self.type}; it says how vectors become bits"
+            )
 
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of code and decoder with their moments, and of the bits, vectors and distances."""
-        return shape.num_bits * (8 * shape.dim + 6 * shape.batch_size) + 6 * shape.batch_size * shape.dim
+        return (
+            shape.num_bits * (8 * shape.dim + 6 * shape.batch_size)
+            + 6 * shape.batch_size * shape.dim
+        )
 
 
 class Objective(BaseObjective):
@@ -119,10 +126,14 @@ class Objective(BaseObjective):
         super().__init__()
         self._config = config
         if build_context.code is None:
-            raise ValueError("code.type must be set for objective reconstruction; it says how vectors become bits")
+            raise ValueError(
+                "code.type must be set for objective reconstruction; it says how vectors become bits"
+            )
         # A tuple, because the code's parameters are the model's, not this module's.
         self._code: tuple[Code, ...] = (build_context.code,)
-        self.decoder = linear_layer(build_context.num_bits, build_context.dim, generator=build_context.generator)
+        self.decoder = linear_layer(
+            build_context.num_bits, build_context.dim, generator=build_context.generator
+        )
         self.center = nn.Parameter(torch.zeros(build_context.dim), requires_grad=False)
         self.scale = nn.Parameter(torch.ones(()), requires_grad=False)
 
@@ -132,13 +143,17 @@ class Objective(BaseObjective):
             self.center.data.copy_(vectors.mean(dim=0))
             self.scale.data.copy_(spread(vectors))
 
-    def forward(self, read: Read, batch: Any, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Any, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the loss of one batch, a scalar."""
         vectors = self._vectors(read, batch)
         bits = self._code[0].binarize(vectors, generator=generator)
         loss = functional.mse_loss(self._decoded(bits), vectors) / self.scale.square()
         if self._config.weight_sp:
-            loss = loss + self._config.weight_sp * self._semantic(vectors, bits, related_rows(batch), generator)
+            loss = loss + self._config.weight_sp * self._semantic(
+                vectors, bits, related_rows(batch), generator
+            )
         return loss
 
     def held_out_totals(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
@@ -165,7 +180,11 @@ class Objective(BaseObjective):
         return torch.cat([read(part)[0] for part in batch.parts])
 
     def _semantic(
-        self, vectors: Tensor, bits: Tensor, related: tuple[Tensor, Tensor], generator: torch.Generator | None
+        self,
+        vectors: Tensor,
+        bits: Tensor,
+        related: tuple[Tensor, Tensor],
+        generator: torch.Generator | None,
     ) -> Tensor:
         """Return the semantic-preserving term, a scalar; 0 for a batch without related sentences."""
         compared = self._compared(len(vectors), related, generator)
@@ -173,9 +192,13 @@ class Objective(BaseObjective):
             return 0.0 * bits.sum()
         unit = functional.normalize(vectors, dim=1)
         pairs = [(to_device(a, bits.device), to_device(b, bits.device)) for a, b in compared]
-        one, other = ((unit.index_select(0, a) * unit.index_select(0, b)).sum(dim=1) for a, b in pairs)
+        one, other = (
+            (unit.index_select(0, a) * unit.index_select(0, b)).sum(dim=1) for a, b in pairs
+        )
         sign = torch.where(one >= other, 1.0, -1.0)
-        near, far = (self._distance(bits.index_select(0, a), bits.index_select(0, b)) for a, b in pairs)
+        near, far = (
+            self._distance(bits.index_select(0, a), bits.index_select(0, b)) for a, b in pairs
+        )
         return functional.relu(sign * (near - far)).pow(self._config.power).mean()
 
     def _compared(

@@ -75,7 +75,9 @@ class Config(ObjectiveConfig):
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of the features with their gradients, and of the head's weights and moments."""
         features = 2 * shape.dim
-        return 3 * shape.batch_size * (features + self.hidden_size) + 4 * features * self.hidden_size
+        return (
+            3 * shape.batch_size * (features + self.hidden_size) + 4 * features * self.hidden_size
+        )
 
 
 class Objective(BaseObjective):
@@ -91,19 +93,25 @@ class Objective(BaseObjective):
         self.penalties = nn.ModuleList(
             [
                 L2Penalty(words, weight=config.lambda_w, to="initial"),
-                L2Penalty(build_context.parameters, weight=config.lambda_c, to=config.penalty_center),
+                L2Penalty(
+                    build_context.parameters, weight=config.lambda_c, to=config.penalty_center
+                ),
                 L2Penalty(head, weight=config.lambda_head, to="zero"),
             ]
         )
         self._num_levels = config.num_levels
         self._divisor = config.num_levels if config.variant == "authors" else 1
 
-    def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over pairs."""
         del generator
         log_probabilities = self._log_probabilities(read, batch)
         levels = level_targets(torch.as_tensor(batch.scores), num_levels=self._num_levels)
-        targets = to_device(levels.to(log_probabilities.dtype), log_probabilities.device) + _LEAST_TARGET
+        targets = (
+            to_device(levels.to(log_probabilities.dtype), log_probabilities.device) + _LEAST_TARGET
+        )
         return (targets * (targets.log() - log_probabilities)).mean(dim=0).sum() / self._divisor
 
     def penalty(self) -> Tensor:
@@ -118,7 +126,9 @@ class Objective(BaseObjective):
     def _log_probabilities(self, read: Read, batch: Pairs) -> Tensor:
         one, other = (unit(read(side)[0]) for side in batch.parts)
         features = torch.cat([one * other, (one - other).abs()], dim=1)
-        return functional.log_softmax(self.output(torch.sigmoid(self.hidden(features))).float(), dim=1)
+        return functional.log_softmax(
+            self.output(torch.sigmoid(self.hidden(features))).float(), dim=1
+        )
 
 
 def level_targets(scores: Tensor, *, num_levels: int) -> Tensor:

@@ -35,7 +35,14 @@ from raysent.kernels.gru_cells import Workspaces
 from raysent.kernels.packed_gru import packed_gru_over_inputs, runs_compiled
 from raysent.models.embeddings import WordTable
 from raysent.models.layers import without_values
-from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TripletBatches
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    ObjectiveConfig,
+    Read,
+    StepShape,
+    TripletBatches,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
 END_ID = PAD_ID
@@ -92,7 +99,11 @@ class Config(ObjectiveConfig):
         hidden = self.hidden_size or shape.dim
         num_tokens = shape.batch_size * TripletBatches.num_encoded * shape.max_length
         is_whole = self.implementation == "torch"
-        scores = num_tokens * shape.num_words if is_whole else max(BLOCK_BYTES // _FLOAT_BYTES, shape.num_words)
+        scores = (
+            num_tokens * shape.num_words
+            if is_whole
+            else max(BLOCK_BYTES // _FLOAT_BYTES, shape.num_words)
+        )
         return _LAYER_COPIES * shape.num_words * hidden + 3 * scores
 
     @property
@@ -109,7 +120,9 @@ class Objective(BaseObjective):
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
         if build_context.words is None:
-            raise ConfigError("objective: sentence_decoding reads word vectors; the encoder must have some")
+            raise ConfigError(
+                "objective: sentence_decoding reads word vectors; the encoder must have some"
+            )
         hidden = config.hidden_size or build_context.dim
         conditional = config.resolved_decoder == "cond"
         if not conditional and hidden != build_context.dim:
@@ -125,30 +138,47 @@ class Objective(BaseObjective):
         self.words: WordTable = build_context.words
         word_dim = int(self.words.weight.shape[1])
         self.decoders = nn.ModuleList(
-            Decoder(word_dim, hidden, build_context.dim if conditional else 0, generator=generator) for _ in range(2)
+            Decoder(word_dim, hidden, build_context.dim if conditional else 0, generator=generator)
+            for _ in range(2)
         )
         num_outputs = 1 if config.shared_output else 2
         self.outputs = nn.ModuleList(
-            _output(hidden, build_context.num_words, has_bias=config.output_bias, generator=generator)
+            _output(
+                hidden, build_context.num_words, has_bias=config.output_bias, generator=generator
+            )
             for _ in range(num_outputs)
         )
 
-    def forward(self, read: Read, batch: Triplets, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Triplets, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the sum over sentences, decoders and words, in nats."""
         del generator
         [vectors] = read(batch.sentences)
         layouts = [lay_out(side, device=vectors.device) for side in (batch.before, batch.after)]
-        workspaces = self._workspaces if runs_compiled("gru", self._implementation, vectors.device) else None
-        pairs, outputs = zip(self.decoders, layouts, strict=True), cast("list[nn.Linear]", self.outputs)
-        states = [decoder(self.words(side.words), vectors, side, workspaces=workspaces) for decoder, side in pairs]
+        workspaces = (
+            self._workspaces if runs_compiled("gru", self._implementation, vectors.device) else None
+        )
+        pairs, outputs = (
+            zip(self.decoders, layouts, strict=True),
+            cast("list[nn.Linear]", self.outputs),
+        )
+        states = [
+            decoder(self.words(side.words), vectors, side, workspaces=workspaces)
+            for decoder, side in pairs
+        ]
         targets = [layout.targets for layout in layouts]
         if len(outputs) == 1:
             return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
-        return torch.stack([self._loss(*each) for each in zip(outputs, states, targets, strict=True)]).sum()
+        return torch.stack(
+            [self._loss(*each) for each in zip(outputs, states, targets, strict=True)]
+        ).sum()
 
     def held_out_totals(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
         """Return `nll`, per word and end of sentence."""
-        num_words = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
+        num_words = sum(
+            int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after)
+        )
         return {"nll": (float(self(read, batch).detach()), num_words)}
 
     def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
@@ -205,7 +235,9 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
 class Decoder(nn.Module):
     """A GRU that generates words; see the module. Blocks in the order r, z, c."""
 
-    def __init__(self, word_dim: int, hidden: int, vector_dim: int, *, generator: torch.Generator) -> None:
+    def __init__(
+        self, word_dim: int, hidden: int, vector_dim: int, *, generator: torch.Generator
+    ) -> None:
         """Draw initial values: orthogonal recurrent blocks, uniform in [-0.1, 0.1] for word and vector, bias 0.
 
         Args:
@@ -220,10 +252,17 @@ class Decoder(nn.Module):
         for block in torch.split(self.weight_hh.data, hidden):
             nn.init.orthogonal_(block, generator=generator)
         self.bias = nn.Parameter(torch.zeros(3 * hidden))
-        self.weight_vh = nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
+        self.weight_vh = (
+            nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
+        )
 
     def forward(
-        self, word_vectors: Tensor, vectors: Tensor, layout: Layout, *, workspaces: Workspaces | None
+        self,
+        word_vectors: Tensor,
+        vectors: Tensor,
+        layout: Layout,
+        *,
+        workspaces: Workspaces | None,
     ) -> Tensor:
         """Return the state of every step [steps, hidden].
 
@@ -240,12 +279,18 @@ class Decoder(nn.Module):
         if self.weight_vh is None:
             first = vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
         else:
-            inputs = inputs + functional.linear(vectors, self.weight_vh).index_select(0, layout.rows)
+            inputs = inputs + functional.linear(vectors, self.weight_vh).index_select(
+                0, layout.rows
+            )
         sizes = layout.batch_sizes
-        return packed_gru_over_inputs(inputs, self.weight_hh, sizes, initial=first, workspaces=workspaces)
+        return packed_gru_over_inputs(
+            inputs, self.weight_hh, sizes, initial=first, workspaces=workspaces
+        )
 
 
-def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:
+def _output(
+    hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator
+) -> nn.Linear:
     layer = without_values(nn.Linear, hidden, num_words, bias=has_bias)
     layer.weight.data.uniform_(-_LIMIT, _LIMIT, generator=generator)
     if has_bias:

@@ -20,7 +20,14 @@ from torch.nn import functional
 from raysent.data.batches import LabelBatch
 from raysent.kernels.devices import to_device
 from raysent.models.layers import linear_layer
-from raysent.models.objectives import Batches, BuildContext, LabelBatches, ObjectiveConfig, Read, StepShape
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    LabelBatches,
+    ObjectiveConfig,
+    Read,
+    StepShape,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
 
@@ -58,7 +65,9 @@ class Objective(BaseObjective):
             build_context.dim, max(2, build_context.num_classes), generator=build_context.generator
         )
 
-    def forward(self, read: Read, batch: LabelBatch, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: LabelBatch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over the texts, in nats."""
         del generator
         logits = self.layer(read(batch.sentences)[0]).float()

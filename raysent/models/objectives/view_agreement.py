@@ -83,7 +83,9 @@ class Agreement(nn.Module):
             vectors = without(vectors, direction)
         return functional.normalize(vectors, dim=1)
 
-    def loss(self, scores: Tensor, targets: Tensor, *, is_candidate: Tensor | None = None) -> Tensor:
+    def loss(
+        self, scores: Tensor, targets: Tensor, *, is_candidate: Tensor | None = None
+    ) -> Tensor:
         """Return the mean over the sentences that have a target of their sums over targets.
 
         Args:
@@ -122,4 +124,8 @@ class Objective(ContextObjective):
 
     def has_target(self, places: Tensor) -> Tensor:
         """Return which sentences have a correct candidate, bool [candidates]."""
-        return torch.ones_like(places, dtype=torch.bool) if self._includes_itself else super().has_target(places)
+        return (
+            torch.ones_like(places, dtype=torch.bool)
+            if self._includes_itself
+            else super().has_target(places)
+        )

@@ -56,7 +56,9 @@ class Config(ObjectiveConfig):
         return functional.normalize(vectors, dim=1)
 
 
-def check_map(first: EncoderConfig, second: EncoderConfig | None, *, num_maps: int, objective: str) -> None:
+def check_map(
+    first: EncoderConfig, second: EncoderConfig | None, *, num_maps: int, objective: str
+) -> None:
     """Refuse encoders whose second is not a linear map of the first's fixed word vectors.
 
     Raises:
@@ -64,7 +66,9 @@ def check_map(first: EncoderConfig, second: EncoderConfig | None, *, num_maps: i
     """
     words = getattr(first, "embedding", None)
     if words is None or words.trained:
-        raise ValueError(f"encoder.embedding.trained must be false with objective {objective}; fix its words")
+        raise ValueError(
+            f"encoder.embedding.trained must be false with objective {objective}; fix its words"
+        )
     if getattr(second, "num_maps", None) != num_maps or getattr(second, "embedding", None) != words:
         raise ValueError(
             f"second_encoder must be of type linear with num_maps: {num_maps} and the embedding of encoder; "
@@ -77,8 +81,14 @@ class Objective(BaseObjective):
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
-        if build_context.words is None or not build_context.second_parameters or build_context.word_counts is None:
-            raise ValueError("view generation needs a second encoder of type linear, fixed words and their counts")
+        if (
+            build_context.words is None
+            or not build_context.second_parameters
+            or build_context.word_counts is None
+        ):
+            raise ValueError(
+                "view generation needs a second encoder of type linear, fixed words and their counts"
+            )
         self._config = config
         # Tuples, because both are parameters of the encoders, not of this module.
         self._words = (build_context.words,)
@@ -86,11 +96,15 @@ class Objective(BaseObjective):
         weights = build_context.word_counts().double().pow(_SMOOTHING)
         weights[: UNK_ID + 1] = 0.0
         if not weights.any():
-            raise DataError("corpus: must have words with a vector; given unknown words alone; name other vectors")
+            raise DataError(
+                "corpus: must have words with a vector; given unknown words alone; name other vectors"
+            )
         # An array, because NumPy draws the negatives.
         self.word_probabilities = (weights / weights.sum()).numpy()
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the mean over the words of all sentences that follow one of the batch, in nats."""
         f = read(batch.sentences)[0]
         with torch.autocast(f.device.type, enabled=False):
@@ -107,7 +121,9 @@ class Objective(BaseObjective):
         right = (decoded.index_select(0, sources) * self._vectors(chosen)).sum(dim=1)
         negatives = to_device(self._draw(len(f), generator), f.device)
         wrong = torch.einsum("bd,bkd->bk", decoded, self._vectors(negatives))
-        loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1).index_select(0, sources)
+        loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1).index_select(
+            0, sources
+        )
         return loss.mean()
 
     def after_step(self) -> None:
@@ -122,7 +138,9 @@ class Objective(BaseObjective):
     def _draw(self, batch: int, generator: torch.Generator | None) -> np.ndarray:
         seed = int(torch.randint(0, 2**62, (), generator=generator))
         size = (batch, self._config.num_negatives)
-        return np.random.default_rng(seed).choice(len(self.word_probabilities), size=size, p=self.word_probabilities)
+        return np.random.default_rng(seed).choice(
+            len(self.word_probabilities), size=size, p=self.word_probabilities
+        )
 
 
 def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:

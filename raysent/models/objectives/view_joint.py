@@ -58,9 +58,13 @@ class Objective(BaseObjective):
         self.agreement = AgreementObjective(config.agreement, build_context)
         self.generation = GenerationObjective(config.generation, build_context)
 
-    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, read: Read, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Return the sum of the losses."""
-        both: Tensor = self.agreement(read, batch) + self.generation(read, batch, generator=generator)
+        both: Tensor = self.agreement(read, batch) + self.generation(
+            read, batch, generator=generator
+        )
         return both
 
     def after_step(self) -> None:

@@ -39,7 +39,9 @@ class Objective(ScoredContext):
 
     def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
         """Return the mean cross-entropy, in nats; see `ScoredContext.loss`."""
-        right = (functional.softplus(-scores) * neighbours).sum(dim=1) / neighbours.sum(dim=1).clamp(min=1)
+        right = (functional.softplus(-scores) * neighbours).sum(dim=1) / neighbours.sum(
+            dim=1
+        ).clamp(min=1)
         wrong = (functional.softplus(scores) * others).sum(dim=1) / others.sum(dim=1).clamp(min=1)
         sources = neighbours.any(dim=1)
         return ((right + self._num_negatives * wrong) * sources).sum() / sources.sum().clamp(min=1)

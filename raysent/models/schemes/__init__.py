@@ -68,7 +68,9 @@ class Scheme(Protocol):
 def _by_prefix(module: Any) -> Mapping[str, Scheme]:
     prefix = str(getattr(module, "FORM", "")).replace("[:", ":").partition(":")[0]
     if not prefix:
-        raise ConfigError(f"{getattr(module, '__name__', module)}: must define FORM, such as 'hash:DIM'")
+        raise ConfigError(
+            f"{getattr(module, '__name__', module)}: must define FORM, such as 'hash:DIM'"
+        )
     return {prefix: module}
 
 
@@ -181,7 +183,9 @@ def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:
         if (folder / name / file_name).is_file():
             return folder / name
     run = address_of(folder)
-    raise ArtifactError(f"{run}: a sweep without a model to take; finish it with 'raysent resume {shlex.quote(run)}'")
+    raise ArtifactError(
+        f"{run}: a sweep without a model to take; finish it with 'raysent resume {shlex.quote(run)}'"
+    )
 
 
 def encoder_name(model: str | Path, *, say: Callable[..., object] | None = None) -> str | Path:

@@ -31,7 +31,9 @@ FORM = "bm25"
 # Changes whenever rankings may change.
 VERSION = 2
 # Vowels and tones of Thai and Hindi are marks, which are no letters.
-_MARKS = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
+_MARKS = "".join(
+    chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M")
+)
 _WORD = re.compile(rf"\w[\w{_MARKS}]*")
 # Thai, Lao, Tibetan and Burmese; Khmer; kana; Chinese characters, the last of which are words of their own.
 _CHINESE = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -95,7 +97,10 @@ class Bm25Index:
             ConfigError: If bm25s is not installed.
         """
         index, vocabulary = _library().BM25(), dict[str, int]()
-        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in passages]
+        ids = [
+            [vocabulary.setdefault(word, len(vocabulary)) for word in words(text)]
+            for text in passages
+        ]
         # bm25s cannot do with an empty vocabulary, and divides by the mean length, which may be 0.
         with np.errstate(invalid="ignore"):
             index.index((ids, vocabulary or {"": 0}), show_progress=False)
@@ -118,9 +123,14 @@ class Bm25Index:
         """Return the number of passages."""
         return int(self._index.scores["num_docs"])
 
-    def search(self, queries: Sequence[str], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    def search(
+        self, queries: Sequence[str], k: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the best passages of each query, [queries, k], -1 where there are fewer, and their scores."""
-        rows, scores = np.full((len(queries), k), -1, np.int64), np.zeros((len(queries), k), np.float32)
+        rows, scores = (
+            np.full((len(queries), k), -1, np.int64),
+            np.zeros((len(queries), k), np.float32),
+        )
         for number, query in enumerate(queries):
             some, points = self.top(query, k)
             rows[number, : len(some)], scores[number, : len(some)] = some, points

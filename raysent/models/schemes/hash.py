@@ -45,7 +45,9 @@ def load(rest: str) -> HashEncoder:
 def _dim(rest: str) -> int:
     if not (rest.isascii() and rest.isdigit() and len(rest) <= _MAX_DIGITS and int(rest) >= 1):
         given = rest if len(rest) <= _MAX_SHOWN else f"{rest[:_MAX_SHOWN]}…"
-        raise ConfigError(f"hash:{given}: the size must be a whole number from 1 to 999999, as in hash:50")
+        raise ConfigError(
+            f"hash:{given}: the size must be a whole number from 1 to 999999, as in hash:50"
+        )
     return int(rest)
 
 
@@ -75,7 +77,12 @@ class HashEncoder(SentenceEncoder):
         return out
 
     def _hashed(self, word: str) -> Float32:
-        seed = int(hashlib.md5(word.lower().encode(errors="replace"), usedforsecurity=False).hexdigest()[:8], 16)
+        seed = int(
+            hashlib.md5(word.lower().encode(errors="replace"), usedforsecurity=False).hexdigest()[
+                :8
+            ],
+            16,
+        )
         with self._lock:  # a new generator would take twenty times as long as a seed
             self._random.seed(seed)
             return self._random.uniform(-1, 1, self._dim).astype(np.float32)

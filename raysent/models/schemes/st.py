@@ -63,7 +63,9 @@ def load(rest: str) -> SentenceEncoder:
 def read_model(scheme: str, folder: Path, rest: str) -> SentenceTransformersModel:
     """Return the model of a folder of sentence-transformers or transformers; see `load`."""
     if find_spec(_LIBRARY) is None:
-        raise ConfigError(f"{scheme}:{rest}: needs sentence-transformers; install raysent[pretrained]")
+        raise ConfigError(
+            f"{scheme}:{rest}: needs sentence-transformers; install raysent[pretrained]"
+        )
     is_trusted = check_code(f"{scheme}:{rest}", _foreign_code(folder))
     return SentenceTransformersModel(folder, scheme=scheme, is_trusted=is_trusted)
 
@@ -76,7 +78,9 @@ def _foreign_code(folder: Path) -> str | None:
     for name in _CONFIG_FILES:
         values = read_json(folder / name) if (folder / name).is_file() else {}
         classes = values.get("auto_map") if isinstance(values, dict) else None
-        own = own or (str(next(iter(classes.values()))) if isinstance(classes, dict) and classes else None)
+        own = own or (
+            str(next(iter(classes.values()))) if isinstance(classes, dict) and classes else None
+        )
     return own or first_script(folder)
 
 
@@ -84,14 +88,22 @@ def _load_own(folder: Path) -> SentenceEncoder:
     path = folder / EXPORT_FILE
     about = read_json(path)
     if not isinstance(about, dict) or about.get("kind") != KIND or about.get("format") != 1:
-        raise ArtifactError(f"{path}: not an export of this version of raysent; export the model again")
+        raise ArtifactError(
+            f"{path}: not an export of this version of raysent; export the model again"
+        )
     tensors = load_tensors(folder / TENSORS_FILE)
     models = []
     for number, member in enumerate(about["members"]):
-        own = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith(f"{number}.")}
+        own = {
+            name.partition(".")[2]: value
+            for name, value in tensors.items()
+            if name.startswith(f"{number}.")
+        }
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE.replace(".", f"{number or ''}."))
         record = parse_record(member, source=path, fix="export the model again")
-        models.append(SentenceModel.from_tensors(record, vocabulary, own, source=folder / TENSORS_FILE))
+        models.append(
+            SentenceModel.from_tensors(record, vocabulary, own, source=folder / TENSORS_FILE)
+        )
     return models[0] if len(models) == 1 else JoinedEncoders(models)
 
 
@@ -116,7 +128,11 @@ class SentenceTransformersModel(SentenceEncoder):
         options = {"trust_remote_code": is_trusted, "local_files_only": True}
         with reading(name, folder, library=_READERS[scheme]), torch.random.fork_rng(devices=[]):
             root = transformer_folder(folder)
-            values = {"model_kwargs": {"dtype": torch.float32}} if (root / _CONFIG_FILES[0]).is_file() else {}
+            values = (
+                {"model_kwargs": {"dtype": torch.float32}}
+                if (root / _CONFIG_FILES[0]).is_file()
+                else {}
+            )
             self.model = library.SentenceTransformer(str(folder), device="cpu", **options, **values)
             check_tokenizer(name, folder, getattr(self.model, "tokenizer", None))
             if values:
@@ -124,9 +140,14 @@ class SentenceTransformersModel(SentenceEncoder):
         check_weights(name, self.model)
         is_plain = not (folder / _MODULES_FILE).is_file() and not is_trusted
         limit = read_backbone(str(folder)).max_tokens if is_plain else None
-        if limit is not None:  # where positions begin after that of padding, the library allows too many
+        if (
+            limit is not None
+        ):  # where positions begin after that of padding, the library allows too many
             self.model.max_seq_length = limit
-        self.prompts, self.default_prompt_name = dict(self.model.prompts), self.model.default_prompt_name
+        self.prompts, self.default_prompt_name = (
+            dict(self.model.prompts),
+            self.model.default_prompt_name,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(SentenceTransformersModel, scheme=self._scheme, is_trusted=self._is_trusted)
@@ -142,14 +163,21 @@ class SentenceTransformersModel(SentenceEncoder):
         found = self.model.max_seq_length
         return int(found) if found is not None and found < NO_LIMIT else None
 
-    def encode_texts(self, sentences: list[str], *, batch_size: int = _BATCH_SIZE, prompt: str = "") -> Float32:
+    def encode_texts(
+        self, sentences: list[str], *, batch_size: int = _BATCH_SIZE, prompt: str = ""
+    ) -> Float32:
         """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
         if not sentences:
             return np.empty((0, self.get_sentence_embedding_dimension()), dtype=np.float32)
         # A lone surrogate is no text for the tokenizer, whose settings are not for several threads.
-        texts, size = [text.encode(errors="replace").decode() for text in sentences], min(batch_size, _BATCH_SIZE)
+        texts, size = (
+            [text.encode(errors="replace").decode() for text in sentences],
+            min(batch_size, _BATCH_SIZE),
+        )
         with self._lock:
-            vectors = self.model.encode(texts, batch_size=size, prompt=prompt, show_progress_bar=False)
+            vectors = self.model.encode(
+                texts, batch_size=size, prompt=prompt, show_progress_bar=False
+            )
         return np.asarray(vectors, dtype=np.float32)
 
     def use_device(self, device: torch.device) -> None:

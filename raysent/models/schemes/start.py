@@ -13,7 +13,14 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models.embeddings import WordTable
 from raysent.models.files import TENSORS_FILE, encoder_tensors, read_record
 from raysent.models.model import SentenceModel
-from raysent.storage import address_of, content_key, file_sha256, load_tensors, open_folder, read_json
+from raysent.storage import (
+    address_of,
+    content_key,
+    file_sha256,
+    load_tensors,
+    open_folder,
+    read_json,
+)
 from raysent.storage.layout import MODEL_FILE, RUN_FILE, START_FILE, VOCABULARY_FILE
 
 FORM = "start:PATH"
@@ -29,7 +36,9 @@ def key(rest: str) -> str:
     folder = model_folder(rest)
     files = [file_sha256(folder / name) for name in (MODEL_FILE, VOCABULARY_FILE, TENSORS_FILE)]
     run = _run(folder)
-    return content_key("start", *files, run["seed"], *([run["initial"]] if run.get("initial") else []))
+    return content_key(
+        "start", *files, run["seed"], *([run["initial"]] if run.get("initial") else [])
+    )
 
 
 def load(rest: str) -> SentenceModel:
@@ -44,8 +53,17 @@ def load(rest: str) -> SentenceModel:
     record, run = trained.record, _run(folder)
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
-        tables = (module for tower in trained.towers for module in tower.modules() if isinstance(module, WordTable))
-        fixed = (one.weight for one in tables if one.weight.shape[1] == dim and not one.weight.requires_grad)
+        tables = (
+            module
+            for tower in trained.towers
+            for module in tower.modules()
+            if isinstance(module, WordTable)
+        )
+        fixed = (
+            one.weight
+            for one in tables
+            if one.weight.shape[1] == dim and not one.weight.requires_grad
+        )
         kept = _counted_vectors(folder).get(str(dim), next(fixed, None))
         if kept is None:
             raise ConfigError(
@@ -77,14 +95,21 @@ def model_folder(name: str) -> Path:
         ArtifactError: If there is none.
     """
     path = open_folder(name)
-    found = next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+    found = next(
+        (place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None
+    )
     if found is None:
-        raise ArtifactError(f"{address_of(path)}: holds no {MODEL_FILE}; name a training or a trial")
+        raise ArtifactError(
+            f"{address_of(path)}: holds no {MODEL_FILE}; name a training or a trial"
+        )
     return found
 
 
 def _counted_vectors(folder: Path) -> dict[str, Tensor]:
-    path = next((place / START_FILE for place in (folder, folder.parent) if (place / START_FILE).is_file()), None)
+    path = next(
+        (place / START_FILE for place in (folder, folder.parent) if (place / START_FILE).is_file()),
+        None,
+    )
     return {} if path is None else load_tensors(path)
 
 

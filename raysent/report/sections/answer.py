@@ -37,7 +37,9 @@ def _plot(answer: Answer) -> Figure:
     return figure(
         [_points(shown, answer)],
         height=80 + 44 * len(shown),
-        label=f"Test scores on {answer.task}: " + ", ".join(f"{one.title} {fixed(one.test, 1)}" for one in shown) + ".",
+        label=f"Test scores on {answer.task}: "
+        + ", ".join(f"{one.title} {fixed(one.test, 1)}" for one in shown)
+        + ".",
         title=f"{answer.task}: what simpler things give",
         caption=f"{answer.test_text}; whiskers are 95 % intervals.",
         xaxis_title_text=f"test {answer.metric_text}",
@@ -49,7 +51,10 @@ def _points(shown: Sequence[Candidate], answer: Answer) -> Any:
     names = ["the answer" if one is answer.answer else one.title for one in shown]
     return go.Scatter(
         x=[one.test for one in shown],
-        y=["<br>".join(map(label, textwrap.wrap(name, _NAME_WIDTH, break_long_words=False))) for name in names],
+        y=[
+            "<br>".join(map(label, textwrap.wrap(name, _NAME_WIDTH, break_long_words=False)))
+            for name in names
+        ],
         mode="markers",
         marker={"size": 10, "color": [BEST if one is answer.answer else ACCENT for one in shown]},
         error_x=whiskers([one.test for one in shown], [one.interval for one in shown]),
@@ -63,7 +68,9 @@ def _table(answer: Answer) -> Table:
         Column("validation", "number", answer.basis),
         Column("test", "number", "with its 95 % interval in the tooltip"),
         Column(
-            "answer is above by", "number", f"points on {answer.test_text}, with the interval of the paired difference"
+            "answer is above by",
+            "number",
+            f"points on {answer.test_text}, with the interval of the paired difference",
         ),
         Column("ms / 1,000 texts", "number", "on the machine that evaluated it"),
     ]
@@ -76,11 +83,19 @@ def _table(answer: Answer) -> Table:
 def _row(answer: Answer, one: Candidate) -> list[Cell]:
     is_taken = one is answer.answer
     low, high = one.behind.interval
-    gain = "" if is_taken else f"{fixed(one.behind.value, 1, sign=True)} [{fixed(low, 1)}, {fixed(high, 1)}]"
+    gain = (
+        ""
+        if is_taken
+        else f"{fixed(one.behind.value, 1, sign=True)} [{fixed(low, 1)}, {fixed(high, 1)}]"
+    )
     return [
         Cell(one.title, mark="best" if is_taken else ""),
         Cell(fixed(one.validation, 1), one.validation),
-        Cell(fixed(one.test, 1), one.test, title=f"{fixed(one.interval[0], 1)} to {fixed(one.interval[1], 1)}"),
+        Cell(
+            fixed(one.test, 1),
+            one.test,
+            title=f"{fixed(one.interval[0], 1)} to {fixed(one.interval[1], 1)}",
+        ),
         Cell(gain, one.behind.value),
         Cell(fixed(one.encode_ms, 1), one.encode_ms),
     ]

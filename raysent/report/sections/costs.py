@@ -40,20 +40,31 @@ def _spent(bill: Bill) -> str:
     if bill.num_interruptions:
         parts.append(f"{counted(bill.num_interruptions, 'spot interruption')}.")
     if bill.refunded_usd:
-        parts.append(f"{dollars(bill.refunded_usd)} refunded: an interruption in the first hour is free of charge.")
+        parts.append(
+            f"{dollars(bill.refunded_usd)} refunded: an interruption in the first hour is free of charge."
+        )
     if bill.lost_usd:
-        parts.append(f"Work that was lost in interruptions and repeated cost about {dollars(bill.lost_usd)}.")
+        parts.append(
+            f"Work that was lost in interruptions and repeated cost about {dollars(bill.lost_usd)}."
+        )
     if bill.num_unknown:
         parts.append(f"The work lost before {counted(bill.num_unknown, 'report')} is unknown.")
     if bill.assumed_usd:
-        parts.append(f"{dollars(bill.assumed_usd)} is the most that machines of a killed driver can have cost.")
+        parts.append(
+            f"{dollars(bill.assumed_usd)} is the most that machines of a killed driver can have cost."
+        )
     return " ".join(parts)
 
 
 def _facts(bill: Bill, budget_usd: float | None) -> list[tuple[str, str]]:
     facts = [("spent", dollars(bill.usd))]
     facts += [("budget", dollars(budget_usd))] if budget_usd is not None else []
-    facts += [("lost work", dollars(bill.lost_usd) if not bill.num_unknown else f"≥ {dollars(bill.lost_usd)}")]
+    facts += [
+        (
+            "lost work",
+            dollars(bill.lost_usd) if not bill.num_unknown else f"≥ {dollars(bill.lost_usd)}",
+        )
+    ]
     facts += [("on demand", dollars(bill.on_demand_usd))] if bill.on_demand_usd is not None else []
     return facts
 
@@ -70,7 +81,10 @@ def _over_time(bill: Bill, budget_usd: float | None, *, started: float) -> Figur
     begun = min(bill.history[0].time, started)
     scale, unit = (3600.0, "hours") if bill.history[-1].time - begun >= 3600 else (60.0, "minutes")
     times = [(point.time - begun) / scale for point in bill.history]
-    spent, lost = [point.spent_usd for point in bill.history], [point.lost_usd for point in bill.history]
+    spent, lost = (
+        [point.spent_usd for point in bill.history],
+        [point.lost_usd for point in bill.history],
+    )
     step = max(1, len(times) // MAX_POINTS)
     kept = sorted({*range(0, len(times), step), len(times) - 1})
     taken = [place for place, point in enumerate(bill.history) if point.is_interruption]
@@ -79,7 +93,9 @@ def _over_time(bill: Bill, budget_usd: float | None, *, started: float) -> Figur
         traces.append(_steps("lost work", [(times[at], lost[at]) for at in kept], BAD))
     if taken:
         traces.append(_crosses([(times[at], spent[at]) for at in taken]))
-    levels = [] if budget_usd is None or budget_usd >= 2 * max(spent) else [budget_usd]  # else far above the plot
+    levels = (
+        [] if budget_usd is None or budget_usd >= 2 * max(spent) else [budget_usd]
+    )  # else far above the plot
     return figure(
         traces,
         height=380,
@@ -97,7 +113,9 @@ def _over_time(bill: Bill, budget_usd: float | None, *, started: float) -> Figur
     )
 
 
-def _steps(name: str, points: Sequence[tuple[float, float]], color: str, *, width: float = 2.0) -> Any:
+def _steps(
+    name: str, points: Sequence[tuple[float, float]], color: str, *, width: float = 2.0
+) -> Any:
     return go.Scatter(
         x=[x for x, _ in points],
         y=[y for _, y in points],

@@ -29,10 +29,15 @@ MEASURES = (
 def method_scores(run: Run) -> Section | None:
     """Return the ensemble's scores and weights, or the command that makes one; None where it makes none."""
     key, title, ensemble = "ensemble", "Ensemble and its members", run.ensemble
-    if ensemble is None and (run.answers or run.kind == "evaluation"):  # a fusion of rankings, or no models of a folder
+    if ensemble is None and (
+        run.answers or run.kind == "evaluation"
+    ):  # a fusion of rankings, or no models of a folder
         return None
     if ensemble is None:
-        note = Note("There is no ensemble yet. To make one:", f"raysent ensemble {shlex.quote(address_of(run.folder))}")
+        note = Note(
+            "There is no ensemble yet. To make one:",
+            f"raysent ensemble {shlex.quote(address_of(run.folder))}",
+        )
         return Section(key, title, blocks=[note])
     lead = (
         f"{len(ensemble.members)} members, combined by the method '{ensemble.method}'. Test scores in percent, with "
@@ -48,14 +53,23 @@ def method_scores(run: Run) -> Section | None:
 
 
 def _plot(
-    run: Run, ensemble: EnsembleResult, title: str, scores: Mapping[str, MeanScores], *, is_narrow: bool
+    run: Run,
+    ensemble: EnsembleResult,
+    title: str,
+    scores: Mapping[str, MeanScores],
+    *,
+    is_narrow: bool,
 ) -> Figure:
     """Return points with whiskers: the ensemble at the top, then other methods, then the members by score."""
-    names = sorted(scores, key=lambda name: (name == ENSEMBLE, name not in ensemble.members, scores[name].test))
+    names = sorted(
+        scores, key=lambda name: (name == ENSEMBLE, name not in ensemble.members, scores[name].test)
+    )
     return figure(
         [_points(run, ensemble, names, scores)],
         height=72 + 28 * len(names),
-        label=f"Scores, {title}: " + ", ".join(f"{name} {fixed(scores[name].test)}" for name in reversed(names)) + ".",
+        label=f"Scores, {title}: "
+        + ", ".join(f"{name} {fixed(scores[name].test)}" for name in reversed(names))
+        + ".",
         title=title,
         is_narrow=is_narrow,
         xaxis_title_text="test score",
@@ -63,7 +77,9 @@ def _plot(
     )
 
 
-def _points(run: Run, ensemble: EnsembleResult, names: Sequence[str], scores: Mapping[str, MeanScores]) -> Any:
+def _points(
+    run: Run, ensemble: EnsembleResult, names: Sequence[str], scores: Mapping[str, MeanScores]
+) -> Any:
     values = [scores[name].test for name in names]
     ends = [scores[name].interval for name in names]
     return go.Scatter(
@@ -87,7 +103,10 @@ def _weights(run: Run, ensemble: EnsembleResult) -> Table:
     tasks = sorted(ensemble.tasks)
     top = max((max(ensemble.tasks[task].weights.values()) for task in tasks), default=1.0) or 1.0
     rows = [
-        [Cell(run.title(member)), *(_weight(ensemble.tasks[task].weights.get(member), top) for task in tasks)]
+        [
+            Cell(run.title(member)),
+            *(_weight(ensemble.tasks[task].weights.get(member), top) for task in tasks),
+        ]
         for member in ensemble.members
     ]
     columns = [Column("member"), *(Column(task, "number") for task in tasks)]
@@ -109,20 +128,35 @@ def calibration(run: Run) -> Section | None:
         "Orange: the ensemble. Grey: the best member by validation."
     )
     plots = [_reliability(ensemble, task) for task in sorted(ensemble.tasks)]
-    return Section("calibration", "Cross-validated scores and calibration", lead, [_methods(run, ensemble), *plots])
+    return Section(
+        "calibration",
+        "Cross-validated scores and calibration",
+        lead,
+        [_methods(run, ensemble), *plots],
+    )
 
 
 def _methods(run: Run, ensemble: EnsembleResult) -> Table:
     columns = [
         Column("mean over tasks"),
-        Column("cross-validated", "number", "score on rows that it was not fitted on, with its 95 % interval"),
-        Column("optimism", "number", "points by which the score on the rows it was fitted on is higher"),
+        Column(
+            "cross-validated",
+            "number",
+            "score on rows that it was not fitted on, with its 95 % interval",
+        ),
+        Column(
+            "optimism", "number", "points by which the score on the rows it was fitted on is higher"
+        ),
         *(Column(heading, "number", meaning) for _, heading, _, meaning in MEASURES),
     ]
-    methods = {name: one for name, one in ensemble.mean.scores.items() if name not in ensemble.baselines}
+    methods = {
+        name: one for name, one in ensemble.mean.scores.items() if name not in ensemble.baselines
+    }
     found = sorted(methods.items(), key=lambda item: -item[1].cross_fitted.value)
     rows = [[Cell(_title(run, ensemble, name)), *_measures(one)] for name, one in found]
-    return Table(columns, rows, caption="NLL, Brier score and ECE are of test rows; lower is better")
+    return Table(
+        columns, rows, caption="NLL, Brier score and ECE are of test rows; lower is better"
+    )
 
 
 def _title(run: Run, ensemble: EnsembleResult, name: str) -> str:
@@ -140,7 +174,9 @@ def _measures(found: MeanScores) -> list[Cell]:
     for name, _, decimals, _ in MEASURES:
         one = found.measures.get(name)
         # Resamples of a sum of absolute values lie above it.
-        tooltip = "" if one is None or name == "ece" else f"95 % interval {_interval(one, decimals)}"
+        tooltip = (
+            "" if one is None or name == "ece" else f"95 % interval {_interval(one, decimals)}"
+        )
         value = None if one is None else one.value
         cells.append(Cell(fixed(value, decimals), value, title=tooltip))
     return cells
@@ -154,14 +190,24 @@ def _interval(estimate: BootstrapEstimate, decimals: int) -> str:
 def _reliability(ensemble: EnsembleResult, task: str) -> Figure:
     found = ensemble.tasks[task].scores
     shown = [("best", OTHER_METHODS["best"], QUIET), (ENSEMBLE, ENSEMBLE, BEST)]
-    lines = [_bins(title, found[name].reliability, color) for name, title, color in shown if name in found]
+    lines = [
+        _bins(title, found[name].reliability, color)
+        for name, title, color in shown
+        if name in found
+    ]
     calibration = ensemble.tasks[task].calibration
     if calibration is not None and calibration.reliability:
         lines.append(_bins("as it predicts, calibrated", calibration.reliability, ACCENT))
     diagonal = go.Scatter(
-        x=[0, 1], y=[0, 1], mode="lines", line={"color": ACCENT, "width": 1, "dash": "dot"}, hoverinfo="skip"
+        x=[0, 1],
+        y=[0, 1],
+        mode="lines",
+        line={"color": ACCENT, "width": 1, "dash": "dot"},
+        hoverinfo="skip",
     )
-    points = (f"{fixed(one.confidence)} {fixed(one.accuracy)}" for one in found[ENSEMBLE].reliability)
+    points = (
+        f"{fixed(one.confidence)} {fixed(one.accuracy)}" for one in found[ENSEMBLE].reliability
+    )
     return figure(
         [diagonal, *lines],
         height=260,
@@ -200,7 +246,11 @@ def members(run: Run) -> Section | None:
 def _members(run: Run, ensemble: EnsembleResult) -> Table:
     columns = [
         Column("member"),
-        Column("adds", "number", "points of the cross-validated score that are lost without it, mean over tasks"),
+        Column(
+            "adds",
+            "number",
+            "points of the cross-validated score that are lost without it, mean over tasks",
+        ),
         Column("ms / 1,000 sentences", "number", "on the machine that evaluated it"),
         Column("MiB", "number", "size of the model's files"),
         Column("training", "number", "time of training and validation"),

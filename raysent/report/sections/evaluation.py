@@ -52,17 +52,31 @@ def task_scores(run: Run) -> Section:
 
 def _table(run: Run, protocol: str) -> Table:
     """Return models by tasks; correlations among percentages are right of the mean, which does not include them."""
-    scores = {(score.model, score.task): score for score in run.scores if score.protocol == protocol}
+    scores = {
+        (score.model, score.task): score for score in run.scores if score.protocol == protocol
+    }
     is_mixed = protocol != SIMILARITY
-    correlations = sorted({task for (_, task), score in scores.items() if is_mixed and score.is_correlation})
+    correlations = sorted(
+        {task for (_, task), score in scores.items() if is_mixed and score.is_correlation}
+    )
     tasks = sorted({task for _, task in scores} - set(correlations))
-    means = {model: _mean(scores.get((model, task)) for task in tasks) for model in sorted({m for m, _ in scores})}
-    best = {task: _best(score.test for (_, name), score in scores.items() if name == task) for _, task in scores}
+    means = {
+        model: _mean(scores.get((model, task)) for task in tasks)
+        for model in sorted({m for m, _ in scores})
+    }
+    best = {
+        task: _best(score.test for (_, name), score in scores.items() if name == task)
+        for _, task in scores
+    }
     best_mean = _best(means.values())
     has_costs = any(run.cost(model) != Costs() for model in means)
     columns = [
         Column("model"),
-        *([Column("parameters", "number"), Column("trained", "number", "validation included")] if has_costs else []),
+        *(
+            [Column("parameters", "number"), Column("trained", "number", "validation included")]
+            if has_costs
+            else []
+        ),
         *(Column(task, "number") for task in tasks),
         *([Column("mean", "number", "over the tasks left of it")] if tasks else []),
         *(Column(f"{task} r", "number", "Pearson's correlation × 100") for task in correlations),
@@ -70,12 +84,20 @@ def _table(run: Run, protocol: str) -> Table:
     rows = [
         [
             Cell(run.title(model)),
-            *([Cell(whole(cost.num_parameters), cost.num_parameters), hours_cell(cost.training_hours)] * has_costs),
+            *(
+                [
+                    Cell(whole(cost.num_parameters), cost.num_parameters),
+                    hours_cell(cost.training_hours),
+                ]
+                * has_costs
+            ),
             *(_cell(scores.get((model, task)), best[task]) for task in tasks),
             *([Cell(fixed(mean), mean, mark=_mark(mean, best_mean))] if tasks else []),
             *(_cell(scores.get((model, task)), best[task]) for task in correlations),
         ]
-        for model, mean in sorted(means.items(), key=lambda item: (item[1] is None, -(item[1] or 0.0)))
+        for model, mean in sorted(
+            means.items(), key=lambda item: (item[1] is None, -(item[1] or 0.0))
+        )
         for cost in [run.cost(model)]
     ]
     return Table(columns, rows, _caption(protocol))
@@ -108,10 +130,19 @@ def _mark(value: float | None, best: float | None) -> str:
 def _cell(score: AnyScore | None, best: float | None) -> Cell:
     if score is None:
         return Cell(DASH)
-    ends = "" if score.interval is None else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
+    ends = (
+        ""
+        if score.interval is None
+        else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
+    )
     text = fixed(score.test) if score.f1 is None else f"{fixed(score.test)}/{fixed(score.f1)}"
     text += LEARNED * getattr(score, "learned", False)
-    return Cell(text, score.test, mark=_mark(score.test, best), title=f"validation {fixed(score.validation)}{ends}")
+    return Cell(
+        text,
+        score.test,
+        mark=_mark(score.test, best),
+        title=f"validation {fixed(score.validation)}{ends}",
+    )
 
 
 def against_labels(run: Run) -> Section | None:
@@ -132,17 +163,24 @@ def against_labels(run: Run) -> Section | None:
 
 
 def _ordered(found: LabelCurve) -> list[tuple[str, Curve]]:
-    return sorted(found.curves.items(), key=lambda item: -sum(point.value for point in item[1].points))
+    return sorted(
+        found.curves.items(), key=lambda item: -sum(point.value for point in item[1].points)
+    )
 
 
 def _label_plot(run: Run, found: LabelCurve) -> Figure:
     models = [(name, curve) for name, curve in _ordered(found) if name != CHANCE]
     sizes, level = list(found.sizes), dict[str, Any]()
-    if found.counted == "labels":  # queries have no such score, and 0 would be a large part of the plot
+    if (
+        found.counted == "labels"
+    ):  # queries have no such score, and 0 would be a large part of the plot
         level["shapes"] = [level_line(found.chance, QUIET)]
         level["annotations"] = [level_text(found.chance, f"chance {fixed(found.chance)}", QUIET)]
     return figure(
-        [_line(run, name, curve, sizes, color=_color(curve, place)) for place, (name, curve) in enumerate(models)],
+        [
+            _line(run, name, curve, sizes, color=_color(curve, place))
+            for place, (name, curve) in enumerate(models)
+        ],
         height=380 + 22 * len(models),
         label=f"Test scores on {found.task} of {len(models)} models against the number of {found.counted}.",
         title=found.task,
@@ -183,25 +221,37 @@ def _line(run: Run, name: str, curve: Curve, sizes: Sequence[int], *, color: str
             "width": 3 if curve.kind == "ensemble" else 1.5,
             "dash": "dash" if curve.kind == "baseline" or "+" in name else "solid",
         },
-        marker={"size": 6, "symbol": ["circle", "square", "diamond", "x", "cross"][sum(map(ord, name)) % 5]},
+        marker={
+            "size": 6,
+            "symbol": ["circle", "square", "diamond", "x", "cross"][sum(map(ord, name)) % 5],
+        },
         name=label(run.title(name)) + LEARNED * curve.learned,
         hovertemplate=f"{label(run.title(name))}<br>%{{x:,}}: %{{y:.1f}}<extra></extra>",
     )
 
 
 def _label_table(run: Run, found: LabelCurve) -> Table:
-    best = [max(curve.points[place].value for curve in found.curves.values()) for place in range(len(found.sizes))]
+    best = [
+        max(curve.points[place].value for curve in found.curves.values())
+        for place in range(len(found.sizes))
+    ]
     draws = [f"{count} {'draw' if count == 1 else 'draws'}" for count in found.num_draws]
     columns = [
         Column("model"),
         Column("kind"),
-        *(Column(f"{size:,}", "number", text) for size, text in zip(found.sizes, draws, strict=True)),
+        *(
+            Column(f"{size:,}", "number", text)
+            for size, text in zip(found.sizes, draws, strict=True)
+        ),
     ]
     rows = [
         [
             Cell(run.title(name) + LEARNED * curve.learned),
             Cell(curve.kind),
-            *(_label_cell(point, is_best=point.value >= top) for point, top in zip(curve.points, best, strict=True)),
+            *(
+                _label_cell(point, is_best=point.value >= top)
+                for point, top in zip(curve.points, best, strict=True)
+            ),
         ]
         for name, curve in _ordered(found)
     ]

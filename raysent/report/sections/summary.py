@@ -44,13 +44,18 @@ STATUS: dict[Status, str] = {
 def summary(run: Run) -> Section:
     """Return the first section."""
     if run.kind == "evaluation":
-        return Section("summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run)))))
+        return Section(
+            "summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run))))
+        )
     lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run)) if text)
     return Section("summary", "Summary", lead, [Facts(_figures(run))])
 
 
 def _evaluated(run: Run) -> str:
-    models, tasks = len({score.model for score in run.scores}), len({score.task for score in run.scores})
+    models, tasks = (
+        len({score.model for score in run.scores}),
+        len({score.task for score in run.scores}),
+    )
     return f"{counted(models, 'model')} evaluated on {counted(tasks, 'task')}." if models else ""
 
 
@@ -66,7 +71,9 @@ def _against_chance(run: Run, value: float | None) -> str:
     if run.chance is None:
         return significant(value)
     ratio, chance = run.chance_ratio(value), significant(run.chance, 3)
-    return significant(value) + (f" (chance: {chance})" if ratio is None else f", {ratio:.1f} × chance ({chance})")
+    return significant(value) + (
+        f" (chance: {chance})" if ratio is None else f", {ratio:.1f} × chance ({chance})"
+    )
 
 
 def _trials(run: Run) -> str:
@@ -79,7 +86,13 @@ def _trials(run: Run) -> str:
 
 def _verdict(interval: tuple[float, float]) -> str:
     low, high = interval
-    return "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
+    return (
+        "better than"
+        if low > 0
+        else "worse than"
+        if high < 0
+        else "not significantly different from"
+    )
 
 
 def _ensemble(run: Run) -> str:
@@ -104,7 +117,12 @@ def _figures(run: Run) -> list[tuple[str, str]]:
         done = sum(trial.status in ("finished", "stopped") for trial in run.trials)
         figures.append(("trials done", f"{done} of {run.sweep.space.limits.trials}"))
     figures.append(("wall clock", duration(run.seconds)))
-    memory = [report.memory_bytes for trial in run.trials for report in trial.reports if report.memory_bytes]
+    memory = [
+        report.memory_bytes
+        for trial in run.trials
+        for report in trial.reports
+        if report.memory_bytes
+    ]
     figures += [("largest process", show_bytes(max(memory)))] if memory else []
     return figures
 
@@ -138,7 +156,11 @@ def failures(run: Run) -> Section | None:
 def _reason(trial: Trial) -> str:
     if trial.error:
         return trial.error
-    return "the loss was NaN or infinite; the last good checkpoint is kept" if trial.status == "nan" else DASH
+    return (
+        "the loss was NaN or infinite; the last good checkpoint is kept"
+        if trial.status == "nan"
+        else DASH
+    )
 
 
 def reproduction(run: Run) -> Section | None:
@@ -147,10 +169,20 @@ def reproduction(run: Run) -> Section | None:
     if not made:
         return None
     known = [(name, value) for name, value in made if value]
-    known += [*_pool(run), ("report written by", f"raysent {__version__}, Python {platform.python_version()}")]
-    asked = "command" if run.sweep is not None and run.sweep.record.command else "search space, limits"
+    known += [
+        *_pool(run),
+        ("report written by", f"raysent {__version__}, Python {platform.python_version()}"),
+    ]
+    asked = (
+        "command" if run.sweep is not None and run.sweep.record.command else "search space, limits"
+    )
     lead = f"The same {asked}, versions, corpus and seed draw the same trials in the same order."
-    return Section("reproduce", "How to reproduce this", lead if run.sweep else "", [Facts(known, is_code=True)])
+    return Section(
+        "reproduce",
+        "How to reproduce this",
+        lead if run.sweep else "",
+        [Facts(known, is_code=True)],
+    )
 
 
 def _of_sweep(run: Run) -> list[tuple[str, str]]:

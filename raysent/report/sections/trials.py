@@ -65,16 +65,26 @@ def _optional_columns(run: Run) -> list[tuple[Column, Mapping[str, Cell]]]:
     sizes = {trial.name: run.cost(trial.name).num_parameters for trial in run.trials}
     found: list[tuple[Column, Mapping[str, Cell]]] = []
     if any(ratio is not None for ratio in ratios.values()):
-        column = Column("× chance", "number", f"{run.metric} divided by its value if all answers are equally likely")
-        found.append((column, {name: Cell(fixed(ratio, 1), ratio) for name, ratio in ratios.items()}))
+        column = Column(
+            "× chance",
+            "number",
+            f"{run.metric} divided by its value if all answers are equally likely",
+        )
+        found.append(
+            (column, {name: Cell(fixed(ratio, 1), ratio) for name, ratio in ratios.items()})
+        )
     if run.metric == "context_accuracy":
         cells = {name: Cell(significant(loss), loss) for name, loss in losses.items()}
         found.append((Column("context_nll", "number", "nats, lower is better"), cells))
     if any(sizes.values()):
-        column = Column("parameters", "number", "numbers in the model's file, word vectors included")
+        column = Column(
+            "parameters", "number", "numbers in the model's file, word vectors included"
+        )
         found.append((column, {name: Cell(whole(size), size) for name, size in sizes.items()}))
     if any(trial.usd for trial in run.trials):
-        found.append((Column("cost", "number"), {t.name: Cell(dollars(t.usd), t.usd) for t in run.trials}))
+        found.append(
+            (Column("cost", "number"), {t.name: Cell(dollars(t.usd), t.usd) for t in run.trials})
+        )
     return found
 
 
@@ -88,7 +98,10 @@ def _row(run: Run, trial: Trial, optional: Sequence[Cell]) -> list[Cell]:
         *optional,
         Cell(percent(trained), trained),
         Cell(duration(trial.seconds), trial.seconds),
-        *(Cell(text_of(trial.params.get(name)), number(trial.params.get(name))) for name in run.searched),
+        *(
+            Cell(text_of(trial.params.get(name)), number(trial.params.get(name)))
+            for name in run.searched
+        ),
     ]
 
 
@@ -103,7 +116,11 @@ def learning_curves(run: Run) -> Section | None:
     """Return the metric against training progress, one line per trial; None without trials."""
     if run.kind == "evaluation":
         return None
-    trials = [trial for trial in reversed(run.ranked) if any(run.value(report) is not None for report in trial.reports)]
+    trials = [
+        trial
+        for trial in reversed(run.ranked)
+        if any(run.value(report) is not None for report in trial.reports)
+    ]
     if not trials:
         return Section("curves", "Learning curves", blocks=[Note("No trial has reported yet.")])
     shown = trials[-MAX_LINES:]
@@ -114,7 +131,9 @@ def learning_curves(run: Run) -> Section | None:
         [_curve(run, trial) for trial in shown],
         height=420,
         label=f"{run.metric} against training progress, one line for each of {len(shown)} trials.",
-        caption=f"the best {len(shown)} of {len(trials)} trials" if len(shown) < len(trials) else "",
+        caption=f"the best {len(shown)} of {len(trials)} trials"
+        if len(shown) < len(trials)
+        else "",
         xaxis_title_text="fraction of training",
         xaxis_tickformat=".0%",
         xaxis_range=[0, 1.02],
@@ -142,10 +161,25 @@ def _curve(run: Run, trial: Trial) -> Any:
 
 def _annotations(run: Run) -> list[dict[str, Any]]:
     chance = run.chance
-    notes = [] if chance is None else [level_text(chance, f"chance {significant(chance, 3)}", QUIET)]
+    notes = (
+        [] if chance is None else [level_text(chance, f"chance {significant(chance, 3)}", QUIET)]
+    )
     best = run.best
     value = run.value(best.reports[-1]) if best is not None and best.reports else None
     if run.sweep is not None and best is not None and value is not None:
-        place = {"x": best.index / run.num_reports, "y": value, "xanchor": "right", "yanchor": "bottom", "yshift": 6}
-        notes.append({**place, "showarrow": False, "text": label(best.name), "font": {"color": BEST, "size": 13}})
+        place = {
+            "x": best.index / run.num_reports,
+            "y": value,
+            "xanchor": "right",
+            "yanchor": "bottom",
+            "yshift": 6,
+        }
+        notes.append(
+            {
+                **place,
+                "showarrow": False,
+                "text": label(best.name),
+                "font": {"color": BEST, "size": 13},
+            }
+        )
     return notes

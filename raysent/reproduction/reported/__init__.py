@@ -48,7 +48,8 @@ class ReportedTable(StrictModel):
         scales = [100.0 if column in self.fractions else 1.0 for column in self.columns]
         rows = {
             name: [
-                None if figure is None else round(figure * scale, 4) for figure, scale in zip(row, scales, strict=True)
+                None if figure is None else round(figure * scale, 4)
+                for figure, scale in zip(row, scales, strict=True)
             ]
             for name, row in self.rows.items()
         }

@@ -84,7 +84,9 @@ def draw(domain: Domain, generator: random.Random) -> object:
     if isinstance(domain, Choice):
         return generator.choice(list(domain.options))
     if domain.step:
-        return domain.low + domain.step * generator.randint(0, round((domain.high - domain.low) / domain.step))
+        return domain.low + domain.step * generator.randint(
+            0, round((domain.high - domain.low) / domain.step)
+        )
     if domain.is_integer:
         return generator.randint(int(domain.low), int(domain.high))
     if domain.is_log:

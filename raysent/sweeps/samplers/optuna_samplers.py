@@ -15,7 +15,12 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -64,10 +69,14 @@ class Window(InMemoryStorage):
         """Begin a trial; it is shown until it has ended."""
         trial_id = super().create_new_trial(study_id, template_trial)
         self._open.add(trial_id)
-        self._sign = -1.0 if self.get_study_directions(study_id)[0] == StudyDirection.MINIMIZE else 1.0
+        self._sign = (
+            -1.0 if self.get_study_directions(study_id)[0] == StudyDirection.MINIMIZE else 1.0
+        )
         return trial_id
 
-    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
         """Take a trial's state; one that has ended is shown while it is among the best or the latest."""
         is_set = super().set_trial_state_values(trial_id, state, values)
         if is_set and state.is_finished():
@@ -88,13 +97,19 @@ class Window(InMemoryStorage):
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
         """Return the trials that are shown: those that have ended, then those under way, in order."""
-        trials = [*self._ended.values(), *(self.get_trial(trial_id) for trial_id in sorted(self._open))]
+        trials = [
+            *self._ended.values(),
+            *(self.get_trial(trial_id) for trial_id in sorted(self._open)),
+        ]
         trials = [trial for trial in trials if states is None or trial.state in states]
         return copy.deepcopy(trials) if deepcopy else trials
 
     def _show(self) -> None:
         shown = {*self._latest, *(-trial_id for _, trial_id in self._best)}
-        self._ended = {trial_id: self._ended.get(trial_id) or self.get_trial(trial_id) for trial_id in sorted(shown)}
+        self._ended = {
+            trial_id: self._ended.get(trial_id) or self.get_trial(trial_id)
+            for trial_id in sorted(shown)
+        }
 
 
 class OptunaSampler:
@@ -112,7 +127,8 @@ class OptunaSampler:
         self._space, self._config, self._seed = space, config, seed
         # Optuna sees the positions of a choice's labels, which compare whatever the labels are.
         self._distributions = {
-            name: distribution_of(domain, has_labels=False) for name, domain in space.domains.items()
+            name: distribution_of(domain, has_labels=False)
+            for name, domain in space.domains.items()
         }
         self._study = optuna.create_study(
             study_name=space.name,
@@ -150,7 +166,9 @@ class OptunaSampler:
         for attempt in range(1, attempts):
             trial, _ = self._draw_planned(number, attempt)
             self._study.tell(trial, state=TrialState.FAIL)
-        self._study.enqueue_trial({name: self._stored(name, value) for name, value in params.items()})
+        self._study.enqueue_trial(
+            {name: self._stored(name, value) for name, value in params.items()}
+        )
         trial, _ = self._draw(number, attempts)
         self._keep(number, trial, params)
 
@@ -164,7 +182,9 @@ class OptunaSampler:
         if status == "finished" and score is not None:
             self._study.tell(trial, score)
         else:
-            self._study.tell(trial, state=TrialState.PRUNED if status == "stopped" else TrialState.FAIL)
+            self._study.tell(
+                trial, state=TrialState.PRUNED if status == "stopped" else TrialState.FAIL
+            )
 
     @property
     def num_startup(self) -> int:
@@ -175,7 +195,9 @@ class OptunaSampler:
         """Draw; the first configurations begin with `first`, then with each value of `evaluation.stratify_by`."""
         place = number // self._space.limits.seeds
         if place < len(self._first):
-            self._study.enqueue_trial({name: self._stored(name, value) for name, value in self._first[place].items()})
+            self._study.enqueue_trial(
+                {name: self._stored(name, value) for name, value in self._first[place].items()}
+            )
         return self._draw(number, attempt)
 
     def _draw(self, number: int, attempt: int) -> tuple[optuna.trial.Trial, Params]:
@@ -185,7 +207,9 @@ class OptunaSampler:
             # Optuna warns that some samplers are experimental.
             warnings.simplefilter("ignore")
             is_random = attempt > MAX_SAMPLED
-            self._study.sampler = optuna.samplers.RandomSampler(seed=seed) if is_random else self.optuna_sampler(seed)
+            self._study.sampler = (
+                optuna.samplers.RandomSampler(seed=seed) if is_random else self.optuna_sampler(seed)
+            )
             trial = self._study.ask()
             if self.keeps_place:
                 trial.relative_params  # noqa: B018 - Optuna 5 draws late, and not at all where all values are given
@@ -225,8 +249,12 @@ class TPE(OptunaSampler):
 class _FixedSpaceTPE(optuna.samplers.TPESampler):
     """TPE that knows which names every trial has; else it reads that from all trials at every draw."""
 
-    def __init__(self, together: Mapping[str, BaseDistribution], *, seed: int, num_startup: int) -> None:
-        super().__init__(seed=seed, n_startup_trials=num_startup, multivariate=True, constant_liar=True)
+    def __init__(
+        self, together: Mapping[str, BaseDistribution], *, seed: int, num_startup: int
+    ) -> None:
+        super().__init__(
+            seed=seed, n_startup_trials=num_startup, multivariate=True, constant_liar=True
+        )
         self._together = together
 
     def infer_relative_search_space(self, *_: Any, **__: Any) -> dict[str, BaseDistribution]:
@@ -263,7 +291,9 @@ class GaussianProcess(OptunaSampler):
     def optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         """Return the sampler of one draw."""
         independent = optuna.samplers.RandomSampler(seed=seed)
-        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=self.num_startup, independent_sampler=independent)
+        return optuna.samplers.GPSampler(
+            seed=seed, n_startup_trials=self.num_startup, independent_sampler=independent
+        )
 
 
 def _first_of(space: SearchSpace) -> list[Params]:
@@ -287,9 +317,13 @@ def direction_of(space: SearchSpace) -> Literal["maximize", "minimize"]:
 def distribution_of(domain: Domain, *, has_labels: bool) -> BaseDistribution:
     """Return a domain as Optuna knows it; a choice by its labels, or by their positions."""
     if isinstance(domain, Choice):
-        return CategoricalDistribution(list(domain.options) if has_labels else range(len(domain.options)))
+        return CategoricalDistribution(
+            list(domain.options) if has_labels else range(len(domain.options))
+        )
     if domain.is_integer:
-        return IntDistribution(int(domain.low), int(domain.high), step=int(domain.step) if domain.step else 1)
+        return IntDistribution(
+            int(domain.low), int(domain.high), step=int(domain.step) if domain.step else 1
+        )
     return FloatDistribution(domain.low, domain.high, step=domain.step, log=domain.is_log)
 
 
@@ -298,10 +332,14 @@ def _suggest(trial: optuna.trial.Trial, name: str, distribution: BaseDistributio
         case CategoricalDistribution():
             return trial.suggest_categorical(name, distribution.choices)
         case IntDistribution():
-            return trial.suggest_int(name, distribution.low, distribution.high, step=distribution.step)
+            return trial.suggest_int(
+                name, distribution.low, distribution.high, step=distribution.step
+            )
         case FloatDistribution():
             low, high = distribution.low, distribution.high
-            return trial.suggest_float(name, low, high, step=distribution.step, log=distribution.log)
+            return trial.suggest_float(
+                name, low, high, step=distribution.step, log=distribution.log
+            )
     raise TypeError(f"{name}: not a distribution that a space has: {distribution}")
 
 
@@ -330,12 +368,17 @@ def _frozen_trial(space: SearchSpace, trial: Trial) -> FrozenTrial:
         state = TrialState.FAIL
     scores = ((report.index, report.metrics.get(space.metric)) for report in trial.reports)
     attributes = {name: getattr(trial, name) for name in ("status", "seed", "seconds", "usd")}
-    attributes |= {"metrics": dict(trial.metrics), **({"error": trial.error} if trial.error else {})}
+    attributes |= {
+        "metrics": dict(trial.metrics),
+        **({"error": trial.error} if trial.error else {}),
+    }
     return optuna.trial.create_trial(
         state=state,
         value=value if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         params=dict(trial.params),
-        distributions={name: distribution_of(space.domains[name], has_labels=True) for name in trial.params},
+        distributions={
+            name: distribution_of(space.domains[name], has_labels=True) for name in trial.params
+        },
         intermediate_values={index: score for index, score in scores if score is not None},
         user_attrs={"trial": trial.name, **attributes},
     )

@@ -55,5 +55,7 @@ def make_scheduler(space: SearchSpace, *, seed: int) -> Scheduler:
     Raises:
         ConfigError: With file and line, if there is none of that name, or its settings are wrong.
     """
-    scheduler: Scheduler = build(SCHEDULERS, space, space.limits.scheduler, at="limits.scheduler", seed=seed)
+    scheduler: Scheduler = build(
+        SCHEDULERS, space, space.limits.scheduler, at="limits.scheduler", seed=seed
+    )
     return scheduler

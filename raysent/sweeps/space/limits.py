@@ -25,12 +25,18 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
     if size < _UNITS["MB"]:
-        raise ValueError(f"must be a number and one of {', '.join(_UNITS)}, such as 4GiB; given '{text}'")
+        raise ValueError(
+            f"must be a number and one of {', '.join(_UNITS)}, such as 4GiB; given '{text}'"
+        )
     return size
 
 
 def _split(value: Any) -> Any:
-    return [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
+    return (
+        [one.strip() for one in value.split(",") if one.strip()]
+        if isinstance(value, str)
+        else value
+    )
 
 
 Size = Annotated[str, pydantic.AfterValidator(lambda text: parse_size(text) and text)]
@@ -111,7 +117,9 @@ class Limits(StrictModel):
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: SamplerChoice = SamplerChoice()
     scheduler: SchedulerChoice = SchedulerChoice()
-    learn_from: Annotated[list[str], pydantic.BeforeValidator(_split)] = pydantic.Field(default_factory=list)
+    learn_from: Annotated[list[str], pydantic.BeforeValidator(_split)] = pydantic.Field(
+        default_factory=list
+    )
     memory: Size | None = None
 
     @pydantic.model_validator(mode="after")
@@ -231,7 +239,9 @@ class SpaceFile(StrictModel):
     @classmethod
     def _check_name(cls, name: str | None) -> str | None:
         if name is not None and re.fullmatch(r"\w[\w .+=-]{0,99}", name) is None:
-            raise ValueError(f"must be letters, digits, spaces and _.+=-, and not begin with a point; given {name!r}")
+            raise ValueError(
+                f"must be letters, digits, spaces and _.+=-, and not begin with a point; given {name!r}"
+            )
         return name
 
 
@@ -239,6 +249,10 @@ class SpaceFile(StrictModel):
 # arguments of `raysent.sweep`, and the options of the command line are made from them.
 SETTINGS: dict[str, tuple[str, type[StrictModel]]] = {
     name: (section, model)
-    for section, model in (("limits", Limits), ("cost", CostConfig), ("evaluation", EvaluationConfig))
+    for section, model in (
+        ("limits", Limits),
+        ("cost", CostConfig),
+        ("evaluation", EvaluationConfig),
+    )
     for name in model.model_fields
 }

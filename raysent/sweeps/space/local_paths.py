@@ -23,7 +23,12 @@ def local_files(text: Any, *, folder: Path = Path(), is_path: bool = False) -> l
 
     A bare name is a file's where the setting is a path. Relative paths start from `folder`.
     """
-    if not isinstance(text, str) or text in _EMBEDDED or not (is_path or {".", "/"} & set(text)) or "://" in text:
+    if (
+        not isinstance(text, str)
+        or text in _EMBEDDED
+        or not (is_path or {".", "/"} & set(text))
+        or "://" in text
+    ):
         return []
     path = folder / Path(text).expanduser()
     if glob.has_magic(text):
@@ -31,7 +36,9 @@ def local_files(text: Any, *, folder: Path = Path(), is_path: bool = False) -> l
     return [path] if os.path.exists(path) else []  # noqa: PTH110 - no error for a text that is longer than a path
 
 
-def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder: Path = Path()) -> Any:
+def with_files(
+    values: Any, rename: Callable[[str, list[Path]], Any], *, folder: Path = Path()
+) -> Any:
     """Return plain values in which every text that names files here is replaced.
 
     Args:
@@ -88,4 +95,6 @@ def named_files(values: Any) -> list[Path]:
 
 def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
     """Return plain values in which the files that stand here have absolute paths; relative ones start from `folder`."""
-    return with_files(values, lambda text, _: str((folder / Path(text).expanduser()).absolute()), folder=folder)
+    return with_files(
+        values, lambda text, _: str((folder / Path(text).expanduser()).absolute()), folder=folder
+    )

@@ -9,13 +9,23 @@ from typing import Any
 
 import pydantic
 
-from raysent.config import Document, KeyPath, Override, dotted_values, get_dotted, parse_override, set_dotted
+from raysent.config import (
+    Document,
+    KeyPath,
+    Override,
+    dotted_values,
+    get_dotted,
+    parse_override,
+    set_dotted,
+)
 from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.space.space import FAMILY, lay_over
 from raysent.training.run import RunConfig
 
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", "first"})
+_SECTIONS = frozenset(
+    {"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", "first"}
+)
 
 
 def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
@@ -31,13 +41,20 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     """
     before, fit, of_encoders = document.options, document.values.get("fit"), dict[KeyPath, str]()
     document = replace(document, options={}).with_overrides([])  # what follows changes the copy
-    all_given = [Override(*parse_override(one), f"--set {one}") if isinstance(one, str) else one for one in overrides]
+    all_given = [
+        Override(*parse_override(one), f"--set {one}") if isinstance(one, str) else one
+        for one in overrides
+    ]
     for override in all_given:
         if override.name.startswith("search."):
             values, searched = document.values, override.name.removeprefix("search.")
-            if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
+            if isinstance(
+                values.setdefault("search", {}), dict
+            ):  # else the check that follows says so
                 values["search"][searched] = _restricted(values, searched, override)
-            document = replace(document, options={**document.options, ("search", searched): override.option})
+            document = replace(
+                document, options={**document.options, ("search", searched): override.option}
+            )
             _end_fitting(values, searched)
             continue
         is_section = override.name.split(".")[0] in _SECTIONS
@@ -67,7 +84,11 @@ def _restricted(values: dict[str, Any], name: str, override: Override) -> Any:
     labels = given.get("choice") if isinstance(given, dict) else None
     if not isinstance(options, dict) or not isinstance(labels, list):
         return given
-    unknown = [label for label in labels if not isinstance(label, str | int | float) or label not in options]
+    unknown = [
+        label
+        for label in labels
+        if not isinstance(label, str | int | float) or label not in options
+    ]
     has_parts = any(isinstance(option, dict) for option in options.values())
     if unknown and (name == FAMILY or (has_parts and len(unknown) < len(labels))):
         nearest = did_you_mean(str(unknown[0]), map(str, options))
@@ -89,11 +110,17 @@ def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
     """Refuse options that contradict each other: one searches a part, another one sets a value inside it."""
     for path, option in options.items():
         if path[0] == "search" and isinstance(search, dict) and path[1] not in search:
-            raise ConfigError(f"{option}: another option sets a value in '{path[1]}', which ends its search; name one")
+            raise ConfigError(
+                f"{option}: another option sets a value in '{path[1]}', which ends its search; name one"
+            )
         wider = [".".join(path[1:end]) for end in range(2, len(path))]
-        searched = next((name for name in wider if isinstance(search, dict) and name in search), None)
+        searched = next(
+            (name for name in wider if isinstance(search, dict) and name in search), None
+        )
         if path[0] == "base" and searched is not None:
-            raise ConfigError(f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'")
+            raise ConfigError(
+                f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'"
+            )
 
 
 def _end_fitting(values: dict[str, Any], name: str) -> None:
@@ -105,10 +132,14 @@ def _end_fitting(values: dict[str, Any], name: str) -> None:
         return of_it[: len(path)] == path or (of_it[0], of_it[-1]) == (path[0], path[-1])
 
     if isinstance(values.get("fit"), list):
-        values["fit"] = [one for one in values["fit"] if not (isinstance(one, str) and is_given(one))]
+        values["fit"] = [
+            one for one in values["fit"] if not (isinstance(one, str) and is_given(one))
+        ]
 
 
-def _set_parts(values: dict[str, Any], name: str, value: Any, apart: tuple[str, ...], *, is_fitted: bool) -> set[str]:
+def _set_parts(
+    values: dict[str, Any], name: str, value: Any, apart: tuple[str, ...], *, is_fitted: bool
+) -> set[str]:
     """Set a given value in each family with a part of its own that takes it; encoders and members share their names.
 
     One that `fit` has named is set in the encoders of `base` and in searched ones too, and all its names are returned.
@@ -126,11 +157,22 @@ def _set_parts(values: dict[str, Any], name: str, value: Any, apart: tuple[str, 
         for label, option in options.items() if isinstance(options, dict) else ():
             whole: dict[str, Any] = {}
             set_dotted(whole, at, option)
-            typed = [one for one, _ in dotted_values(whole) if one.startswith(of_members) and one.endswith(".type")]
+            typed = [
+                one
+                for one, _ in dotted_values(whole)
+                if one.startswith(of_members) and one.endswith(".type")
+            ]
             members = [one.removeprefix("run.").removesuffix(".type") for one in typed]
             for place in [part, f"second_{part}", *members] if inside else [part]:
-                to, before = f"{place}.{inside}" if inside else place, get_dotted(whole["run"], place, ...)
-                if before is ... or (inside and not isinstance(before, dict)) or f"{to}.".startswith(apart):
+                to, before = (
+                    f"{place}.{inside}" if inside else place,
+                    get_dotted(whole["run"], place, ...),
+                )
+                if (
+                    before is ...
+                    or (inside and not isinstance(before, dict))
+                    or f"{to}.".startswith(apart)
+                ):
                     continue
                 changed, run = copy.deepcopy(whole), dict(of_base)
                 set_dotted(changed["run"], to, value)
@@ -139,7 +181,10 @@ def _set_parts(values: dict[str, Any], name: str, value: Any, apart: tuple[str, 
                     RunConfig.model_validate(run)
                 except pydantic.ValidationError as error:
                     errors = error.errors(include_url=False)
-                    if any(one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".") for one in errors):
+                    if any(
+                        one["type"] == "extra_forbidden" and one["loc"][-1] in name.split(".")
+                        for one in errors
+                    ):
                         continue
                 whole = changed
                 found.add(to)
@@ -153,14 +198,18 @@ def _end_searches(values: dict[str, Any], name: str, *, with_parts: bool = True)
 
     Names that are searched only under other values of it are not searched either.
     """
-    search, when = (values[key] if isinstance(values.get(key), dict) else {} for key in ("search", "when"))
+    search, when = (
+        values[key] if isinstance(values.get(key), dict) else {} for key in ("search", "when")
+    )
     while name:
         if search.pop(name, None) is not None:
             when.pop(name, None)
             for other, tests in list(when.items()):
                 if isinstance(tests, dict) and name in tests:
                     labels = tests.pop(name)
-                    if get_dotted(values, f"base.{name}") not in (labels if isinstance(labels, list) else [labels]):
+                    if get_dotted(values, f"base.{name}") not in (
+                        labels if isinstance(labels, list) else [labels]
+                    ):
                         search.pop(other, None)
                         when.pop(other)
             if get_dotted(values, "evaluation.stratify_by") == name:

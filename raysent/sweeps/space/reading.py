@@ -46,17 +46,25 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
             **dict(sections),
             "name": sections.name or name,
             "document": document,
-            "domains": {key: _domain(document, key, written) for key, written in sections.search.items()},
+            "domains": {
+                key: _domain(document, key, written) for key, written in sections.search.items()
+            },
             "conditions": _conditions(document, sections),
             "is_recorded": is_recorded,
         }
     )
     family = space.domains.get(FAMILY, Choice({}))
-    if not isinstance(family, Choice) or not all(isinstance(option, dict) for option in family.options.values()):
-        raise document.error(("search", FAMILY), "must be choice: {label: {part of a run: values, …}, …}")
+    if not isinstance(family, Choice) or not all(
+        isinstance(option, dict) for option in family.options.values()
+    ):
+        raise document.error(
+            ("search", FAMILY), "must be choice: {label: {part of a run: values, …}, …}"
+        )
     stratum = space.evaluation.stratify_by
     if stratum is not None and stratum not in space.domains:
-        message = f"must be a searched name; given {stratum!r}" + did_you_mean(stratum, space.domains)
+        message = f"must be a searched name; given {stratum!r}" + did_you_mean(
+            stratum, space.domains
+        )
         raise document.error(("evaluation", "stratify_by"), message)
     is_ranked = "metric" not in space.fit  # else this is checked when the metric is chosen
     if is_ranked and _WHITENING in space.domains and space.metric not in FINISHED_METRICS:
@@ -65,10 +73,14 @@ def parse_space(document: Document, *, name: str, is_recorded: bool = False) -> 
             f"needs a metric of whitened vectors, {' or '.join(FINISHED_METRICS)}; given {space.metric}; "
             "name a task as metric, or whiten the best trial with 'raysent whiten'",
         )
-    for params in space.edges():  # every edge value, under every combination of the names that others depend on
+    for params in (
+        space.edges()
+    ):  # every edge value, under every combination of the names that others depend on
         space.config(params)
     if not is_recorded:
-        seeded = [section for section in ("search", "base") if "seed" in document.values.get(section, {})]
+        seeded = [
+            section for section in ("search", "base") if "seed" in document.values.get(section, {})
+        ]
         if seeded and space.limits.seeds > 1:
             message = "must be left out with limits.seeds above 1, which gives each trial its own"
             raise document.error((seeded[0], "seed"), message)
@@ -92,7 +104,9 @@ def _conditions(document: Document, sections: SpaceFile) -> dict[str, dict[str, 
             raise document.error(("when", name), "is not searched" + did_you_mean(name, order))
         for other, labels in tests.items():
             if other not in sections.search:
-                raise document.error(("when", name, other), "is not searched" + did_you_mean(other, order))
+                raise document.error(
+                    ("when", name, other), "is not searched" + did_you_mean(other, order)
+                )
             if order.index(other) > order.index(name):
                 raise document.error(("when", name, other), f"must stand before '{name}' in search")
             wanted = labels if isinstance(labels, list) else [labels]
@@ -102,7 +116,8 @@ def _conditions(document: Document, sections: SpaceFile) -> dict[str, dict[str, 
             if missing:
                 raise document.error(
                     ("when", name, other),
-                    f"no such value: {missing[0]!r}" + did_you_mean(str(missing[0]), map(str, known)),
+                    f"no such value: {missing[0]!r}"
+                    + did_you_mean(str(missing[0]), map(str, known)),
                 )
             conditions.setdefault(name, {})[other] = wanted
     return conditions
@@ -125,12 +140,21 @@ def schema() -> dict[str, Any]:
     run = RunConfig.model_json_schema()
     sections.setdefault("$defs", {}).update(run.pop("$defs", {}))
     forms = [
-        {"type": "object", "required": [form], "additionalProperties": False, "properties": {form: {}}}
+        {
+            "type": "object",
+            "required": [form],
+            "additionalProperties": False,
+            "properties": {form: {}},
+        }
         for form in FORMS
     ]
     sections["properties"]["base"] = run
     sections["properties"]["search"] = {"type": "object", "additionalProperties": {"oneOf": forms}}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **sections, "title": "raysent search space"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **sections,
+        "title": "raysent search space",
+    }
 
 
 FOLDER = "search_spaces"
@@ -152,11 +176,15 @@ def find_space(name: str) -> Path:
         return path
     folders = [Path(FOLDER), shipped_path(FOLDER)]
     candidates = [folder / f"{name}.yaml" for folder in folders]
-    found = next((candidate for candidate in candidates if path.suffix == "" and candidate.is_file()), None)
+    found = next(
+        (candidate for candidate in candidates if path.suffix == "" and candidate.is_file()), None
+    )
     if found is not None:
         return found
     if path.is_dir():
-        raise ConfigError(f"{name}: must be a search-space file; given a folder; name a .yaml file in it")
+        raise ConfigError(
+            f"{name}: must be a search-space file; given a folder; name a .yaml file in it"
+        )
     beside = [str(file) for file in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
     shipped = [file.stem for folder in folders for file in folder.glob("*.yaml")]
     nearest = did_you_mean(name, {*beside, *shipped})
@@ -186,10 +214,14 @@ def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> S
     Raises:
         ConfigError: As `read_space`.
     """
-    return parse_space(apply_overrides(space.document, overrides), name=space.name, is_recorded=space.is_recorded)
+    return parse_space(
+        apply_overrides(space.document, overrides), name=space.name, is_recorded=space.is_recorded
+    )
 
 
 def with_absolute_paths(space: SearchSpace) -> SearchSpace:
     """Return a space that names its files so that processes elsewhere find them where they stand here."""
     values = absolute_paths(space.document.values)
-    return parse_space(replace(space.document, values=values), name=space.name, is_recorded=space.is_recorded)
+    return parse_space(
+        replace(space.document, values=values), name=space.name, is_recorded=space.is_recorded
+    )

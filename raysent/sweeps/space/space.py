@@ -106,7 +106,11 @@ def parse_domain(written: Any) -> Domain:
     numbers_given = isinstance(values, list) and all(
         isinstance(value, int | float) and not isinstance(value, bool) for value in values
     )
-    if not numbers_given or len(values) != num_values or not all(math.isfinite(value) for value in values):
+    if (
+        not numbers_given
+        or len(values) != num_values
+        or not all(math.isfinite(value) for value in values)
+    ):
         raise ConfigError(f"must be {FORMS[form]}; given {values!r}")
     return _parse_interval(form, values)
 
@@ -114,7 +118,9 @@ def parse_domain(written: Any) -> Domain:
 def _parse_choice(values: Any) -> Choice:
     if isinstance(values, Mapping) and values:
         return Choice(dict(values))
-    scalars = isinstance(values, list) and all(isinstance(value, str | int | float | bool) for value in values)
+    scalars = isinstance(values, list) and all(
+        isinstance(value, str | int | float | bool) for value in values
+    )
     if not scalars or not values or len(set(map(repr, values))) < len(values):
         raise ConfigError(f"must be {FORMS['choice']} with distinct values; given {values!r}")
     return Choice({value: value for value in values})
@@ -131,7 +137,9 @@ def _parse_interval(form: str, values: Sequence[float]) -> Interval:
         is_integer = all(isinstance(value, int) for value in values)
         high = low + math.floor((high - low) / rest[0] + 1e-9) * rest[0]
     kind = int if is_integer else float
-    return Interval(kind(low), kind(high), kind(rest[0]) if rest else None, is_integer, form == "loguniform")
+    return Interval(
+        kind(low), kind(high), kind(rest[0]) if rest else None, is_integer, form == "loguniform"
+    )
 
 
 class SearchSpace(SpaceFile):
@@ -163,7 +171,9 @@ class SearchSpace(SpaceFile):
 
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
-        return all(params.get(other) in labels for other, labels in self.conditions.get(name, {}).items())
+        return all(
+            params.get(other) in labels for other, labels in self.conditions.get(name, {}).items()
+        )
 
     def restricted(self, params: Mapping[str, Any]) -> Params:
         """Return of settings what the space can try, numbers moved into its intervals; nothing without its family."""
@@ -200,14 +210,17 @@ class SearchSpace(SpaceFile):
                     params: Params = {}
                     for name, domain in self.domains.items():
                         if self.is_active(name, params):
-                            params[name] = chosen.get(name, edge if name == varied else domain.edges()[0])
+                            params[name] = chosen.get(
+                                name, edge if name == varied else domain.edges()[0]
+                            )
                     yield params
 
     def _is_switch(self, name: str) -> bool:
         """Whether other names depend on this one's value, or its values are whole parts of a run."""
         domain = self.domains[name]
         return any(name in tests for tests in self.conditions.values()) or (
-            isinstance(domain, Choice) and any(isinstance(value, Mapping) for value in domain.options.values())
+            isinstance(domain, Choice)
+            and any(isinstance(value, Mapping) for value in domain.options.values())
         )
 
     def located(self, error: RaysentError, params: Params) -> RaysentError:
@@ -227,7 +240,9 @@ class SearchSpace(SpaceFile):
         if origin not in self.document.options:
             return type(error)(f"{where}{error}")
         given = where.replace("=", " ").rstrip().rpartition(" ")[2]
-        return type(error)(where + message.removeprefix(f"{given} "))  # the option's value is not named twice
+        return type(error)(
+            where + message.removeprefix(f"{given} ")
+        )  # the option's value is not named twice
 
     def values(self, params: Params) -> dict[str, Any]:
         """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
@@ -288,16 +303,25 @@ def lay_over(values: dict[str, Any], parts: Any) -> None:
 
 def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
     """Return where in the file the value at `path` of a run was written."""
-    is_given = ("base", *path) in space.document.options and ".".join(path) not in params  # for all that is searched
+    is_given = ("base", *path) in space.document.options and ".".join(
+        path
+    ) not in params  # for all that is searched
     for end in range(0 if is_given else len(path), 0, -1):
         name = ".".join(path[:end])
         if name in params:
             inside = path[end:]
             domain = space.domains[name]
-            is_mapping = isinstance(domain, Choice) and isinstance(domain.options[params[name]], Mapping)
+            is_mapping = isinstance(domain, Choice) and isinstance(
+                domain.options[params[name]], Mapping
+            )
             label = (str(params[name]),) if is_mapping else ()
             return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
     family = None if is_given else space.domains.get(FAMILY)
-    if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
+    if (
+        isinstance(family, Choice)
+        and FAMILY in params
+        and path
+        and path[0] in family.options[params[FAMILY]]
+    ):
         return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
     return ("base", *path)

@@ -59,7 +59,12 @@ class TrackingThread:
     """
 
     def __init__(
-        self, space: SearchSpace, folder: Path, *, targets: str | Sequence[str] = (), warn: Callable[[str], object]
+        self,
+        space: SearchSpace,
+        folder: Path,
+        *,
+        targets: str | Sequence[str] = (),
+        warn: Callable[[str], object],
     ) -> None:
         """Make the trackers that a space names, and others.
 
@@ -75,7 +80,9 @@ class TrackingThread:
         self._trackers: dict[str, Tracker] = {}
         for place, choice in enumerate(space.trackers):
             at = f"trackers.{place}"
-            self._trackers[f"{at}: {choice.type}"] = build(TRACKERS, space, choice, at=at, folder=folder)
+            self._trackers[f"{at}: {choice.type}"] = build(
+                TRACKERS, space, choice, at=at, folder=folder
+            )
         for target in [targets] if isinstance(targets, str) else targets:
             self._trackers[f"--track {target}"] = _of_target(target, space, folder, option="track")
         self._folder, self._warn = folder, warn
@@ -115,7 +122,10 @@ class TrackingThread:
     def _rest(self, name: str) -> str:
         if getattr(self._trackers.get(name), "TARGET", None) is None:
             return "the sweep continues"
-        run, target = shlex.quote(address_of(self._folder)), name.partition("--track ")[2] or "TRACKER:TARGET"
+        run, target = (
+            shlex.quote(address_of(self._folder)),
+            name.partition("--track ")[2] or "TRACKER:TARGET",
+        )
         return f"the sweep continues; 'raysent track {run} --to {shlex.quote(target)}' sends what is missing"
 
 
@@ -125,7 +135,11 @@ def sweep_title(space: SearchSpace, folder: Path) -> str:
 
 
 def evaluated_event(
-    folder: Path, *, time: float, scores: Mapping[str, Mapping[str, Mapping[str, float]]], **facts: str | Sequence[str]
+    folder: Path,
+    *,
+    time: float,
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]],
+    **facts: str | Sequence[str],
 ) -> Event:
     """Return the event that ends a sweep for its trackers: what the best trials and their ensemble score.
 
@@ -142,7 +156,9 @@ def evaluated_event(
 
 def flat_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return one model's scores by ``test/TASK`` and ``validation/TASK``."""
-    return {f"{rows}/{task}": value for task, values in scores.items() for rows, value in values.items()}
+    return {
+        f"{rows}/{task}": value for task, values in scores.items() for rows, value in values.items()
+    }
 
 
 class FollowedTrials:
@@ -195,7 +211,11 @@ class FollowedTrials:
 def facts_of(event: Event) -> dict[str, str]:
     """Return as texts what the event of an evaluation says of the ensemble beside scores; nothing that is empty."""
     given = {name: event.get(name) for name in ("members", "best_member", "method", "summary")}
-    return {name: fact if isinstance(fact, str) else ", ".join(fact) for name, fact in given.items() if fact}
+    return {
+        name: fact if isinstance(fact, str) else ", ".join(fact)
+        for name, fact in given.items()
+        if fact
+    }
 
 
 def known_values(event: Event) -> dict[str, float]:
@@ -246,9 +266,13 @@ def _of_target(target: str, space: SearchSpace, folder: Path, *, option: str) ->
     kind = TRACKERS.find(name, where=f"{option} {target}")
     setting = getattr(kind, "TARGET", None)
     if setting is None or not place:
-        raise ConfigError(f"{option} {target}: must be a tracker and where it writes; such as tensorboard:DIR")
+        raise ConfigError(
+            f"{option} {target}: must be a tracker and where it writes; such as tensorboard:DIR"
+        )
     tracker: Tracker = kind(
-        space, validate(kind.Config, Document({setting: place}, source=f"{option} {target}")), folder=folder
+        space,
+        validate(kind.Config, Document({setting: place}, source=f"{option} {target}")),
+        folder=folder,
     )
     return tracker
 

@@ -16,7 +16,14 @@ from raysent.errors import ConfigError
 from raysent.storage import to_uri
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trackers import EVALUATED, FollowedTrials, facts_of, flat_scores, known_values, sweep_title
+from raysent.sweeps.trackers import (
+    EVALUATED,
+    FollowedTrials,
+    facts_of,
+    flat_scores,
+    known_values,
+    sweep_title,
+)
 from raysent.sweeps.trial import Trial
 
 _DEFAULT_FILE = "mlflow.db"
@@ -56,7 +63,9 @@ class MlflowRuns:
         if find_spec("mlflow") is None:
             raise ConfigError("mlflow needs the package mlflow-skinny; install raysent[mlflow]")
         self._space, self._folder = space, folder
-        file = str(folder / _DEFAULT_FILE).replace("%", "%25").replace("?", "%3F")  # as SQLAlchemy reads an address
+        file = (
+            str(folder / _DEFAULT_FILE).replace("%", "%25").replace("?", "%3F")
+        )  # as SQLAlchemy reads an address
         self._uri = config.uri or f"sqlite:///{file}"
         self._title = sweep_title(space, folder)
         self._experiment, self._experiment_id = config.experiment or self._title, ""
@@ -106,24 +115,41 @@ class MlflowRuns:
             self._client.set_tag(sweep, f"raysent.{name}", value)
         for name, scores in event["scores"].items():
             is_new = name != "ensemble" and name not in self._runs
-            run = sweep if name == "ensemble" else self._run_of(name, {"raysent.kind": "baseline"}, event)
+            run = (
+                sweep
+                if name == "ensemble"
+                else self._run_of(name, {"raysent.kind": "baseline"}, event)
+            )
             self._log(run, flat_scores(scores), event)
             if is_new:
                 self._end(run, "FINISHED", event)
 
     def _log(self, run: str, values: Mapping[str, float], event: Event, *, step: int = 0) -> None:
         metric, time = import_module("mlflow.entities").Metric, int(1000 * event["time"])
-        given = [metric(_REFUSED.sub("_", name), value, time, step) for name, value in values.items()]
+        given = [
+            metric(_REFUSED.sub("_", name), value, time, step) for name, value in values.items()
+        ]
         self._client.log_batch(run, metrics=given)
 
     def _end(self, run: str, status: str, event: Event) -> None:
         self._client.set_terminated(run, status=status, end_time=int(1000 * event["time"]))
 
     def _run_of_sweep(self, event: Event) -> str:
-        facts = {"raysent.kind": "sweep", "raysent.folder": to_uri(self._folder), "raysent.metric": self._space.metric}
+        facts = {
+            "raysent.kind": "sweep",
+            "raysent.folder": to_uri(self._folder),
+            "raysent.metric": self._space.metric,
+        }
         return self._run_of(self._title, facts, event)
 
-    def _run_of(self, name: str, tags: dict[str, str], event: Event, *, params: Mapping[str, Any] | None = None) -> str:
+    def _run_of(
+        self,
+        name: str,
+        tags: dict[str, str],
+        event: Event,
+        *,
+        params: Mapping[str, Any] | None = None,
+    ) -> str:
         client = self._client
         if name not in self._runs:
             tags["raysent.sweep"] = self._trials.sweep_key
@@ -134,16 +160,25 @@ class MlflowRuns:
             made = client.create_run(self._experiment_id, start_time=time, tags=tags, run_name=name)
             self._runs[name] = made.info.run_id
             parameter = import_module("mlflow.entities").Param
-            given = [parameter(_REFUSED.sub("_", key), str(value)) for key, value in (params or {}).items()]
+            given = [
+                parameter(_REFUSED.sub("_", key), str(value))
+                for key, value in (params or {}).items()
+            ]
             client.log_batch(self._runs[name], params=given)
         return self._runs[name]
 
     @cached_property
     def _client(self) -> Any:
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # what is printed there is raysent's
+        os.environ.setdefault(
+            "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
+        )  # what is printed there is raysent's
         client = import_module("mlflow").MlflowClient(tracking_uri=self._uri)
         known = client.get_experiment_by_name(self._experiment)
-        made = known.experiment_id if known else client.create_experiment(self._experiment, tags=dict(_TAGS))
+        made = (
+            known.experiment_id
+            if known
+            else client.create_experiment(self._experiment, tags=dict(_TAGS))
+        )
         self._experiment_id = made
         for run in client.search_runs([made], max_results=_MAX_RUNS):
             if run.data.tags.get("raysent.sweep") == self._trials.sweep_key:

@@ -43,7 +43,9 @@ class TensorBoard:
 
     def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:
         if find_spec("tensorboardX") is None:
-            raise ConfigError("tensorboard needs the package tensorboardX; pip install tensorboardX")
+            raise ConfigError(
+                "tensorboard needs the package tensorboardX; pip install tensorboardX"
+            )
         self._metric = space.metric
         self._folder = folder / TENSORBOARD_FOLDER if config.folder is None else Path(config.folder)
         self._trials = FollowedTrials(folder)
@@ -69,13 +71,19 @@ class TensorBoard:
 
     def _write_report(self, trial: Trial, event: Event) -> None:
         if trial.name not in self._writers:
-            self._writers[trial.name] = writer = self._open(trial.name, step=trial.index if trial.index > 1 else 0)
+            self._writers[trial.name] = writer = self._open(
+                trial.name, step=trial.index if trial.index > 1 else 0
+            )
             for summary in _hparams(dict(trial.params), {self._metric: None})[:2]:
                 writer.file_writer.add_summary(summary)
-            writer.add_text("folder", self._trials.address_of(trial.name), trial.index, walltime=event["time"])
+            writer.add_text(
+                "folder", self._trials.address_of(trial.name), trial.index, walltime=event["time"]
+            )
         for name, value in event["metrics"].items():
             if value is not None:
-                self._writers[trial.name].add_scalar(name, value, trial.index, walltime=event["time"])
+                self._writers[trial.name].add_scalar(
+                    name, value, trial.index, walltime=event["time"]
+                )
 
     def _write_scores(self, event: Event) -> None:
         for name, scores in event["scores"].items():
@@ -106,7 +114,9 @@ def _end(trial: Trial) -> Any:
     *_, summary = _hparams({}, {})
     if trial.status in BROKEN:
         data = summary.value[0].metadata.plugin_data
-        content = import_module("tensorboardX.proto.plugin_hparams_pb2").HParamsPluginData.FromString(data.content)
+        content = import_module(
+            "tensorboardX.proto.plugin_hparams_pb2"
+        ).HParamsPluginData.FromString(data.content)
         content.session_end_info.status = import_module("tensorboardX.proto.api_pb2").STATUS_FAILURE
         data.content = content.SerializeToString()
     return summary

@@ -17,7 +17,13 @@ from raysent.config import StrictModel
 from raysent.errors import ConfigError
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trackers import EVALUATED, FollowedTrials, flat_scores, known_values, sweep_title
+from raysent.sweeps.trackers import (
+    EVALUATED,
+    FollowedTrials,
+    flat_scores,
+    known_values,
+    sweep_title,
+)
 from raysent.sweeps.trial import BROKEN, Trial
 
 
@@ -77,25 +83,37 @@ class WandbRuns:
 
     def _write_scores(self, event: Event) -> None:
         facts: dict[str, Any] = {
-            name: event[name] for name in ("folder", "members", "best_member", "method") if name in event
+            name: event[name]
+            for name in ("folder", "members", "best_member", "method")
+            if name in event
         }
         members = event.get("members", ())
         for name, scores in event["scores"].items():
             if name in members:
                 continue
             is_ensemble = name == "ensemble"
-            run = self._start(name, job="ensemble" if is_ensemble else "baseline", config=facts if is_ensemble else {})
+            run = self._start(
+                name,
+                job="ensemble" if is_ensemble else "baseline",
+                config=facts if is_ensemble else {},
+            )
             run.summary.update(flat_scores(scores))
             for member in members if is_ensemble else ():
                 own = flat_scores(event["scores"][member])
-                run.summary.update({f"members/{member}/{metric}": value for metric, value in own.items()})
+                run.summary.update(
+                    {f"members/{member}/{metric}": value for metric, value in own.items()}
+                )
             if is_ensemble and event.get("summary"):
                 run.summary["summary"] = event["summary"]
             run.finish()
 
     def _run_of(self, trial: Trial) -> Any:
         if trial.name not in self._runs:
-            config = {**trial.params, "seed": trial.seed, "folder": self._trials.address_of(trial.name)}
+            config = {
+                **trial.params,
+                "seed": trial.seed,
+                "folder": self._trials.address_of(trial.name),
+            }
             self._runs[trial.name] = self._start(trial.name, job="trial", config=config)
         return self._runs[trial.name]
 

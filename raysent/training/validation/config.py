@@ -66,7 +66,11 @@ def chance_of(metric: str, pool: Mapping[str, Any]) -> float | None:
         metric: The metric.
         pool: What is recorded of the validation set, as `Validator.as_json` returns it.
     """
-    names = {"context_accuracy": "chance_accuracy", "context_nll": "chance_nll", "document_accuracy": "chance_document"}
+    names = {
+        "context_accuracy": "chance_accuracy",
+        "context_nll": "chance_nll",
+        "document_accuracy": "chance_document",
+    }
     return pool.get(names.get(metric, ""))
 
 

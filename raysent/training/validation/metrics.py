@@ -80,12 +80,17 @@ class HeldOut:
             for name, (total, count) in score(batch).items():
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
-        if none := next((name for name, (_, count) in totals.items() if not count and name not in _CHANCE), None):
+        if none := next(
+            (name for name, (_, count) in totals.items() if not count and name not in _CHANCE), None
+        ):
             raise DataError(
                 f"validation: the held-out text must have something to predict, and {none} found nothing; set "
                 "corpus.validation_fraction or validation.num_sentences higher"
             )
-        return {name: total / count if count else _CHANCE[name] for name, (total, count) in totals.items()}
+        return {
+            name: total / count if count else _CHANCE[name]
+            for name, (total, count) in totals.items()
+        }
 
     def prediction_metrics(self, predict: Predict) -> dict[str, float]:
         """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
@@ -110,13 +115,19 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
     def make() -> Iterator[Triplets]:
         return (stream.batch(step) for step in range(num_batches))
 
-    return HeldOut(content_key(split.corpus.text_key, split.text_hash, max_length, num_batches), make)
+    return HeldOut(
+        content_key(split.corpus.text_key, split.text_hash, max_length, num_batches), make
+    )
 
 
-def held_out_sentences(split: CorpusSplit, targets: SentenceTargets | None, *, num_sentences: int) -> HeldOut:
+def held_out_sentences(
+    split: CorpusSplit, targets: SentenceTargets | None, *, num_sentences: int
+) -> HeldOut:
     """Return the first sentences of a split in `_blocks`, each with what a teacher returned for it if there is one."""
     stop = min(len(split), num_sentences)
-    key = content_key(split.corpus.text_key, split.text_hash, stop, *([] if targets is None else [targets.key]))
+    key = content_key(
+        split.corpus.text_key, split.text_hash, stop, *([] if targets is None else [targets.key])
+    )
     blocks = partial(_blocks, split, num_sentences=stop)
     return HeldOut(key, blocks if targets is None else lambda: map(targets.of, blocks()))
 
@@ -129,14 +140,18 @@ def _blocks(split: CorpusSplit, *, num_sentences: int) -> Iterator[Batch]:
         yield Batch(split.sentences(start, end), positions, split.documents(start, end))
 
 
-def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int) -> HeldOut:
+def held_out_pairs(
+    pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int
+) -> HeldOut:
     """Return the first held-out pairs."""
     chosen = pairs.select(np.arange(min(len(pairs), num_sentences)))
     encoded = chosen.encode(vocabulary, max_length=max_length)
 
     def make() -> Iterator[Pairs]:
         rows = np.arange(len(encoded))
-        return (encoded.select(rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH))
+        return (
+            encoded.select(rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH)
+        )
 
     return HeldOut(chosen.key, make)
 
@@ -164,14 +179,20 @@ class Similarity:
         self.sets: dict[str, PairTexts] = read_sts(config.sts) if config.sts is not None else {}
         if config.similarity is not None:
             if config.similarity.score is None:
-                raise DataError("validation.similarity.score: must name the column of the scores; given none")
+                raise DataError(
+                    "validation.similarity.score: must name the column of the scores; given none"
+                )
             self.sets["similarity"] = read_pairs(config.similarity, name="validation.similarity")
         for name, pairs in self.sets.items():
             if pairs.scores is None or len(set(pairs.scores.tolist())) < 2:
-                raise DataError(f"validation.sts: {name}: must hold two different scores; given fewer")
+                raise DataError(
+                    f"validation.sts: {name}: must hold two different scores; given fewer"
+                )
         self.hash = content_key({name: pairs.key for name, pairs in self.sets.items()})
 
-    def similarity_metrics(self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int) -> dict[str, float]:
+    def similarity_metrics(
+        self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int
+    ) -> dict[str, float]:
         """Return `pearson`, the mean over the sets."""
         found = []
         for pairs in self.sets.values():
@@ -181,16 +202,22 @@ class Similarity:
         return {"pearson": float(np.mean(found))}
 
 
-def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def cosines(
+    first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float64]:
     """Return the cosine of each row of one with the same row of the other, float64 [rows]; 0 for a vector of zeros."""
     one, other = first.astype(np.float64), second.astype(np.float64)
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosine: npt.NDArray[np.float64] = (one * other).sum(axis=1) / np.where(lengths == 0, 1.0, lengths)
+    cosine: npt.NDArray[np.float64] = (one * other).sum(axis=1) / np.where(
+        lengths == 0, 1.0, lengths
+    )
     return cosine
 
 
 def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]:
-    return np.concatenate([encode(chunk).float().cpu().numpy() for chunk in sentences.split(_CHUNK)])
+    return np.concatenate(
+        [encode(chunk).float().cpu().numpy() for chunk in sentences.split(_CHUNK)]
+    )
 
 
 _SEED = 0
@@ -241,10 +268,14 @@ class Documents:
         largest = np.argsort(-lengths, kind="stable")[:num_documents]
         generator = np.random.default_rng(_SEED)
         # [documents, sentences]
-        drawn = np.stack([bounds[one] + generator.permutation(lengths[one])[:each] for one in largest])
+        drawn = np.stack(
+            [bounds[one] + generator.permutation(lengths[one])[:each] for one in largest]
+        )
         train, validation = np.array_split(drawn, 2, axis=1)
         places = np.concatenate([train.ravel(), validation.ravel()])
-        labels = np.concatenate([np.arange(num_documents).repeat(part.shape[1]) for part in (train, validation)])
+        labels = np.concatenate(
+            [np.arange(num_documents).repeat(part.shape[1]) for part in (train, validation)]
+        )
         self.sentences = split.sentences_at(places)
         self.chance = 100.0 / num_documents
         self._rows = _probed_rows(labels, num_train=train.size)
@@ -266,7 +297,15 @@ def _probed_rows(labels: np.ndarray, *, num_train: int) -> TaskData:
     train, validation = places[:num_train], places[num_train:]
     names = tuple(map(str, range(int(labels.max()) + 1)))
     return TaskData(
-        "document", "sentence", "train-validation-test", names, ([],), labels, train, validation, validation
+        "document",
+        "sentence",
+        "train-validation-test",
+        names,
+        ([],),
+        labels,
+        train,
+        validation,
+        validation,
     )
 
 
@@ -285,12 +324,17 @@ class Downstream:
             ConfigError: If a task is unknown.
             DataError: If its files are missing or malformed.
         """
-        folder, option = None if config.data is None else Path(config.data), "validation.downstream.tasks: "
+        folder, option = (
+            None if config.data is None else Path(config.data),
+            "validation.downstream.tasks: ",
+        )
         self.tasks: list[TaskData | RetrievalData]
         if config.rows is not None and has_rows(config.rows):
             self.tasks = [*read_rows(config.rows)]
         else:
-            tasks = resolve_tasks(config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option=option)
+            tasks = resolve_tasks(
+                config.tasks, folder, scorings=VALIDATED, default={"accuracy"}, option=option
+            )
             self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([task.row_hash for task in self.tasks])
 
@@ -311,7 +355,9 @@ def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData | 
     if task.scoring == "retrieval":
         data = task.load(folder)
         assert isinstance(data, RetrievalData)
-        return some_passages(data, max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows)
+        return some_passages(
+            data, max_queries=max_rows, max_passages=_PASSAGES_PER_QUERY * max_rows
+        )
     return sample_rows(load_task(task, folder, with_test=False), max_rows=max_rows)
 
 
@@ -323,7 +369,9 @@ def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
     place = np.arange(len(kept))
     # A probe needs test rows; it gets rows that it has seen, and its predictions for them are not read.
     unread = place[len(train) :] if len(validation) else place
-    return replace(data.select(kept), train=place[: len(train)], validation=place[len(train) :], test=unread)
+    return replace(
+        data.select(kept), train=place[: len(train)], validation=place[len(train) :], test=unread
+    )
 
 
 def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
@@ -372,8 +420,12 @@ class Validator:
         self.similarity = Similarity(config) if "pearson" in metrics else None
         num_documents = config.documents if "document_accuracy" in metrics else None
         if num_documents is not None and corpus is None:
-            raise DataError("validation.documents: needs running text, and a run on pairs has none; leave it out")
-        self.documents = None if num_documents is None or corpus is None else Documents(corpus, num_documents)
+            raise DataError(
+                "validation.documents: needs running text, and a run on pairs has none; leave it out"
+            )
+        self.documents = (
+            None if num_documents is None or corpus is None else Documents(corpus, num_documents)
+        )
         self.downstream = None if config.downstream is None else Downstream(config.downstream)
         self.held_out = held_out
         self._predicts = set(PREDICTION_METRICS) <= set(metrics)
@@ -384,7 +436,9 @@ class Validator:
         if self.pool is not None:
             found |= self.pool.context_metrics(model.comparable_vectors)
         if self.similarity is not None:
-            found |= self.similarity.similarity_metrics(model.encode_ids, self._vocabulary, max_length=self._max_length)
+            found |= self.similarity.similarity_metrics(
+                model.encode_ids, self._vocabulary, max_length=self._max_length
+            )
         if self.held_out is not None:
             found |= self.held_out.objective_metrics(model.held_out_totals)
             found |= self.held_out.prediction_metrics(model.predictions) if self._predicts else {}
@@ -407,7 +461,15 @@ class Validator:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is recorded beside the metrics: the hash of all data, the pool's sizes, and levels of chance."""
-        parts = [part for part in (self.pool, self.similarity, self.held_out, self.documents, self.downstream) if part]
+        parts = [
+            part
+            for part in (self.pool, self.similarity, self.held_out, self.documents, self.downstream)
+            if part
+        ]
         about: dict[str, Any] = {} if self.pool is None else dict(self.pool.facts)
         about |= {} if self.documents is None else {"chance_document": self.documents.chance}
-        return about if parts == [self.pool] else {**about, "hash": content_key([part.hash for part in parts])}
+        return (
+            about
+            if parts == [self.pool]
+            else {**about, "hash": content_key([part.hash for part in parts])}
+        )

@@ -52,8 +52,15 @@ class ValidationPool:
         self._split: CorpusSplit = corpus.validation
         self._context_size = config.context_size
         self.starts, self.num_candidates = block_starts(len(self._split), config)
-        in_context = [neighbours(self._documents(start), context_size=config.context_size) for start in self.starts]
-        num_neighbours = np.concatenate([block.sum(axis=1) for block in in_context]) if in_context else np.zeros(0)
+        in_context = [
+            neighbours(self._documents(start), context_size=config.context_size)
+            for start in self.starts
+        ]
+        num_neighbours = (
+            np.concatenate([block.sum(axis=1) for block in in_context])
+            if in_context
+            else np.zeros(0)
+        )
         num_sources = int((num_neighbours > 0).sum())
         if num_sources == 0:
             raise DataError(
@@ -68,7 +75,10 @@ class ValidationPool:
             corpus.across_documents,
             self.starts.tolist(),
             self.num_candidates,
-            {name: getattr(config, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")},
+            {
+                name: getattr(config, name)
+                for name in ("num_candidates", "num_sentences", "context_size", "seed")
+            },
         )
         self.facts: dict[str, float | int | str] = {
             "hash": self.hash,
@@ -102,10 +112,15 @@ class ValidationPool:
         for sentences, in_context in self.blocks():
             chunks = [encode(chunk) for chunk in sentences.split(_CHUNK)]
             f, g = (torch.cat(vectors).float() for vectors in zip(*chunks, strict=True))
-            block_correct, block_nll = similarity_scores(f @ g.T, torch.from_numpy(in_context).to(f.device))
+            block_correct, block_nll = similarity_scores(
+                f @ g.T, torch.from_numpy(in_context).to(f.device)
+            )
             correct += block_correct
             nll += block_nll
-        return {"context_accuracy": correct / self.num_sources, "context_nll": nll / self.num_sources}
+        return {
+            "context_accuracy": correct / self.num_sources,
+            "context_nll": nll / self.num_sources,
+        }
 
 
 def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDArray[np.int64], int]:

@@ -45,7 +45,9 @@ class Encoder(Tower):
     def project(self, words: Tensor) -> Tensor:
         """Return queries, keys and values of each distinct word [distinct, 3, width]."""
         vectors = self.words(words)
-        mapped = [functional.linear(vectors, weight) for weight in (self.queries, self.keys, self.values)]
+        mapped = [
+            functional.linear(vectors, weight) for weight in (self.queries, self.keys, self.values)
+        ]
         return torch.stack(mapped, dim=1)
 
     def read(self, packed: Packed, projected: Tensor) -> Tensor:

@@ -22,7 +22,9 @@ def read_lengths(task: ProbeTask, data_dir: Path | None) -> TaskData:
     del data_dir
     generator = np.random.default_rng(0)
     labels = np.arange(NUM_ROWS) % 2
-    sentences = [" ".join(f"w{generator.integers(40)}" for _ in range(3 + 4 * label)) for label in labels]
+    sentences = [
+        " ".join(f"w{generator.integers(40)}" for _ in range(3 + 4 * label)) for label in labels
+    ]
     return TaskData(task.name, "sentence", "nested", ("short", "long"), (sentences,), labels)
 
 
@@ -38,7 +40,9 @@ class ToyProtocol:
         return Fast().fit(features, data)
 
 
-def take_first(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+def take_first(
+    predictions: MemberPredictions, targets: Targets
+) -> tuple[LogarithmicPool, Diagnostics]:
     """All weight on the first member."""
     del targets
     return LogarithmicPool(np.eye(predictions.shape[0])[0]), {"toy": 1.0}
