@@ -5,7 +5,6 @@ from .errors import ConfigError as ConfigError
 from .errors import DataError as DataError
 from .errors import RaysentError as RaysentError
 from .errors import TrainingError as TrainingError
-from .evaluation.negatives import mine_negatives as mine_negatives
 from .evaluation.task_files import Task as Task
 from .exports import ServerConfig as ServerConfig
 from .exports import export as export

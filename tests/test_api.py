@@ -486,19 +486,6 @@ def test_a_corpus_is_encoded_into_a_folder_that_is_searched(tmp_path):
     ]
 
 
-def test_hard_negatives_of_a_table_are_mined(tmp_path):
-    """One line for each query to train on, with its passage."""
-    rows = [
-        f"where is the {word},the {word} is here,{part}"
-        for word, part in zip("abcdef", ("train", "dev", "test") * 2, strict=False)
-    ]
-    (tmp_path / "asked.csv").write_text("\n".join(["query,passage,split", *rows]) + "\n")
-    done = raysent.mine_negatives(
-        "hash:8", str(tmp_path / "asked.csv"), tmp_path / "mined.jsonl", margin=None
-    )
-    assert done == len((tmp_path / "mined.jsonl").read_text().splitlines()) == 2
-
-
 def test_a_block_computes_on_the_cpu():
     """On a machine with GPUs too."""
     with raysent.on_device("cpu"):

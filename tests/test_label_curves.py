@@ -13,8 +13,6 @@ from sklearn.metrics import f1_score
 
 import raysent
 from raysent.cli.evaluate import _print_curve
-from raysent.data import read_lines
-from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.ensembles import MemberPredictions, label_curve, parse_sizes, read_curves, write_curves
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.label_curves import LabelScores, _draws, _pool_and_test, _resamples
@@ -22,14 +20,9 @@ from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.targets import Targets
-from raysent.evaluation.task import RetrievalData, TaskData
+from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
-from raysent.models import ModelConfig, SentenceModel, compose
 from raysent.models.schemes.hash import HashEncoder
-from raysent.pipeline import pair_curves
-from raysent.pipeline.pair_curves import pair_curve
-
-CONTRAST = {"type": "contrast", "positives": "pairs"}
 
 
 def rows(number: int = 240) -> TaskData:
@@ -232,112 +225,6 @@ def test_sizes_given_as_a_list_are_checked_before_anything_is_done(size):
         raysent.sweep("quick_thoughts_bow", corpus="docs", labels=f"32,{size}", progress=False)
 
 
-def translated(num_queries: int = 300, num_train: int = 220) -> RetrievalData:
-    """Return queries whose words are never those of a passage: each stands for one of them."""
-    generator = np.random.default_rng(0)
-    drawn = [generator.choice(30, size=5, replace=False) for _ in range(num_queries)]
-    places = np.arange(num_queries)
-    return RetrievalData(
-        task="asked",
-        passages=[" ".join(f"p{word}" for word in some) for some in drawn],
-        passage_ids=tuple(f"d{place}" for place in places),
-        queries=[" ".join(f"q{word}" for word in some) for some in drawn],
-        query_ids=tuple(f"q{place}" for place in places),
-        relevant=tuple({place: 1.0} for place in places.tolist()),
-        train=places[:num_train],
-        dev=places[num_train : num_train + 20],
-        test=places[num_train + 20 :],
-    )
-
-
-def test_pairs_teach_a_model_what_words_do_not_find(tmp_path, monkeypatch):
-    """A model trained on more pairs ranks better, the model as it is does not, and no query of dev or test is read."""
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    words = [f"{side}{word}" for side in "pq" for word in range(30)]
-    config = ModelConfig.model_validate(
-        {"encoder": {"type": "bag", "embedding": {"dim": 64}}, "objective": CONTRAST}
-    )
-    SentenceModel.build(config, Vocabulary([PAD_WORD, UNK_WORD, *words]), seed=0).save(
-        tmp_path / "model"
-    )
-    compose(
-        {"one": tmp_path / "model", "other": tmp_path / "model"}, tmp_path / "both"
-    )  # nothing trains it further
-    trained = []
-    fit = pair_curves.fit
-    monkeypatch.setattr(
-        pair_curves,
-        "fit",
-        lambda run, place: trained.append(read_lines(run.pairs.path)) or fit(run, place),
-    )
-    data = translated()
-    curve = pair_curve(
-        data,
-        expand([str(tmp_path / "model"), str(tmp_path / "both"), "bm25"]),
-        sizes=[10, 200, 500],
-    )
-    assert curve.sizes == (10, 200)
-    assert set(curve.curves) == {
-        "bm25", "model, as it is", "both, as it is", "model", "both", "model + bm25", "both + bm25"
-    }  # fmt: skip
-    few, many = curve.curves["model"].points
-    assert many.interval[0] > few.interval[1]
-    as_it_is = curve.curves["model, as it is"]
-    assert many.interval[0] > as_it_is.points[1].interval[1]
-    assert as_it_is.points[0].value == as_it_is.points[1].value
-    assert curve.curves["both"].points[0].value == curve.curves["both, as it is"].points[0].value
-    assert [len(lines) for lines in trained] == 6 * [8] + 6 * [160]
-    held = {*data.dev.tolist(), *data.test.tolist()}
-    assert not any(
-        data.queries[place] in line for lines in trained for line in lines for place in held
-    )
-    write_curves(tmp_path, [curve])
-    assert read_curves(tmp_path) == [curve]
-
-
-def test_model_that_cannot_learn_pairs_is_scored_as_it_is(tmp_path, monkeypatch, capsys):
-    """With a line why; the curves of other models are not lost."""
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    settings = {
-        "encoder": {"type": "bag", "embedding": {"dim": 16}},
-        "code": {"type": "autoencoder", "bits": 8},
-    }
-    config = ModelConfig.model_validate({**settings, "objective": {"type": "reconstruction"}})
-    words = Vocabulary([PAD_WORD, UNK_WORD, *(f"p{word}" for word in range(30))])
-    SentenceModel.build(config, words, seed=0).save(tmp_path / "code")
-    curve = pair_curve(translated(), expand([str(tmp_path / "code"), "hash:8"]), sizes=[10])
-    for name in ("code", "hash:8"):
-        assert curve.curves[name].points == curve.curves[f"{name}, as it is"].points
-    assert (
-        "warning: not trained on pairs: code: code must be of type threshold"
-        in capsys.readouterr().err
-    )
-
-
-def test_pairs_are_counted_and_too_few_are_refused():
-    """A draw has as many relevant passages as its size says, or fewer by less than a query's; draws are nested."""
-    data = dataclasses.replace(
-        translated(), relevant=tuple({place: 1.0, (place + 1) % 300: 1.0} for place in range(300))
-    )
-    draws = pair_curves._draws(data, [9, 41, "all"])
-    assert [[len(one) for one in of_size] for of_size in draws.values()] == [
-        [4] * 3,
-        [20] * 3,
-        [220] * 3,
-    ]
-    for small, large in zip(draws[9], draws[41], strict=True):
-        assert np.array_equal(small, large[:4])
-    with pytest.raises(
-        ConfigError, match=r"^labels: asked has 440 pairs to train on; name fewer, or a train part$"
-    ):
-        pair_curves._draws(data, [441])
-    with pytest.raises(
-        ConfigError,
-        match=r"^labels 3: asked must have two queries in so many pairs; name more pairs$",
-    ):
-        pair_curves._draws(data, [3, 9])
-
-
 def test_a_task_without_a_curve_loses_no_other(tmp_path, capsys):
     """A line says why; where no task has one, it is the error."""
     texts = [f"w{row % 7} w{row}" for row in range(90)]
@@ -357,3 +244,18 @@ def test_a_task_without_a_curve_loses_no_other(tmp_path, capsys):
         ConfigError, match=r"^labels: of20 has \d+ rows to train on; name fewer labels$"
     ):
         raysent.label_curves("hash:8", tasks=tasks[:1], **options)
+
+
+def test_a_task_with_queries_has_no_curve_and_loses_no_other(tmp_path, capsys):
+    """A line says so; where it is the only task, it is the error."""
+    texts = [f"w{row % 7} w{row}" for row in range(90)]
+    (tmp_path / "asked.csv").write_text("query,passage\nwhere is it,here\nwho is it,nobody\n")
+    labelled = OwnTask(pd.DataFrame({"text": texts, "label": ["a", "b"] * 45}), name="labelled")
+    asked = str(tmp_path / "asked.csv")
+    options = {"labels": [32], "baselines": False, "output": tmp_path, "progress": False}
+    (curve,) = raysent.label_curves("hash:8", tasks=[asked, labelled], **options)
+    assert curve.task == "labelled"
+    line = "labels: asked has queries; it must have classes; leave it out"
+    assert capsys.readouterr().err == f"warning: {line}\n"
+    with pytest.raises(ConfigError, match=f"^{line}$"):
+        raysent.label_curves("hash:8", tasks=asked, **options)

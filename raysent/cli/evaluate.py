@@ -66,7 +66,7 @@ def evaluate(
         typer.Option(
             "--labels",
             metavar="32,100,all",
-            help="Also score models and their ensembles with so many labels, or trained on so many pairs of queries.",
+            help="Also score models and their ensembles with so many labels.",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -333,7 +333,7 @@ def _print_curve(curve: LabelCurve) -> None:
         for name, one in curve.curves.items()
     ]
     print_table(
-        [f"{curve.task}, by number of {curve.counted}", *(f"{size:,}" for size in curve.sizes)],
+        [f"{curve.task}, by number of labels", *(f"{size:,}" for size in curve.sizes)],
         rows,
     )
     results.print(curve.sentence, soft_wrap=True)

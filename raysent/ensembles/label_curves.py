@@ -79,7 +79,7 @@ class LabelCurve(StrictModel):
     Attributes:
         task: The task.
         metric: What the scores are.
-        sizes: Numbers of labels, or of pairs of a query and a relevant passage.
+        sizes: Numbers of labels; in files of earlier versions also of pairs of a query and a relevant passage.
         num_draws: The number of draws of each size.
         num_test: The number of test rows.
         chance: The score of always predicting the most frequent class of the test rows, in percent.
@@ -491,11 +491,11 @@ class LabelScores:
         """Return the scores of all models, with intervals."""
         sizes, targets = tuple(self.draws), self._targets.take(self._test)
         names = [*(name for name in self._fitted if name != CHANCE), CHANCE]
-        leading = leaders([name for name in names if name not in self._learned], sizes, self.means)
+        leading = _leaders([name for name in names if name not in self._learned], sizes, self.means)
         curves = {
             name: Curve(
                 kind=self._kinds[name],
-                points=tuple(estimate_of(self.means(name, size)) for size in sizes),
+                points=tuple(_estimate_of(self.means(name, size)) for size in sizes),
                 validation=self.validation(name),
                 learned=name in self._learned,
             )
@@ -523,22 +523,21 @@ class LabelScores:
         return found
 
 
-def leaders(
-    names: Sequence[str], sizes: Sequence[int], means: Means, *, what: str = "labels"
-) -> str:
+def _leaders(names: Sequence[str], sizes: Sequence[int], means: Means) -> str:
     """Return which model is better than all others by an interval, and at how many labels.
 
     Args:
         names: The models.
         sizes: Numbers of labels.
         means: A model and a number -> its mean score, float64 [resamples].
-        what: Labels, or what else is counted.
     """
     best = []
     for size in sizes:
         leader = max(names, key=lambda name: float(means(name, size)[0]))
         others = (
-            estimate_of(means(leader, size) - means(name, size)) for name in names if name != leader
+            _estimate_of(means(leader, size) - means(name, size))
+            for name in names
+            if name != leader
         )
         best.append(
             leader if len(names) > 1 and all(other.interval[0] > 0 for other in others) else None
@@ -549,21 +548,11 @@ def leaders(
     while last > 0 and best[last - 1] == best[-1]:
         last -= 1
     found = [
-        f"{name} at {size:,} {what}" for name, size in zip(best[:last], sizes, strict=False) if name
+        f"{name} at {size:,} labels" for name, size in zip(best[:last], sizes, strict=False) if name
     ]
     if best[-1]:
-        found.append(f"{best[-1]} from {sizes[last]:,} {what} on")
+        found.append(f"{best[-1]} from {sizes[last]:,} labels on")
     return f"best by an interval is {', '.join(found)}"
-
-
-def mean_over_draws(columns: Sequence[Float64]) -> Float64:
-    """Return the mean of values [test rows] of each draw, float64 [resamples] of draws and rows; the first is all."""
-    weights, resamples = _resamples(len(columns), len(columns[0]))
-    every_row = np.arange(len(columns[0]))
-    means = resamples.means([(every_row, column[:, np.newaxis]) for column in columns])
-    # Rounded, so that sums in another order give the same values.
-    total: Float64 = (weights * np.concatenate(means, axis=1)).sum(axis=1)
-    return total.round(9)
 
 
 def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
@@ -575,6 +564,6 @@ def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Resamples]:
     return draws / num_draws, Resamples(rows)
 
 
-def estimate_of(means: Float64) -> BootstrapEstimate:
+def _estimate_of(means: Float64) -> BootstrapEstimate:
     """Return the estimate of means over draws, float64 [resamples], the first of which is of all rows."""
     return BootstrapEstimate.of(float(means[0]), means[1:])

@@ -17,7 +17,6 @@ derived.py      models expanded, averaged, composed and whitened, and vectors tu
 clusters.py     clusters on AWS, and sweeps submitted to them
 vectors.py      files and corpora encoded
 predictions.py  `predict`: the labels of the rows of a file, by a model that predicts a task
-pair_curves.py  scores against the number of pairs of a query and a passage
 labels.py       `label`: the rows of a table to label next, and labels that may be wrong
 evaluation.py   models evaluated on tasks, with all labels or few, and combined into ensembles
 """

@@ -44,7 +44,6 @@ from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder, check_size
 from raysent.parallel import map_in_processes, num_processes_for
 from raysent.pipeline.arguments import print_remarks, print_warning
-from raysent.pipeline.pair_curves import pair_curve
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder
@@ -300,19 +299,17 @@ def label_curves(  # noqa: PLR0913 - the options of the command
     address: str | None = None,
     progress: bool = True,
 ) -> list[LabelCurve]:
-    """Score models, baselines and their ensembles against the number of labels or of pairs, and keep the scores.
-
-    On a task with queries models are trained further on so many pairs of its train part; see `pipeline.pair_curves`.
+    """Score models, baselines and their ensembles against the number of labels, and keep the scores.
 
     Args:
         models: As for `evaluate`; two or more are also combined.
         labels: Numbers of labels, or ``all``; also as text, ``32,100,all``.
-        tasks: As for `evaluate`; tasks with classes, or with queries and a train part, have curves.
+        tasks: As for `evaluate`; tasks with classes have curves.
         data: Folder of task files in SentEval's layout.
         method: How members are combined; as for `ensemble`.
         baselines: Whether to score baselines too.
         output: Folder that gets ``label_curves/``; by default the first model's folder.
-        processes: As for `evaluate`; models of a task with queries are trained one after another in this process.
+        processes: As for `evaluate`.
         address: As for `evaluate`.
         progress: Whether to show progress on standard error.
 
@@ -336,8 +333,9 @@ def label_curves(  # noqa: PLR0913 - the options of the command
             rows, options = task.load(data_dir), dict[str, Any](sizes=sizes, progress=bar)
             try:
                 if isinstance(rows, RetrievalData):
-                    curves.append(pair_curve(rows, members, **options))
-                    continue
+                    raise ConfigError(
+                        f"labels: {task.name} has queries; it must have classes; leave it out"
+                    )
                 assert isinstance(rows, TaskData)
                 others = baselines_of(members, tasks=[task]) if baselines else []
                 curves.append(
