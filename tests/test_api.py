@@ -326,7 +326,7 @@ def test_sweep_names_an_unknown_argument(space):
 
 def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch, capsys):
     """Trial, sweep, training, model made of words, code, and a scheme's name."""
-    command, threshold = CommandLine(monkeypatch, capsys), ("--set", "method=threshold")
+    command = CommandLine(monkeypatch, capsys)
     np.save(
         tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(120, 8)).astype("float32")
     )
@@ -336,7 +336,6 @@ def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch,
         (
             "binarize",
             tmp_path / "vectors.npy",
-            *threshold,
             "-o",
             tmp_path / "bits.npy",
             "--keep",

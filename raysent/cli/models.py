@@ -261,21 +261,18 @@ def binarize(
     use: Annotated[
         Path | None, typer.Option("--use", metavar="FOLDER", help="Use a saved code.")
     ] = None,
+    seed: SeedOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Turn a file of vectors into packed binary codes.
 
-    Learns a code from the vectors, measures on held-out vectors what it preserves, and writes eight bits per byte, the
-    form of sentence-transformers' ubinary, FAISS and usearch. --set takes method=autoencoder, threshold,
-    random_projection or principal_components; bits=N, seed=N, and settings such as
-    objective.lambda_sp=0.5 or learning_rate=1e-4. Without a method it is a rotation of vectors whose variance is evened
-    out in part.
+    Fits a rotation that evens out the vectors' variance in part, measures on held-out vectors what its bits keep, and
+    writes eight bits per byte, the form of sentence-transformers' ubinary, FAISS and usearch. --set takes bits=N. Codes
+    that are trained are part of models: 'raysent sweep binary'.
     """
     given = arguments_of(raysent.binarize, overrides)
-    made = raysent.binarize(
-        vectors, output=output, keep=keep, use=use, progress=not as_json, **given
-    )
+    made = raysent.binarize(vectors, output=output, keep=keep, use=use, seed=seed, **given)
     rows, bits = len(made.codes), made.code.num_bits
     if as_json:
         print_json({"codes": str(output), "rows": rows, "bits": bits, **made.preserved})

@@ -157,6 +157,8 @@ def arguments_of(function: Callable[..., Any], texts: Sequence[str] | None) -> d
             settings[name] = value
         elif takes_settings:
             arguments[name] = value
+        elif name == "seed" and name in signature:
+            raise ConfigError(f"set seed={value}: has an option of its own; write --seed {value}")
         else:
             raise ConfigError(
                 f"set {name}={value}: unknown argument{did_you_mean(name, parameters)}"

@@ -14,7 +14,6 @@ from .model import SentenceModel as SentenceModel
 from .pretrained import trust_remote_code as trust_remote_code
 from .schemes import load as load
 from .vector_codes import VectorCode as VectorCode
-from .vector_codes import VectorCodeConfig as VectorCodeConfig
 from .vector_codes import load_code as load_code
-from .vector_codes import make_code as make_code
 from .vector_codes import read_vectors as read_vectors
+from .vector_codes import rotate as rotate

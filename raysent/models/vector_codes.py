@@ -1,7 +1,10 @@
 """Codes of vectors from any source. In: vectors [rows, dim], for instance of a file. Out: a code, and bits.
 
-The methods are those of `codes/`, trained with the objective `reconstruction` on vectors instead of sentences. A saved
-code is a folder of `code.json` and `code.safetensors`.
+`rotate` makes a code without training: a random rotation of the centred vectors, whose variance is evened out in part.
+A saved code is a folder of `code.json` and `code.safetensors`; folders that earlier versions wrote may hold any method
+of `codes/`.
+
+Source: Gao and Long, 2024 (RaBitQ: a rotation of centred vectors); `benchmarks/results/codes.md` compares the methods.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,12 +19,10 @@ import pydantic
 import torch
 from torch import Tensor
 
-from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.models.codes import AnyCode, Code, UInt8, build_code, pack_bits
-from raysent.models.objectives import BuildContext, Objective, build_objective
-from raysent.models.objectives.reconstruction import Config as Reconstruction
-from raysent.parallel import Progress
+from raysent.models.codes import AnyCode, Code, CodeConfig, UInt8, build_code, pack_bits
+from raysent.models.codes.random_projection import Config as RandomProjection
+from raysent.models.objectives.reconstruction import similarity_kept
 from raysent.storage import (
     file_sha256,
     load_tensors,
@@ -38,7 +38,9 @@ TENSORS_FILE = "code.safetensors"
 KIND = "raysent code"
 _AGAIN = "make it again with 'raysent binarize --keep'"
 
-# Rows that a method without steps is fitted to, and rows that are held out to evaluate a code.
+# The variance of each direction is divided by its fourth root: the best recall of `benchmarks/results/codes.md`.
+WHITEN = 0.25
+# Rows that the rotation is fitted to, and rows that are held out to measure what it keeps.
 NUM_FITTED = 50_000
 NUM_HELD_OUT = 2_000
 MIN_ROWS = 100
@@ -46,44 +48,24 @@ MIN_ROWS = 100
 CHUNK = 8192
 
 
-class VectorCodeConfig(StrictModel):
-    """Settings of a code of vectors.
-
-    Attributes:
-        code: The method.
-        objective: The loss that trains code and decoder.
-        batch_size: Vectors of a step.
-        learning_rate: Learning rate of Adam at the first step; it falls to zero in even steps.
-        epochs: Passes over the vectors.
-        seed: Seed of initial values, of the order of vectors and of stochastic thresholds.
-    """
-
-    code: AnyCode
-    objective: Reconstruction = Reconstruction()
-    batch_size: int = pydantic.Field(default=64, ge=2)
-    learning_rate: float = pydantic.Field(default=1e-3, gt=0)
-    epochs: int = pydantic.Field(default=1, ge=1)
-    seed: int = pydantic.Field(default=0, ge=0)
-
-
 @dataclass(frozen=True)
 class VectorCode:
-    """A fitted or trained code.
+    """A fitted code.
 
     Attributes:
-        config: Its settings.
+        config: Settings of the method.
         dim: Size of the vectors that it encodes.
         code: The method.
     """
 
-    config: VectorCodeConfig
+    config: CodeConfig
     dim: int
     code: Code
 
     @property
     def num_bits(self) -> int:
         """Bits of a vector."""
-        return self.config.code.num_bits(self.dim)
+        return self.config.num_bits(self.dim)
 
     def encode_packed(self, vectors: np.ndarray) -> UInt8:
         """Return codes, uint8 [rows, ceil(bits / 8)], of vectors [rows, dim]; see `codes.pack_bits`.
@@ -95,9 +77,8 @@ class VectorCode:
         packed = np.empty((len(vectors), -(-self.num_bits // 8)), dtype=np.uint8)
         with torch.inference_mode():
             for start in range(0, len(vectors), CHUNK):
-                packed[start : start + CHUNK] = pack_bits(
-                    self.code(_tensor(vectors[start : start + CHUNK])).numpy()
-                )
+                bits = self.code(_tensor(vectors[start : start + CHUNK]))
+                packed[start : start + CHUNK] = pack_bits(bits.numpy())
         return packed
 
     def save(self, folder: Path) -> None:
@@ -106,12 +87,15 @@ class VectorCode:
         Raises:
             ArtifactError: If the folder cannot be written.
         """
-        save_tensors(
-            folder / TENSORS_FILE,
-            {name: value.detach() for name, value in self.code.named_parameters()},
-        )
-        about = {"kind": KIND, "dim": self.dim, "config": self.config.model_dump(mode="json")}
-        write_json(folder / CODE_FILE, {**about, "sha256": file_sha256(folder / TENSORS_FILE)})
+        tensors = {name: value.detach() for name, value in self.code.named_parameters()}
+        save_tensors(folder / TENSORS_FILE, tensors)
+        about = {
+            "kind": KIND,
+            "dim": self.dim,
+            "config": {"code": self.config.model_dump(mode="json")},
+            "sha256": file_sha256(folder / TENSORS_FILE),
+        }
+        write_json(folder / CODE_FILE, about)
 
 
 def load_code(folder: Path) -> VectorCode:
@@ -132,8 +116,9 @@ def load_code(folder: Path) -> VectorCode:
             f"{folder / TENSORS_FILE}: changed since the code was saved; restore it or {_AGAIN}"
         )
     try:
-        config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
-        code = build_code(config.code, dim=dim, generator=torch.Generator())
+        config = pydantic.TypeAdapter[CodeConfig](AnyCode).validate_python(about["config"]["code"])
+        dim = int(about["dim"])
+        code = build_code(config, dim=dim, generator=torch.Generator())
         code.load_state_dict(tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
@@ -143,133 +128,45 @@ def load_code(folder: Path) -> VectorCode:
     return VectorCode(config, dim, code.eval())
 
 
-def make_code(
-    vectors: np.ndarray,
-    config: VectorCodeConfig,
-    *,
-    related: np.ndarray | None = None,
-    progress: Progress | None = None,
-) -> tuple[VectorCode, dict[str, float]]:
-    """Make a code for vectors.
+def rotate(
+    vectors: np.ndarray, *, bits: int | None = None, seed: int = 0
+) -> tuple[VectorCode, float]:
+    """Fit a rotation to vectors.
 
-    A twentieth of the vectors, or of the related pairs, at most `NUM_HELD_OUT`, is held out to evaluate the code.
+    A twentieth of the rows, at most `NUM_HELD_OUT`, is held out to measure what the code keeps.
 
     Args:
         vectors: float [rows, dim]; may be memory-mapped.
-        config: Settings of the code.
-        related: Rows of vectors that belong together, such as those of paraphrases, int64 [pairs, 2]; the steps read
-            these pairs. Without them the semantic term compares random rows.
-        progress: Called with the name of the work, the steps done, and their number.
+        bits: Bits of a code; by default one for each number of a vector, at most 2,048.
+        seed: Seed of the rotation, and of the rows that are held out.
 
     Returns:
-        The code, and the metrics of `reconstruction` on the held-out rows; `related_auc` only where rows are related.
+        The code, and the correlation of the held-out rows' cosines with minus the distances of their codes.
 
     Raises:
-        ConfigError: If the method does not support so many bits.
-        DataError: If there are too few vectors or pairs, one is not finite, or a related row does not exist.
+        ConfigError: If there are to be fewer bits than one.
+        DataError: If there are too few vectors, or one is not finite.
     """
     _check(vectors)
-    examples = (
-        np.arange(len(vectors))[:, None]
-        if related is None
-        else _checked_pairs(related, len(vectors))
-    )
-    if len(examples) < MIN_ROWS:
+    if len(vectors) < MIN_ROWS:
         raise DataError(
-            f"vectors: must have at least {MIN_ROWS} rows to train and evaluate a code; given {len(examples)}"
+            f"vectors: must have at least {MIN_ROWS} rows to fit and measure a code; given {len(vectors)}"
         )
-    order = np.random.default_rng(config.seed).permutation(len(examples))
-    num_held_out = min(NUM_HELD_OUT, len(examples) // 20)
-    held_out, train = examples[np.sort(order[:num_held_out])], examples[order[num_held_out:]]
-    generator = torch.Generator().manual_seed(config.seed)
+    if bits is not None and bits < 1:
+        raise ConfigError(f"bits: must be at least 1; given {bits}")
+    config = RandomProjection(bits=bits, distribution="rotation", whiten=WHITEN)
     dim = vectors.shape[1]
-    made = VectorCode(config, dim, build_code(config.code, dim=dim, generator=generator))
-    objective = build_objective(
-        config.objective
-        if related is not None
-        else config.objective.model_copy(update={"sp_triples": "random"}),
-        BuildContext(
-            dim=dim,
-            num_words=0,
-            words=None,
-            generator=generator,
-            code=made.code,
-            num_bits=made.num_bits,
-        ),
-    )
-    sample = _tensor(vectors[np.unique(train[:NUM_FITTED])])
-    made.code.fit(sample)
-    objective.fit(sample)
-    _train(objective, made, vectors, train, progress=progress or (lambda *_: None))
-    made.code.eval()
-    with torch.no_grad():
-        found = objective.held_out_totals(_read, _batch(vectors, held_out))
-    return made, {name: total / count for name, (total, count) in found.items() if count}
-
-
-def _checked_pairs(related: np.ndarray, rows: int) -> np.ndarray:
-    """Return pairs of rows [pairs, 2]; refuse other shapes and rows that do not exist."""
-    if related.ndim != 2 or related.shape[1] != 2 or related.dtype.kind not in "iu":
-        raise DataError(
-            f"related: must be row numbers [pairs, 2]; given {related.dtype} {list(related.shape)}"
-        )
-    if related.size and not (related.min() >= 0 and related.max() < rows):
-        raise DataError(
-            f"related: must be rows from 0 to {rows - 1}; given {related.min()} to {related.max()}"
-        )
-    return related
-
-
-@dataclass(frozen=True)
-class _Vectors:
-    """A batch of vectors in place of one of sentences: one column [rows, dim], or two of related rows."""
-
-    parts: tuple[Tensor, ...]
-
-    def __len__(self) -> int:
-        return len(self.parts[0])
-
-
-def _batch(vectors: np.ndarray, examples: np.ndarray) -> _Vectors:
-    """Return the vectors of examples, rows or pairs of rows [examples, 1 or 2]."""
-    return _Vectors(tuple(_tensor(vectors[column]) for column in examples.T))
-
-
-def _read(sentences: Any, *, is_training: bool = True, tokens: bool = False) -> tuple[Tensor, ...]:
-    """Return vectors unchanged, where the objective reads sentences."""
-    del is_training, tokens
-    return (sentences,)
-
-
-def _train(
-    objective: Objective,
-    made: VectorCode,
-    vectors: np.ndarray,
-    examples: np.ndarray,
-    *,
-    progress: Progress,
-) -> None:
-    """Train the decoder on the given rows or pairs of rows, and the method where it is trained by steps."""
-    config = made.config
-    parts = [objective, made.code] if config.code.is_trained else [objective]
-    trained = [
-        parameter for part in parts for parameter in part.parameters() if parameter.requires_grad
-    ]
-    optimizer = torch.optim.Adam(trained, lr=config.learning_rate)
-    generator = torch.Generator().manual_seed(config.seed)
-    num_steps = config.epochs * (len(examples) // config.batch_size or 1)
-    for step in range(num_steps):
-        place = step % (num_steps // config.epochs)
-        if place == 0:
-            shuffled = examples[torch.randperm(len(examples), generator=generator).numpy()]
-        batch = shuffled[place * config.batch_size : (place + 1) * config.batch_size]
-        # In the order of the file, which may be memory-mapped.
-        batch = batch[np.argsort(batch[:, 0], kind="stable")]
-        optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / num_steps)
-        optimizer.zero_grad(set_to_none=True)
-        objective(_read, _batch(vectors, batch), generator=generator).backward()
-        optimizer.step()
-        progress("training", step + 1, num_steps)
+    generator = torch.Generator().manual_seed(seed)
+    code = build_code(config, dim=dim, generator=generator)
+    order = np.random.default_rng(seed).permutation(len(vectors))
+    num_held_out = min(NUM_HELD_OUT, len(order) // 20)
+    train_rows = np.sort(order[num_held_out:][:NUM_FITTED])
+    code.fit(_tensor(vectors[train_rows]))
+    code.eval()
+    held_out = _tensor(vectors[np.sort(order[:num_held_out])])
+    with torch.inference_mode():
+        kept = similarity_kept(held_out, code(held_out))
+    return VectorCode(config, dim, code), kept
 
 
 def _tensor(vectors: np.ndarray) -> Tensor:

@@ -18,13 +18,12 @@ from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import is_model, model_folder
 from raysent.models import (
     SentenceModel,
-    VectorCodeConfig,
     Whitening,
     average_of_words,
     check_weighting,
     load_code,
-    make_code,
     read_vectors,
+    rotate,
 )
 from raysent.models import compose as compose_models
 from raysent.models import expand as expand_model
@@ -38,9 +37,6 @@ from raysent.storage import open_folder, storage_errors, whole_file
 from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.run import load_run
-
-# The code of `binarize` where no method is named; `benchmarks.codes` compares it with the others.
-_CODE = {"type": "random_projection", "distribution": "rotation", "whiten": 0.25}
 
 
 def expand(
@@ -121,49 +117,36 @@ def binarize(
     vectors: str | Path,
     *,
     output: str | Path | None = None,
-    method: str | None = None,
     bits: int | None = None,
-    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
     keep: str | Path | None = None,
     use: str | Path | None = None,
-    progress: bool = True,
 ) -> Binarized:
     """Turn a file of vectors into packed binary codes, the form of sentence-transformers' ubinary, FAISS and usearch.
+
+    The code is a rotation of the vectors, whose variance is evened out in part; nothing is trained.
 
     Args:
         vectors: A ``.npy`` file, floats [rows, dim], from any encoder.
         output: The ``.npy`` file of codes to write; None writes none.
-        method: ``threshold``, ``random_projection``, ``principal_components`` or ``autoencoder``. By default a rotation
-            of vectors whose variance is evened out in part: ``random_projection`` with ``code.distribution=rotation``
-            and ``code.whiten=0.25``.
-        bits: Bits of a code; by default the method's.
-        set: Dotted name -> value, such as ``objective.lambda_sp``, ``learning_rate`` or ``seed``.
+        bits: Bits of a code; by default one for each number of a vector, at most 2,048.
+        seed: Seed of the rotation; 0 by default.
         keep: Folder to save the code in.
-        use: Folder of a saved code, which is used instead of learning one.
-        progress: Whether to show progress on standard error.
+        use: Folder of a saved code, which is used instead of making one.
 
     Raises:
         RaysentError: If a file cannot be read or written, or a setting is wrong.
     """
-    if use is not None and (method, bits, set or None) != (None, None, None):
-        raise ConfigError("use: must not stand beside method, bits or set, as the code is given")
-    given, found = read_vectors(Path(vectors)), dict[str, float]()
+    if use is not None and (bits is not None or seed is not None):
+        raise ConfigError("use: must not stand beside bits or seed, as the code is given")
+    floats = read_vectors(Path(vectors))
+    preserved: dict[str, float] = {}
     if use is not None:
         code = load_code(Path(use))
     else:
-        overrides = overrides_of(
-            {"method": ("code.type", method), "bits": ("code.bits", bits)}, set
-        )
-        is_default = not any(one.name in ("code", "code.type") for one in overrides)
-        trained = next((one.name for one in overrides if one.name.startswith("objective")), None)
-        if is_default and trained is not None:
-            raise ConfigError(
-                f"{trained}: needs a method that is trained; none is named; name method=autoencoder"
-            )
-        document = Document(values={"code": _CODE if is_default else {}}).with_overrides(overrides)
-        with ProgressLines(is_quiet=not progress) as bar:
-            code, found = make_code(given, validate(VectorCodeConfig, document), progress=bar)
-    codes = code.encode_packed(given)
+        code, kept = rotate(floats, bits=bits, seed=seed or 0)
+        preserved["similarity_kept"] = kept
+    codes = code.encode_packed(floats)
     if output is not None:
         with (
             storage_errors(Path(output)),
@@ -173,7 +156,7 @@ def binarize(
             np.save(stream, codes)
     if keep is not None:
         code.save(Path(keep))
-    return Binarized(codes, code, found)
+    return Binarized(codes, code, preserved)
 
 
 def compose(models: Sequence[str | Path], *, output: str | Path) -> JoinedEncoders:

@@ -84,21 +84,19 @@ def test_memory_of_an_attention_grows_with_its_width(tmp_path):
     assert large > 1.1 * small
 
 
-def test_code_is_used_by_binarize(monkeypatch, capsys, tmp_path):
-    """Signs of vectors, packed."""
-    vectors = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
-    np.save(tmp_path / "vectors.npy", vectors)
-    command = CommandLine(monkeypatch, capsys)
-    ran = command(
-        "binarize",
-        tmp_path / "vectors.npy",
-        "--set",
-        "method=toy_signs",
-        "-o",
-        tmp_path / "bits.npy",
+def test_code_is_trained_on_the_vectors_of_a_model(model, tmp_path):
+    """The bits are the signs of the vectors."""
+    coded = tiny_run(
+        tmp_path,
+        initial=model.source,
+        encoder=None,
+        objective={"type": "reconstruction"},
+        code={"type": "toy_signs"},
     )
-    assert ran.code == 0, ran.err
-    assert np.array_equal(np.unpackbits(np.load(tmp_path / "bits.npy"), axis=1), vectors > 0)
+    fit(coded, tmp_path / "coded")
+    texts = ["w1 w2 w3", "w4"]
+    bits = raysent.load(tmp_path / "coded").encode(texts)
+    assert np.array_equal(bits, model.encode(texts) > 0)
 
 
 def test_format_is_used_by_export(model, tmp_path):
