@@ -19,12 +19,12 @@ from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError
 from raysent.evaluation.bootstrap import Resamples
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import Member, folder_name
+from raysent.evaluation.members import Member
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record, read_record
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task_files import OwnTask
-from raysent.storage import write_json
+from raysent.storage import safe_name, write_json
 
 
 def nll(log_probabilities, labels):
@@ -218,7 +218,7 @@ def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
         assert scores[one.model].test == pytest.approx(one.test)
         assert scores[one.model].validation == pytest.approx(one.validation)
     records = [
-        read_record(tmp_path / "evaluation" / folder_name(name), "own") for name in result.members
+        read_record(tmp_path / "evaluation" / safe_name(name), "own") for name in result.members
     ]
     tested = []
     for number, fitted in enumerate(fitted_folds(records, method="pool")):
@@ -267,6 +267,6 @@ def test_correlations_have_no_place_in_the_mean_over_tasks(tmp_path):
 
 def kept_validation(folder, model):
     """Return the labels and the predicted classes of the validation rows of the first outer fold."""
-    record = read_record(folder / "evaluation" / folder_name(model), "own")
+    record = read_record(folder / "evaluation" / safe_name(model), "own")
     fold = record.folds[0]
     return record.labels[fold.validation_rows], fold.validation_log_probabilities.argmax(axis=1)

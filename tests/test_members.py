@@ -17,7 +17,6 @@ from raysent.evaluation.members import (
     Member,
     ensemble_members,
     expand,
-    folder_name,
     is_model,
     model_folder,
     model_key,
@@ -25,7 +24,7 @@ from raysent.evaluation.members import (
 )
 from raysent.evaluation.records import Costs, costs_of
 from raysent.models.schemes.hash import HashEncoder
-from raysent.storage import content_key, save_tensors, write_json
+from raysent.storage import content_key, safe_name, save_tensors, write_json
 
 INCOMPLETE = "no such file; the model is incomplete, restore it or train again"
 
@@ -162,10 +161,10 @@ def test_expand_gives_models_of_one_name_that_of_the_folder_above(tmp_path, monk
 
 def test_folder_name_has_no_sign_that_a_system_refuses_and_is_of_one_name():
     """Colons and slashes are written as in addresses, and so is the sign of that; everything else stays."""
-    assert folder_name("words:a/B\\c-d.e") == "words%3Aa%2FB%5Cc-d.e"
+    assert safe_name("words:a/B\\c-d.e") == "words%3Aa%2FB%5Cc-d.e"
     assert Member("hash:8", "hash:8", "key").folder == "hash%3A8"
     names = [*("hash:8", "hash-8", "hash%3A8", "hash/8", "hash%8"), *("a:-b", "a-:b", "a--b")]
-    assert len({folder_name(name) for name in names}) == len(names)
+    assert len({safe_name(name) for name in names}) == len(names)
 
 
 def test_numbered_names_are_not_those_of_other_members(tmp_path, monkeypatch):

@@ -377,7 +377,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "folds and split": ("x.csv", csv_of("text,label", *GOOD), ":folds=5,split=label", r"split and folds must not both be given$"),
     "folder without a dataset": ("x/y.txt", b"text", "/", r"must be a .csv, .tsv, .jsonl, .parquet file or a folder that datasets saved"),
     "folds of one": ("x.csv", csv_of("text,label,fold", "a copy of text,a,0", "a copy of text,a,1", *(f"w{row} v{row * 7 % 13} z{row % 4},{'ab'[row % 2]},{min(row // 10, 2)}" for row in range(100))), ":folds=fold", r"x.csv: folds 'fold': must name at least 2 folds of the train rows; given 1; divide them into more$"),
-    "name with a slash": ("x.yaml", b"path: a.csv\nname: a/b\n", "", r"name must be without / and \\; given a/b$"),
+    "name with a slash": ("x.yaml", b"path: a.csv\nname: a/b\n", "", r"name: must be fit to name files .*; given 'a/b'; try 'a-b'$"),
     "parts that leave nothing": ("x.yaml", b"path: a.csv\nsplit: {validation: 0.5, test: 0.6}\n", "", r"split: validation and test must leave rows to train on; given 1.1 of all$"),
     "part without a path": ("x.yaml", b"path: {train: a.csv, test:}\n", "", r"path.*: must be"),
     "no parts": ("x.yaml", b"path: {}\n", "", r"path must name a table; given nothing$"),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.errors import ConfigError
+from raysent.storage import safe_name
 
 # Port of Ray's head; seconds before the end of an allocation at which the sweep saves.
 PORT, BEFORE_S = 6379, 300
@@ -101,7 +102,7 @@ def slurm_file(
     Raises:
         ConfigError: If the file exists, the budget is not in GPU-hours, or the nodes have no GPU to count.
     """
-    folder = f"runs/{Path(space).stem}" if run is None else str(run)
+    folder = f"runs/{safe_name(Path(space).stem)}" if run is None else str(run)
     options = [
         word
         for name, value in (set or {}).items()

@@ -35,7 +35,7 @@ from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import s3_addresses
 from raysent.errors import ArtifactError, CloudError
 from raysent.platforms import signals_handled
-from raysent.storage import atomic_write, open_folder, remove, write_json
+from raysent.storage import atomic_write, open_folder, remove, safe_name, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers
 from raysent.sweeps.journal import EVENTS_VARIABLE
@@ -308,7 +308,7 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
             shutil.copytree(stored, folder / SHIPPED_FOLDER)
         return [*job, "resume", submission.remote, *submission.options]
     space = submission.space
-    path = folder / _SPACE_FOLDER / f"{space.name}.yaml"
+    path = folder / _SPACE_FOLDER / f"{safe_name(space.name)}.yaml"
     write_json(path, ship(space.document.values, folder))
     command = [*job, "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:

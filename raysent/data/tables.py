@@ -38,7 +38,7 @@ from raysent.data.text_files import (
 )
 from raysent.errors import DataError, did_you_mean
 from raysent.reading import parse_json
-from raysent.storage import address_of, is_remote, open_folder
+from raysent.storage import address_of, check_name, is_remote, open_folder
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _DELIMITED = TABLE_SUFFIXES[:2]
@@ -552,10 +552,12 @@ def arrow_files(folder: str, *, name: str = "") -> list[str]:
     """
     place = folder.rstrip("/")
     with _dataset_errors(name or place), open_bytes(f"{place}/state.json") as stream:
-        files = [f"{place}/{one['filename']}" for one in parse_json(stream.read())["_data_files"]]
-    if not files:
+        names = [str(one["filename"]) for one in parse_json(stream.read())["_data_files"]]
+    if not names:
         raise DataError(f"{name or place}: must have rows; given none")
-    return files
+    for file in names:
+        check_name(file, where=f"{place}/state.json")
+    return [f"{place}/{file}" for file in names]
 
 
 @contextlib.contextmanager
@@ -601,9 +603,12 @@ def split_names(folder: str) -> list[str]:
     path = f"{folder.rstrip('/')}/{SPLITS_FILE}"
     try:
         with reading_errors(path), open_bytes(path) as stream:
-            return [str(split) for split in parse_json(stream.read())["splits"]]
+            names = [str(split) for split in parse_json(stream.read())["splits"]]
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: must list the splits of a dataset; save it again") from None
+    for name in names:
+        check_name(name, where=path)
+    return names
 
 
 def _class_names(schema: Any) -> dict[str, list[str]]:

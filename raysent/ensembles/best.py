@@ -55,7 +55,7 @@ from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
-from raysent.storage import read_json, remove_folder, write_json, write_text
+from raysent.storage import path_below, read_json, remove_folder, write_json, write_text
 from raysent.storage.layout import (
     BEST_FOLDER,
     CARD_FILE,
@@ -129,12 +129,14 @@ def save_best(
     if soup := save_soup({one: records[one] for one in trials}, evaluator, run=run, tasks=tasks):
         trials, records = [*trials, soup[0]], {**records, soup[0]: soup[1]}
     num_tasks = len(next(iter(records.values())))
-    remove_folder(run / BEST_FOLDER)
+    remove_folder(run / BEST_FOLDER, below=run)
     found = []
     for place in range(num_tasks):
         of_task = {member: of_member[place] for member, of_member in records.items()}
         task = next(iter(of_task.values())).task
-        folder = run / BEST_FOLDER / task if num_tasks > 1 else run / BEST_FOLDER
+        folder = run / BEST_FOLDER
+        if num_tasks > 1:
+            folder = path_below(folder, task)
         found.append(_save(folder, of_task, trials, prefer))
     save_encoder(run, records)
     return found
@@ -147,7 +149,7 @@ def save_encoder(run: Path, records: Members) -> None:
         run: The run's folder.
         records: The models' records on each task, those before first that win among equals.
     """
-    remove_folder(run / ENCODER_FOLDER)
+    remove_folder(run / ENCODER_FOLDER, below=run)
     ranked = sorted(
         records,
         key=lambda one: -float(np.mean([record.validation for record in records[one]] or [0.0])),

@@ -18,12 +18,12 @@ from raysent.ensembles.predictor import Predictor, Predictors
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.members import ensemble_members, folder_name, model_key
+from raysent.evaluation.members import ensemble_members, model_key
 from raysent.evaluation.records import read_record, record_folder
 from raysent.models import load as load_model
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import Float32, JoinedEncoders, SentenceEncoder, WithoutVectors
-from raysent.storage import address_of, open_folder
+from raysent.storage import address_of, open_folder, safe_name
 from raysent.storage.layout import BEST_FOLDER, ENSEMBLE_FILE, EVALUATION_FOLDER
 
 
@@ -121,7 +121,7 @@ class Ensemble(SentenceEncoder):
         found, records = self.result.tasks[task], []
         for member in self.members:
             folder = record_folder(
-                self.folder / EVALUATION_FOLDER / folder_name(member.name), self.result.protocol
+                self.folder / EVALUATION_FOLDER / safe_name(member.name), self.result.protocol
             )
             record = read_record(folder, task, key=found.keys[member.name])
             if record is None:

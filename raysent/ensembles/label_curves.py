@@ -42,7 +42,7 @@ from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.parallel import Progress
-from raysent.storage import read_json, write_json
+from raysent.storage import path_below, read_json, write_json
 
 LABELS_FOLDER = "label_curves"
 DEFAULT_SIZES: tuple[int, ...] = (32, 100, 300, 1000)
@@ -166,7 +166,7 @@ def write_curves(folder: Path, curves: Sequence[LabelCurve]) -> None:
     """
     for curve in curves:
         write_json(
-            folder / LABELS_FOLDER / f"{curve.task}.json",
+            path_below(folder / LABELS_FOLDER, f"{curve.task}.json"),
             curve.model_dump(mode="json"),
             sealed=True,
         )

@@ -12,6 +12,7 @@ Source: Wortsman et al., 2022, recipe 1 (greedy soup); here a training joins onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,10 +34,18 @@ from raysent.storage import (
     remove_folder,
     write_json,
 )
-from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, SOUP_FOLDER, VOCABULARY_FILE
+from raysent.storage.layout import (
+    EVALUATION_FOLDER,
+    MODEL_FILE,
+    RUN_FILE,
+    SOUP_FOLDER,
+    VOCABULARY_FILE,
+)
 
 # Not the encoder's: each training has its own.
 _OBJECTIVE = "objectives."
+# How many trainings a soup is of, and a hash of the last one's name.
+_OWN_NAME = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 def save_soup(
@@ -81,8 +90,9 @@ def save_soup(
                 if found is None or best > _validation(found[1]):
                     found = soup, tasted
     for path in place.glob("*-*"):
-        if found is None or str(path) != found[0].path:
-            remove_folder(path)
+        is_own = _OWN_NAME.fullmatch(path.name) is not None and (path / MODEL_FILE).is_file()
+        if is_own and (found is None or str(path) != found[0].path):
+            remove_folder(path, below=place)
     return found
 
 

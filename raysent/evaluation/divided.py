@@ -27,7 +27,7 @@ from raysent.evaluation.division import divided
 from raysent.evaluation.task import PROBED, AnyData, ProbeTask, Task, TaskData
 from raysent.evaluation.task_files import OwnTask, forget_tables
 from raysent.reading import parse_json
-from raysent.storage import address_of, atomic_write, is_remote, read_json, write_json
+from raysent.storage import address_of, atomic_write, is_remote, path_below, read_json, write_json
 from raysent.storage.layout import DIVISIONS_FOLDER, ROWS_SUFFIX, TEST_SUFFIX
 
 # Of `TaskData`: one value a row, places of rows, and tuples.
@@ -70,7 +70,7 @@ def _divide(folder: Path, task: Task, data_dir: Path | None, *, ranks: bool) -> 
     given, saved, place = (
         task.load(data_dir),
         _saved_division(folder, task.name),
-        folder / DIVISIONS_FOLDER / task.name,
+        path_below(folder / DIVISIONS_FOLDER, task.name),
     )
     assert isinstance(given, TaskData)
     data = divided(given)
@@ -137,7 +137,7 @@ def is_ranked_by_other_rows(folder: Path, task: Task, load: Callable[[Task], Any
 
 
 def _saved_division(folder: Path, task: str) -> dict[str, Any] | None:
-    path = folder / DIVISIONS_FOLDER / f"{task}.json"
+    path = path_below(folder / DIVISIONS_FOLDER, f"{task}.json")
     if not path.is_file():
         return None
     values = read_json(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import socket
 from collections import Counter
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from raysent.storage import (
     open_folder,
     read_json,
     refresh,
+    safe_name,
     to_uri,
 )
 from raysent.storage.layout import (
@@ -74,12 +74,7 @@ class Member:
     @property
     def folder(self) -> str:
         """Return the name of the folder of its records."""
-        return folder_name(self.name)
-
-
-def folder_name(name: str) -> str:
-    """Return a member's name as a folder name that every system allows; two names never have one folder."""
-    return re.sub(r"[%:/\\]", lambda sign: f"%{ord(sign[0]):02X}", name)
+        return safe_name(self.name)
 
 
 def expand(models: Sequence[Model]) -> list[Member]:

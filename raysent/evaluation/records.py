@@ -28,7 +28,15 @@ from raysent.evaluation.probes.results import FoldResult, Probe
 from raysent.evaluation.targets import Targets
 from raysent.evaluation.task import Metric
 from raysent.models import TENSORS_FILE
-from raysent.storage import load_arrays, read_json, remove, save_arrays, tensor_types, write_json
+from raysent.storage import (
+    load_arrays,
+    path_below,
+    read_json,
+    remove,
+    save_arrays,
+    tensor_types,
+    write_json,
+)
 from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, FUSION_FILE, OUTCOME_FILE
 
 KIND = "raysent evaluation"
@@ -327,7 +335,9 @@ def _any_score(values: Mapping[str, Any]) -> AnyScore:
 
 def record_folder(folder: Path, protocol: str) -> Path:
     """Return the folder of a protocol's records, in a model's folder."""
-    return folder if protocol in ("fast", SIMILARITY) else folder / protocol.replace("/", "-")
+    if protocol in ("fast", SIMILARITY):
+        return folder
+    return path_below(folder, protocol.replace("/", "-"))
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -337,7 +347,7 @@ def write_record(folder: Path, record: Record) -> None:
         ArtifactError: If the folder cannot be written.
     """
     # If this is interrupted between the two files, an older JSON must not go with newer arrays.
-    remove(folder / f"{record.task}.json")
+    remove(path_below(folder, f"{record.task}.json"))
     arrays = {
         "labels": record.labels,
         "scores": record.scores,
@@ -347,7 +357,7 @@ def write_record(folder: Path, record: Record) -> None:
     arrays |= {f"{_MODEL_ARRAYS}{name}": value for name, value in record.arrays.items()}
     for number, fold in enumerate(record.folds):
         arrays |= {f"fold{number}_{name}": getattr(fold, name) for name in _OF_FOLD}
-    save_arrays(folder / f"{record.task}.npz", arrays)
+    save_arrays(path_below(folder, f"{record.task}.npz"), arrays)
     plain = {name: getattr(record, name) for name in _PLAIN}
     strengths = {
         "fold_strengths": [fold.strength for fold in record.folds],
@@ -360,7 +370,7 @@ def write_record(folder: Path, record: Record) -> None:
         "label_names": list(record.label_names),
     }
     about |= {**strengths, **record.about}
-    write_json(folder / f"{record.task}.json", about, sealed=True)
+    write_json(path_below(folder, f"{record.task}.json"), about, sealed=True)
 
 
 def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | None:
@@ -372,10 +382,10 @@ def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | 
         key: If given, the key that the record must have.
     """
     try:
-        about = read_json(folder / f"{task}.json")
+        about = read_json(path_below(folder, f"{task}.json"))
         if about["kind_of_file"] != KIND or key not in (None, about["key"]):
             return None
-        return _record(about, load_arrays(folder / f"{task}.npz"))
+        return _record(about, load_arrays(path_below(folder, f"{task}.npz")))
     except (ArtifactError, KeyError, TypeError):
         # A missing or truncated record is made again.
         return None
@@ -414,7 +424,9 @@ def write_score(folder: Path, score: SimilarityScore | MtebScore, *, key: str) -
     """
     protocol = {"protocol": MTEB} if isinstance(score, MtebScore) else {}
     write_json(
-        folder / f"{score.task}.json", {"key": key, **protocol, **asdict(score)}, sealed=True
+        path_below(folder, f"{score.task}.json"),
+        {"key": key, **protocol, **asdict(score)},
+        sealed=True,
     )
 
 
@@ -423,7 +435,7 @@ def read_score(
 ) -> WithoutProbe | None:
     """Return a score without a probe, or None if it is missing, incomplete, or has another key."""
     try:
-        values = read_json(folder / f"{task}.json")
+        values = read_json(path_below(folder, f"{task}.json"))
         found = _any_score(values) if values["key"] == key else None
     except (ArtifactError, AttributeError, KeyError, TypeError):
         return None  # made again

@@ -26,7 +26,7 @@ from raysent.evaluation.task import RetrievalData
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import Bm25Index, Bm25Model
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
-from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
+from raysent.storage import load_arrays, path_below, read_json, remove, save_arrays, write_json
 
 Float64 = npt.NDArray[np.float64]
 
@@ -256,19 +256,19 @@ def write_retrieval(folder: Path, record: RetrievalRecord, *, key: str) -> None:
         ArtifactError: If the folder cannot be written.
     """
     score, ranking = record.score, record.ranking
-    remove(folder / f"{score.task}.json")
-    save_arrays(folder / f"{score.task}.npz", vars(ranking))
+    remove(path_below(folder, f"{score.task}.json"))
+    save_arrays(path_below(folder, f"{score.task}.npz"), vars(ranking))
     about = {**asdict(score), "seconds": {"encode_ms_per_1000": score.encode_ms}, "key": key}
-    write_json(folder / f"{score.task}.json", about, sealed=True)
+    write_json(path_below(folder, f"{score.task}.json"), about, sealed=True)
 
 
 def read_retrieval(folder: Path, task: str, *, key: str) -> RetrievalRecord | None:
     """Return a record, or None if it is missing, incomplete, or has another key."""
     try:
-        about = read_json(folder / f"{task}.json")
+        about = read_json(path_below(folder, f"{task}.json"))
         if about["key"] != key or about["protocol"] != RETRIEVAL:
             return None
-        arrays = load_arrays(folder / f"{task}.npz")
+        arrays = load_arrays(path_below(folder, f"{task}.npz"))
         ranking = Ranking(*(arrays[name] for name in ("queries", "rows", "scores")))
         return RetrievalRecord(score_of(about), ranking)
     except (ArtifactError, KeyError, TypeError):

@@ -14,7 +14,7 @@ import contextlib
 import datetime
 import math
 import os
-import shutil
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -44,7 +44,14 @@ from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, check_size, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import Progress, num_processes_for
-from raysent.storage import Lease, is_remote, open_folder
+from raysent.storage import (
+    MAX_NAME_BYTES,
+    Lease,
+    check_name,
+    is_remote,
+    open_folder,
+    remove_tree,
+)
 from raysent.sweeps.machines import workers_to_come
 from raysent.training.ray_session import has_gpus, map_on_ray, num_jobs_at_once, ray_session
 
@@ -440,7 +447,7 @@ def _held(folder: VectorFolder) -> Iterator[None]:
         yield
     except RaysentError:
         if is_new and not folder.names():
-            shutil.rmtree(folder.local, ignore_errors=True)
+            remove_tree(folder.local, below=folder.local.parent)
         raise
     finally:
         lease.release()
@@ -483,6 +490,7 @@ def _find_files(
                 )
             if source.path.encode(errors="replace").decode() != source.path:
                 raise DataError(f"input {source.path!a}: must be a name in UTF-8; rename the file")
+            _check_file_name(source.path, name)
             if name in files and files[name].source.path != source.path:
                 raise DataError(
                     f"input {path}: {source.path} and {files[name].source.path} would both become {name}; "
@@ -500,6 +508,20 @@ def _find_files(
     if not files.keys() - own:
         raise DataError("input: must name at least one file; given none")
     return [files[name] for name in sorted(files.keys() - own)]
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _check_file_name(path: str, name: str) -> None:
+    """Refuse a name that the file of its vectors, which a bucket may hold and a disk not, cannot have."""
+    for part in name.split("/"):
+        check_name(part, where=f"input {path!a}")
+        if len(part.encode()) > MAX_NAME_BYTES or _CONTROL.search(part):
+            raise DataError(
+                f"input {path!a}: a name must be of at most {MAX_NAME_BYTES} bytes, without control "
+                "characters, so that its vectors can be named by it; rename the file"
+            )
 
 
 def _place(file: str, path: str) -> str:

@@ -6,7 +6,6 @@ agree, the vectors must, up to the order of sums in float32.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from raysent.models import SentenceModel, load
 from raysent.models.schemes import encoder_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.progress import messages
-from raysent.storage import is_remote, open_folder, storage_errors, write_text
+from raysent.storage import is_remote, open_folder, remove_tree, storage_errors, write_text
 from raysent.storage.layout import CARD_FILE
 
 _MODULES = {
@@ -172,7 +171,7 @@ def export(
         with storage_errors(path):
             temporary.replace(path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_tree(temporary, below=path.parent)
     return Export(Path(output), to, check)
 
 

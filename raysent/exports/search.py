@@ -16,7 +16,6 @@ sentence-transformers' "Embedding Quantization" (int8 on the disk).
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,7 +43,7 @@ from raysent.models.sentence_encoder import (
     normalize_rows,
 )
 from raysent.models.vector_folder import VectorBatch, VectorFolder
-from raysent.storage import content_key, read_json, remove, write_json
+from raysent.storage import content_key, read_json, remove, remove_tree, write_json
 
 By = Literal["vectors", "words", "fused"]
 
@@ -259,7 +258,7 @@ class SearchIndex:
         if self.folder.local is None or self._has_derived:
             return
         remove(self._derived / _ABOUT)
-        shutil.rmtree(self._derived, ignore_errors=True)
+        remove_tree(self._derived, below=self.folder.local)
         self._derived.mkdir()
         if self.format.has_text:
             self.words.save(self._derived)

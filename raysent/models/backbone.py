@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from raysent.models.pretrained import (
     reading,
 )
 from raysent.reading import parse_json
-from raysent.storage import read_json
+from raysent.storage import check_name, read_json
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 # The names of older folders, in the order in which several are concatenated.
@@ -208,7 +208,10 @@ def _read_backbone(path: str, revision: str | None, _changed: tuple[int, ...]) -
 def transformer_folder(folder: Path) -> Path:
     """Return where the files of the transformer are, as `modules.json` says; the folder itself without one."""
     modules = _read(folder / "modules.json", default=[])
-    return folder / (modules[0].get("path", "") if modules else "")
+    name = str(modules[0].get("path") or "") if modules else ""
+    for part in PurePosixPath(name).parts:
+        check_name(part, where=f"{folder}/modules.json", error=ArtifactError)
+    return folder / name
 
 
 def _read(path: Path, *, default: Any = None) -> Any:

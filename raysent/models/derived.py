@@ -48,7 +48,7 @@ from raysent.models.model import SentenceModel
 from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
 from raysent.models.postprocessing import PostprocessingConfig, whitening_directions
 from raysent.models.sentence_encoder import JoinedEncoders
-from raysent.storage import address_of, read_json, storage_errors, write_json
+from raysent.storage import address_of, path_below, read_json, storage_errors, write_json
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     MEMBERS_FOLDER,
@@ -334,7 +334,7 @@ def compose(models: Mapping[str, Path], output: Path) -> JoinedEncoders:
 def _save_composition(models: Mapping[str, Path], output: Path) -> None:
     with storage_errors(output):
         for name, folder in models.items():
-            place = output / MEMBERS_FOLDER / name
+            place = path_below(output / MEMBERS_FOLDER, name)
             place.mkdir(parents=True, exist_ok=True)
             for file in _MEMBER_FILES:
                 shutil.copyfile(folder / file, place / file)
@@ -361,7 +361,8 @@ def member_folders(folder: Path) -> dict[str, Path]:
         raise ArtifactError(
             f"{address_of(folder / COMPOSITION_FILE)}: not a composition; compose the models again"
         )
-    return {str(name): folder / MEMBERS_FOLDER / str(name) for name in about["members"]}
+    names = map(str, about["members"])
+    return {name: path_below(folder / MEMBERS_FOLDER, name) for name in names}
 
 
 def load_composition(folder: Path) -> JoinedEncoders:

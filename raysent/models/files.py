@@ -20,7 +20,14 @@ from torch import Tensor, nn
 from raysent.config import Document, StrictModel, validate
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
-from raysent.storage import file_sha256, load_tensors, read_json, tensor_types, write_json
+from raysent.storage import (
+    file_sha256,
+    load_tensors,
+    path_below,
+    read_json,
+    tensor_types,
+    write_json,
+)
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
 TENSORS_FILE = "model.safetensors"
@@ -129,7 +136,7 @@ def verify_files(folder: Path) -> None:
     """
     manifest = _read(folder / MODEL_FILE).get("files", {})
     for name, expected in manifest.items():
-        path = folder / name
+        path = path_below(folder, name)
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
         if (path.stat().st_size, file_sha256(path)) != (expected["bytes"], expected["sha256"]):

@@ -17,7 +17,7 @@ from raysent.cost.config import parse_duration
 from raysent.data.corpus import sentence_texts
 from raysent.ensembles.soup import save_soup
 from raysent.ensembles.task_ensemble import score_model
-from raysent.errors import ConfigError, DataError, TrainingError
+from raysent.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raysent.evaluation.bootstrap import BootstrapEstimate, mean_estimate
 from raysent.evaluation.divided import divide_tasks
 from raysent.evaluation.evaluate import Evaluator
@@ -33,7 +33,7 @@ from raysent.pipeline.distillation import within_time
 from raysent.pipeline.evaluation import map_jobs
 from raysent.progress import ProgressLines, messages
 from raysent.storage import address_of, open_folder, remove_folder, write_json, write_text
-from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
+from raysent.storage.layout import EVALUATION_FOLDER, MODEL_FILE, RUN_FILE, TRIALS_FOLDER
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.plan import check_run
@@ -135,6 +135,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
     except ConfigError as error:
         raise ConfigError(f"time: {error}") from None
     data_dir, folder = None if data is None else Path(data), run_folder_of(output, "adapt")
+    _check_replaced(folder / ADAPTED_FOLDER)
     chosen = [] if tasks is None else resolve_tasks(tasks, data_dir, scorings=PROBED)
     runs, left_out = _runs(open_folder(model), str(corpus), seed, set, has_tasks=bool(chosen))
     with ProgressLines(is_quiet=not progress) as bar:
@@ -170,7 +171,7 @@ def adapt(  # noqa: PLR0913 - the options of the command
         folder / ADAPTED_FOLDER,
         difference.interval[0] >= _LEAST_GAIN,
     )
-    remove_folder(adapted)
+    remove_folder(adapted, below=folder)
     if helps:
         SentenceModel.load(places[name]).save(adapted)
     take = address_of(adapted) if helps else str(model)
@@ -188,6 +189,16 @@ def adapt(  # noqa: PLR0913 - the options of the command
     )
     write_json(folder / RESULT_FILE, result.model_dump(mode="json"))
     return result
+
+
+def _check_replaced(adapted: Path) -> None:
+    """Refuse a folder in the place of the adapted model that is no model: it would be replaced."""
+    is_own = not adapted.exists() or (adapted / MODEL_FILE).is_file()
+    if not is_own:
+        raise ArtifactError(
+            f"{address_of(adapted)}: must be a model of an earlier call, as this one replaces it; "
+            "name another output"
+        )
 
 
 def _train(config: RunConfig, place: Path, seconds: float, *, progress: bool) -> str:

@@ -26,7 +26,7 @@ from raysent.models.files import read_record
 from raysent.models.schemes import missing_model
 from raysent.progress import messages
 from raysent.reproduction import read_paper
-from raysent.storage import atomic_write, cache_folder, content_key, open_folder
+from raysent.storage import atomic_write, cache_folder, content_key, open_folder, safe_name
 from raysent.sweeps.lessons import lesson_overrides
 from raysent.sweeps.space import (
     SETTINGS,
@@ -324,7 +324,7 @@ def run_folder_of(run: str | Path | None, name: str) -> Path:
 
 def default_run_folder(name: str) -> Path:
     """Return the run folder of a space if none is named."""
-    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Path("runs") / safe_name(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def view_of(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView:

@@ -66,13 +66,14 @@ from raysent.pipeline.results import (
     write_report,
 )
 from raysent.progress import ProgressLines, messages
-from raysent.storage import address_of, open_folder, remove_folder, to_uri
+from raysent.storage import address_of, open_folder, path_below, remove_folder, to_uri
 from raysent.storage.layout import (
     BEST_FOLDER,
     DIVISIONS_FOLDER,
     ENCODER_FOLDER,
     ENSEMBLE_FILE,
     EVALUATION_FOLDER,
+    MEMBERS_FOLDER,
     RANKING_ROWS_FILE,
     ROWS_SUFFIX,
     SWEEP_FILE,
@@ -299,7 +300,7 @@ def _divide(
             None if config.labels.data is None else Path(config.labels.data),
         )
         values["labels.rows"] = f"{DIVISIONS_FOLDER}/{learned.name}{ROWS_SUFFIX}"
-    remove_folder(folder / DIVISIONS_FOLDER)
+    remove_folder(folder / DIVISIONS_FOLDER, below=folder)
     ranks = {task.name for task in ranking} if space.metric == "downstream" else ()
     divide_tasks(folder, named.values(), ranking=ranks)
     written = {
@@ -575,11 +576,18 @@ def _save_fusions(
     run: Path, members: Sequence[Path], tasks: Sequence[Task], evaluator: Evaluator
 ) -> None:
     """Save what ranks passages on each task with queries as the model to take."""
-    is_only = len(tasks) == 1 and not any((run / BEST_FOLDER).glob(f"**/{ENSEMBLE_FILE}"))
+    best = run / BEST_FOLDER
+    is_only = len(tasks) == 1 and not any(best.glob(f"**/{ENSEMBLE_FILE}"))
     for task in tasks:
-        folder = run / BEST_FOLDER / ("" if is_only else task.name)
-        remove_folder(folder)
+        folder = best if is_only else _answer_folder(best, task.name)
+        remove_folder(folder, below=run)
         save_fusion(members, task, evaluator, folder=folder, copies=True)
+
+
+def _answer_folder(best: Path, task: str) -> Path:
+    """Return the folder of a task's answer below an answer of another task, whose own folders it leaves alone."""
+    is_taken = task in (MEMBERS_FOLDER, EVALUATION_FOLDER)
+    return path_below(best, f"{task}-answer" if is_taken else task)
 
 
 def _write_label_curves(

@@ -191,7 +191,7 @@ def index(
         made = SearchIndex(output)
         if not made.num_passages:
             if is_new:
-                remove_folder(Path(output))
+                remove_folder(Path(output), below=Path(output).parent)
             paths = [input] if isinstance(input, str | Path) else input
             raise DataError(f"{', '.join(map(str, paths))}: must hold passages; given none")
         made.save_derived()

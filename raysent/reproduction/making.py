@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,15 @@ from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.reading import parse_json
 from raysent.reproduction.files import DERIVED, ModelEntry, PaperFile, Scale, filled, merged
-from raysent.storage import content_key, load_tensors, read_json, write_json, write_text
+from raysent.storage import (
+    content_key,
+    load_tensors,
+    path_below,
+    read_json,
+    remove_tree,
+    write_json,
+    write_text,
+)
 from raysent.storage.layout import VOCABULARY_FILE
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -79,7 +86,7 @@ class Graph:
 
     def folder(self, name: str, seed: int) -> Path:
         """Return the folder of a model."""
-        return self.output / "models" / name / str(seed)
+        return path_below(self.output / "models", name) / str(seed)
 
     def values(self, name: str) -> dict[str, Any]:
         """Return the values of a model's run, or its changes of another model."""
@@ -146,7 +153,7 @@ class Graph:
         if about.get("key") == key and about.get("seconds") is not None:
             return float(about["seconds"])
         if about.get("key") != key or entry.kind != "train":
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder, below=self.output)
         started = time.perf_counter()
         if entry.kind == "train":
             write_json(folder / GRAPH_FILE, {"key": key, "seconds": None})

@@ -37,7 +37,7 @@ from raysent.reproduction.scores import (
     claim_result,
     reported_rows,
 )
-from raysent.storage import read_json, write_json
+from raysent.storage import read_json, safe_name, write_json
 from raysent.training.plan import count_steps
 from raysent.training.run import RunConfig
 
@@ -143,7 +143,9 @@ def reproduce(  # noqa: PLR0913 - the options of the command
         )
     found = read_paper(paper)
     numbers, names = _chosen(found, tables, claims)
-    folder = Path("runs") / f"{Path(paper).stem}-{scale}" if output is None else Path(output)
+    folder = (
+        Path("runs") / safe_name(f"{Path(paper).stem}-{scale}") if output is None else Path(output)
+    )
     runner = _Runner(
         Graph(found, scale, Path(data), folder), max_hours=max_hours, shows_progress=progress
     )

@@ -6,6 +6,7 @@ half a file. Append-only files are the exception: their reader drops an incomple
 disk.py          errors of the file system, temporary files, the cache folder
 object_store.py  objects of any S3 endpoint, and its errors
 mirror.py        working folders of s3:// addresses, and their synchronization
+names.py         names of users and strangers as names of files
 files.py         text, JSON, tensors, arrays; files that machines share
 lines.py         append-only files of hashed lines
 lease.py         exclusive access to a run

@@ -1,5 +1,6 @@
 from .disk import cache_folder as cache_folder
 from .disk import flush as flush
+from .disk import remove_tree as remove_tree
 from .disk import storage_errors as storage_errors
 from .files import atomic_write as atomic_write
 from .files import content_key as content_key
@@ -37,6 +38,13 @@ from .mirror import refresh as refresh
 from .mirror import remove as remove
 from .mirror import remove_folder as remove_folder
 from .mirror import to_uri as to_uri
+from .names import MAX_NAME_BYTES as MAX_NAME_BYTES
+from .names import check_name as check_name
+from .names import is_safe_name as is_safe_name
+from .names import path_below as path_below
+from .names import safe_name as safe_name
+from .names import shortened_name as shortened_name
+from .names import shown_name as shown_name
 from .object_store import RemoteObject as RemoteObject
 from .object_store import get_content as get_content
 from .object_store import is_remote as is_remote

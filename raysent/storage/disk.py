@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,43 @@ def temporary_beside(path: Path) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def check_below(folder: Path, below: Path) -> None:
+    """Refuse to remove a folder that is not inside another one, by its name or by links.
+
+    Raises:
+        ArtifactError: If it is not, or is that folder itself.
+    """
+    try:
+        inside = folder.absolute().relative_to(below.absolute()).parts
+    except ValueError:
+        inside = ()
+    is_inside = len(inside) > 0 and ".." not in inside
+    if not is_inside or not folder.parent.resolve().is_relative_to(below.resolve()):
+        raise ArtifactError(
+            f"{folder}: must be inside {below} to be removed; it leads out of it, and nothing was removed"
+        )
+
+
+def remove_tree(folder: Path, *, below: Path) -> None:
+    """Remove a folder of this machine with its content; of a link, the link. What cannot be removed is left.
+
+    All folders are removed here, so that no name leads to what raysent did not make.
+
+    Args:
+        folder: The folder; it need not exist.
+        below: The folder of raysent's that it is inside.
+
+    Raises:
+        ArtifactError: If it is not inside.
+    """
+    check_below(folder, below)
+    if folder.is_symlink():
+        with contextlib.suppress(OSError):
+            folder.unlink()
+        return
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def flush(path: Path) -> None:

@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import itertools
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +22,13 @@ from pathlib import Path
 import filelock
 
 from raysent.errors import ArtifactError
-from raysent.storage.disk import cache_folder, storage_errors, temporary_beside
+from raysent.storage.disk import (
+    cache_folder,
+    check_below,
+    remove_tree,
+    storage_errors,
+    temporary_beside,
+)
 from raysent.storage.layout import CHECKPOINT_FOLDER
 from raysent.storage.object_store import (
     S3,
@@ -110,14 +115,23 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder with its content, here and in its bucket; local files that cannot be removed are left."""
+def remove_folder(folder: Path, *, below: Path) -> None:
+    """Remove a folder with its content, here and in its bucket; local files that cannot be removed are left.
+
+    Args:
+        folder: The folder; it need not exist.
+        below: The folder of raysent's that it is inside, such as a run's.
+
+    Raises:
+        ArtifactError: If it is not inside, or the object store refuses.
+    """
+    check_below(folder, below)
     address = remote_address(folder)
     if address is not None:
         with locked(folder):
             _delete_below(address)
-            shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder, below=below)
+    remove_tree(folder, below=below)
 
 
 def _delete_below(address: str) -> None:

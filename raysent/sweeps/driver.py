@@ -24,6 +24,8 @@ from raysent.kernels.devices import chosen_device
 from raysent.parallel import Progress
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import (
+    BEST_FOLDER,
+    ENCODER_FOLDER,
     JOURNAL_FILE,
     LEDGER_FILE,
     LOCK_FILE,
@@ -31,8 +33,10 @@ from raysent.storage.layout import (
     MODEL_REPORT_FILE,
     PREPARED_FOLDER,
     RUN_FILE,
+    SOUP_FOLDER,
     SWEEP_FILE,
     TRIALS_FILE,
+    TRIALS_FOLDER,
     WRITTEN_FILE,
 )
 from raysent.sweeps.controller import SweepController
@@ -260,6 +264,13 @@ def check_free(folder: Path) -> None:
         )
     if (folder / RUN_FILE).exists():
         raise ArtifactError(f"{where}: holds a training; name another run folder")
+    for name in (BEST_FOLDER, ENCODER_FOLDER, SOUP_FOLDER, TRIALS_FOLDER):
+        # A sweep replaces these folders: one that is there before it is someone else's.
+        if (folder / name).exists():
+            raise ArtifactError(
+                f"{where}: holds '{name}' of no sweep, which a sweep here would replace; "
+                "name another run folder"
+            )
 
 
 def _remove_unbegun(folder: Path) -> None:
@@ -271,7 +282,7 @@ def _remove_unbegun(folder: Path) -> None:
             return
         for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE, TRIALS_FILE, LOCK_FILE):
             remove(folder / name)
-        remove_folder(folder / PREPARED_FOLDER)
+        remove_folder(folder / PREPARED_FOLDER, below=folder)
         folder.rmdir()  # refuses where anything else is in it
 
 
@@ -296,7 +307,7 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
             )
         note_written(folder)
         if record.address is not None and not interrupted:
-            remove_folder(folder / PREPARED_FOLDER)
+            remove_folder(folder / PREPARED_FOLDER, below=folder)
         trials = list(controller.trials.values())
         for trial in trials:
             if trial.status == "stopped":

@@ -215,7 +215,7 @@ def _read_heartbeat(path: Path) -> tuple[int, int] | None:
 
 def drop_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a run; the model and the records stay."""
-    remove_folder(folder / CHECKPOINT_FOLDER)
+    remove_folder(folder / CHECKPOINT_FOLDER, below=folder)
 
 
 class _ForeignError(ArtifactError):

@@ -13,7 +13,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -31,6 +30,7 @@ import psutil
 
 from raysent.errors import ExitCode, TrainingError
 from raysent.platforms import MAX_SOCKET_BYTES
+from raysent.storage import remove_tree
 
 # Without these Ray cannot work; it would end this process without a word, a minute later.
 _NEEDED = ("gcs_server", "raylet")
@@ -409,7 +409,7 @@ def _remove_ended(users: Path) -> None:
                 with lock.acquire(timeout=0):
                     ended.append(folder)
     for folder in ended[:-_NUM_KEPT]:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder, below=users)
 
 
 def whose_folder(session: Path) -> str:

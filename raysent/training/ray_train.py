@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-import shutil
 import threading
 import uuid
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from raysent.storage import (
     read_json,
     refresh,
     remove,
+    remove_tree,
     storage_errors,
     to_uri,
     write_json,
@@ -289,7 +289,7 @@ def training_outcome(config: RunConfig, folder: Path, failed: Exception | None =
         TrainingError: If the workers ended without an outcome.
     """
     folder = folder.absolute()
-    shutil.rmtree(folder / _RAY_FOLDER, ignore_errors=True)
+    remove_tree(folder / _RAY_FOLDER, below=folder)
     refresh(folder)  # the workers may have run on other machines
     path = folder / USER_ERROR_FILE
     if path.exists():

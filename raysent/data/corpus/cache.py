@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -100,7 +99,7 @@ def build_once(
             return folder
         # The holder of the lock is the only builder: an existing folder was left by a killed process.
         unfinished = folder.with_name(f".{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
+        storage.remove_tree(unfinished, below=cache)
         unfinished.mkdir(parents=True)
         try:
             is_fetched = shared is not None and _fetch(f"{shared.address}/{name}", unfinished)
@@ -110,10 +109,10 @@ def build_once(
                 storage.write_json(unfinished / SUMMARY, summary | {"files": files}, sealed=True)
             for file in unfinished.iterdir():
                 storage.flush(file)
-            shutil.rmtree(folder, ignore_errors=True)
+            storage.remove_tree(folder, below=cache)
             unfinished.rename(folder)
         finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            storage.remove_tree(unfinished, below=cache)
     if shared is not None and not is_fetched:
         _publish(folder, f"{shared.address}/{name}")
     return folder

@@ -64,9 +64,14 @@ from raysent.evaluation.task_files.queries import (
     read_folder,
     read_queries,
 )
-from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
+from raysent.evaluation.task_files.settings import (
+    TaskSettings,
+    is_task_file,
+    name_of_file,
+    read_settings,
+)
 from raysent.reading import parse_json
-from raysent.storage import is_remote, list_s3
+from raysent.storage import MAX_NAME_BYTES, is_remote, list_s3, shortened_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +88,8 @@ __all__ = [
 
 SIMILARITY_SUFFIX = "-similarity"
 LONG_TEXT = 100_000
+# Of a label in the name of its task.
+_MAX_LABEL_BYTES = 150
 
 
 def open_tasks(name: str) -> list[OwnTask]:
@@ -158,15 +165,10 @@ class OwnTask(AnyTask):
             )
             values = {"path": paths, **columns, **({} if name is None else {"name": name})}
             settings = validate(TaskSettings, Document(values, source="Task"))
-        label = "".join(one if one.isalnum() else quote(one, safe=" ") for one in only).replace(
-            ".", "%2E"
-        )
-        label = (
-            label if len(label.encode()) <= 150 else _file_name(label)
-        )  # a file's name has no room for any
-        suffix = (f".{label}" if only else "") + (SIMILARITY_SUFFIX if is_similarity else "")
+        name_of_all = settings.name or _stem(settings.path)
+        suffix = SIMILARITY_SUFFIX if is_similarity else ""
         for attribute, value in {
-            "name": (settings.name or _stem(settings.path)) + suffix,
+            "name": _name_of_label(name_of_all, only) + suffix,
             "files": (),
             "source": "",
             "settings": settings,
@@ -387,13 +389,17 @@ def _stem(path: str | Mapping[str, str]) -> str:
     name = Path(first.removesuffix(".gz")).name
     for suffix in TABLE_SUFFIXES:
         name = name.removesuffix(suffix)
-    return _file_name(name or "task")
+    return name_of_file(name)
 
 
-def _file_name(text: str) -> str:
-    return "".join(
-        character if character.isalnum() or character in "-_." else "-" for character in text
-    )[:80]
+def _name_of_label(name: str, label: str) -> str:
+    """Return the name of the task of one of several labels; of all rows' one task, its name. All fit for files."""
+    most = MAX_NAME_BYTES - len(SIMILARITY_SUFFIX)
+    if not label:
+        return shortened_name(name, most)
+    signs = [sign if sign.isalnum() else quote(sign, safe=" ") for sign in label]
+    escaped = shortened_name("".join(signs).replace(".", "%2E"), _MAX_LABEL_BYTES)
+    return shortened_name(f"{name}.{escaped}", most)
 
 
 def _paths(settings: TaskSettings) -> list[str]:

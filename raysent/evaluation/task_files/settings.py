@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -13,11 +14,15 @@ import pydantic
 from raysent.config import Document, StrictModel, read_yaml, validate
 from raysent.data.tables import is_table
 from raysent.errors import ConfigError, did_you_mean
-from raysent.storage import is_remote
+from raysent.storage import is_remote, is_safe_name, safe_name, shortened_name, shown_name
 
 TASK_FILE_SUFFIXES = (".yaml", ".yml")
 # What makes a folder one of queries and passages.
 CORPUS_FILE = "corpus.jsonl"
+# Of a task's name.
+_MAX_CHARACTERS = 80
+# Of a task's name that is made of a file's.
+_MAX_STEM_BYTES = 200
 
 
 class Fractions(StrictModel):
@@ -61,7 +66,7 @@ class TaskSettings(StrictModel):
     """
 
     path: str | dict[str, str]
-    name: str | None = pydantic.Field(default=None, min_length=1, max_length=80)
+    name: str | None = pydantic.Field(default=None, min_length=1, max_length=_MAX_CHARACTERS)
     text: str | list[str] | None = None
     text_a: str | None = None
     text_b: str | None = None
@@ -79,6 +84,21 @@ class TaskSettings(StrictModel):
     metric: Literal["accuracy", "macro_f1"] = "accuracy"
     header: bool | None = None
     seed: int = pydantic.Field(default=0, ge=0)
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        """Return the name in one Unicode form: files of each run are named by it."""
+        if name is None:
+            return None
+        composed = unicodedata.normalize("NFC", name)
+        if not is_safe_name(composed):
+            raise ValueError(
+                'must be fit to name files on every system, so without any of / \\ : * ? " < > | and '
+                "invisible characters, and with no point or blank at its ends; "
+                f"given {shown_name(name)}; try '{name_of_file(name)}'"
+            )
+        return composed
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> TaskSettings:
@@ -98,8 +118,6 @@ class TaskSettings(StrictModel):
             raise ValueError("range must be two rising numbers")
         if not self.path:
             raise ValueError("path must name a table; given nothing")
-        if self.name is not None and set(self.name) & set("/\\"):
-            raise ValueError(f"name must be without / and \\; given {self.name}")
         if (
             isinstance(self.split, Fractions)
             and (drawn := self.split.validation + self.split.test) >= 1
@@ -108,6 +126,18 @@ class TaskSettings(StrictModel):
                 f"split: validation and test must leave rows to train on; given {drawn:g} of all"
             )
         return self
+
+
+def name_of_file(text: str) -> str:
+    """Return the name of a task that has that of its file: of its letters, digits, marks of these and ``-_.``."""
+    composed = unicodedata.normalize("NFC", text)
+    plain = "".join(sign if _is_plain(sign) else "-" for sign in composed)[:_MAX_CHARACTERS]
+    name = shortened_name(plain.strip(".") or "task", _MAX_STEM_BYTES)
+    return name if is_safe_name(name) else safe_name(f"task-{name}")
+
+
+def _is_plain(sign: str) -> bool:
+    return sign.isalnum() or sign in "-_." or unicodedata.category(sign).startswith("M")
 
 
 def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
@@ -197,7 +227,7 @@ def _read_task_file(path: Path, own: str | None) -> list[TaskSettings]:
     document = read_yaml(path)
     several = document.values.get("tasks")
     if several is None:
-        values = {"name": path.stem, **document.values, **({"name": own} if own else {})}
+        values = {"name": _stem_of(path), **document.values, **({"name": own} if own else {})}
         return [_from_values(replace(document, values=values), path.parent)]
     if set(document.values) != {"tasks"} or not isinstance(several, dict):
         raise ConfigError(f"{path}: tasks: must be the only key, with a mapping of names to tasks")
@@ -212,6 +242,12 @@ def _read_task_file(path: Path, own: str | None) -> list[TaskSettings]:
             _from_values(Document({"name": name, **values}, str(path), lines), path.parent)
         )
     return found
+
+
+def _stem_of(path: Path) -> str:
+    """Return the name of a task file without its end, or what of it may name files."""
+    is_short = len(path.stem) <= _MAX_CHARACTERS
+    return path.stem if is_short and is_safe_name(path.stem) else name_of_file(path.stem)
 
 
 def _from_values(document: Document, folder: Path) -> TaskSettings:

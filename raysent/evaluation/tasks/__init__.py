@@ -60,10 +60,13 @@ def resolve_tasks(
     named = [names] if isinstance(names, str | Task) else names
     for task in (task for name in named for task in _tasks_of(name, scorings, option)):
         task.check_files(data_dir)
-        if tasks.setdefault(task.name, task) != task:
-            raise ConfigError(
-                f"{option}{task.name}: two different tasks have this name; rename one"
+        # Files are named by tasks, and some systems take capital and small letters for one.
+        other = tasks.setdefault(task.name.casefold(), task)
+        if other != task:
+            same = (
+                "this name" if other.name == task.name else f"this name but for case: {other.name}"
             )
+            raise ConfigError(f"{option}{task.name}: two different tasks have {same}; rename one")
     return list(tasks.values())
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
+from raysent.storage import safe_name
 from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
@@ -88,7 +89,9 @@ class TensorBoard:
     def _write_scores(self, event: Event) -> None:
         for name, scores in event["scores"].items():
             is_member = name in event.get("members", ())  # its reports stay
-            writer = self._open(re.sub(r"[^\w\-.]", "-", name), step=None if is_member else 0)
+            writer = self._open(
+                safe_name(re.sub(r"[^\w\-.]", "-", name)), step=None if is_member else 0
+            )
             for metric, value in flat_scores(scores).items():
                 writer.add_scalar(metric, value, 0, walltime=event["time"])
             for fact, text in facts_of(event).items() if name == "ensemble" else ():
