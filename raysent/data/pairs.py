@@ -486,7 +486,7 @@ def vocabulary_type_of(
 
 
 def _words_of(columns: Sequence[list[str]], config: VocabularyConfig) -> Vocabulary:
-    tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
+    tokens = Vocabulary([PAD_WORD, UNK_WORD], unicode_form=config.unicode_form)
     counts = Counter(word for column in columns for row in tokens.tokenize(column) for word in row)
     return build_vocabulary(counts.items(), config)
 

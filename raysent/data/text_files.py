@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
+from raysent.data.unicode_form import OF_NEW, in_form
 from raysent.errors import DataError
 from raysent.reading import parse_json
 from raysent.storage import is_remote, s3_errors
@@ -177,14 +178,15 @@ def read_lines(file: Path | str | None) -> list[str]:
 
 
 def read_counts(file: Path) -> dict[str, int]:
-    """Return word counts from lines of a word and a number.
+    """Return word counts from lines of a word and a number; words are read as new vocabularies read them.
 
     Raises:
         DataError: With the line that is not such a pair.
     """
     counts: dict[str, int] = {}
     for number, line in enumerate(read_lines(file), start=1):
-        word, _, count = line.rpartition(" ")
+        written, _, count = line.rpartition(" ")
+        word = in_form(written, OF_NEW)
         if not word or not count.isdecimal():
             raise DataError(
                 f"{file}:{number}: must be a word and a whole number; given '{line[:40]}'"

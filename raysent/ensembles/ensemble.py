@@ -18,7 +18,7 @@ from raysent.ensembles.predictor import Predictor, Predictors
 from raysent.ensembles.result import EnsembleResult, read_result
 from raysent.ensembles.task_ensemble import calibration_of
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.members import ensemble_members, model_key
+from raysent.evaluation.members import ensemble_members, load_saved
 from raysent.evaluation.records import read_record, record_folder
 from raysent.models import load as load_model
 from raysent.models.schemes import is_scheme_name
@@ -152,12 +152,13 @@ def load_ensemble(folder: Path) -> Ensemble:
     result = read_result(folder)
     members = []
     for name, path in zip(result.members, ensemble_members(folder), strict=True):
-        if model_key(path) != result.keys[name]:
+        encoder = load_saved(path, result.keys[name])
+        if encoder is None:
             raise ArtifactError(
                 f"{address_of(folder / ENSEMBLE_FILE)}: member '{name}' changed since the ensemble was made; "
                 "make it again"
             )
-        members.append(LoadedMember(name, load_model(path)))
+        members.append(LoadedMember(name, encoder))
     return Ensemble(members, folder=folder, result=result)
 
 

@@ -24,7 +24,7 @@ from raysent.evaluation.members import (
     Model,
     ensemble_members,
     expand,
-    model_key,
+    load_saved,
     saved_path,
 )
 from raysent.evaluation.retrieval import (
@@ -35,7 +35,6 @@ from raysent.evaluation.retrieval import (
     record_of,
 )
 from raysent.evaluation.task import RetrievalData, Task
-from raysent.models import load as load_model
 from raysent.models.sentence_encoder import JoinedEncoders, SentenceEncoder
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import (
@@ -98,11 +97,12 @@ def load_fusion(folder: Path) -> FusedModel:
     result = _read(folder)
     encoders = []
     for name, path in zip(result.members, ensemble_members(folder), strict=True):
-        if model_key(path) != result.keys[name]:
+        encoder = load_saved(path, result.keys[name])
+        if encoder is None:
             raise ArtifactError(
                 f"{address_of(folder / FUSION_FILE)}: member '{name}' changed since; make it again"
             )
-        encoders.append(load_model(path))
+        encoders.append(encoder)
     return FusedModel(encoders, folder=folder, result=result)
 
 

@@ -20,6 +20,7 @@ from raysent.models.schemes import (
     is_scheme_name,
     known_forms,
     load,
+    load_earlier,
     missing_model,
     split_path,
 )
@@ -124,6 +125,11 @@ def model_key(path: str) -> str:
         )
     files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
     return content_key(*map(_digest, files))
+
+
+def load_saved(path: str, key: str) -> SentenceEncoder | None:
+    """Return a model that was saved by name and key, reading as it did then; None where its content is another."""
+    return load(path) if model_key(path) == key else load_earlier(path, key)
 
 
 def model_folder(path: Path) -> Path | None:

@@ -51,6 +51,7 @@ _PLAIN = (
     "line\nbreaks\tand\u00a0spaces\u2028everywhere",
     "xyzzy qwfpgj zxcvbnm",
     "cannot gonna would've O'Brien rock 'n' roll 'tis",
+    "nai\u0308ve cafe\u0301 and \u1112\u1161\u11ab\u1100\u1173\u11af, decomposed; \u212b and \u037e",
 )
 
 

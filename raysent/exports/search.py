@@ -30,9 +30,8 @@ from raysent.data import read_lines
 from raysent.data.tables import check_texts, is_table, read_table
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.fusion import DEPTH, Ranking, fuse
-from raysent.evaluation.members import model_key, shared_name
+from raysent.evaluation.members import load_saved, shared_name
 from raysent.evaluation.nearest import Hits, nearest_codes, nearest_vectors
-from raysent.models import load
 from raysent.models.codes import pack_bits
 from raysent.models.schemes.bm25 import VERSION as WORDS_VERSION
 from raysent.models.schemes.bm25 import Bm25Index
@@ -167,12 +166,12 @@ class SearchIndex:
     def encoder(self) -> SentenceEncoder:
         """The model, by which queries are encoded."""
         try:
-            key = model_key(self._model)
+            encoder = load_saved(self._model, self.format.model_key)
         except ArtifactError as error:
             raise ArtifactError(
                 f"{self.folder.name}: its model cannot be read ({error}); give model=PATH"
             ) from None
-        if key != self.format.model_key:
+        if encoder is None:
             is_other = self._model != shared_name(self.format.model)
             way = (
                 f"not of {self._model}; name that"
@@ -180,7 +179,7 @@ class SearchIndex:
                 else "before it changed; index into another folder"
             )
             raise ArtifactError(f"{self.folder.name}: is of {self.format.model}, {way}")
-        return load(self._model)
+        return encoder
 
     @cached_property
     def vectors(self) -> np.ndarray:

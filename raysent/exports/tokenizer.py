@@ -1,7 +1,8 @@
 """A vocabulary as a `tokenizer.json` of the `tokenizers` library: the same text gives the same ids.
 
-Normalization, the pattern and the table of words are those of `data.vocabulary.tokens`. Two rules belong to the reader
-of the ids: a sentence without a known word is a single unknown word, and rows are truncated after that.
+Normalization, the pattern and the table of words are those of `data.vocabulary.tokens`, and the form of Unicode is that
+of the vocabulary: one of an earlier version reads text as it is written, and so does its file. Two rules belong to the
+reader of the ids: a sentence without a known word is a single unknown word, and rows are truncated after that.
 
 raysent changes a token's case after it matched the pattern, which recognizes `Mr.` and `N'T` by their case; a
 `tokenizer.json` changes the text's case before. Periods of abbreviations and apostrophes of `N'T` therefore become
@@ -67,6 +68,8 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int) -> Tokenizer:
     words, pattern = vocabulary.words, PATTERN.removeprefix(r"\n|")
     # White space of `str.split` that the pattern's class of white space lacks.
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")]
+    if vocabulary.unicode_form == "NFC":
+        steps.append(normalizers.NFC())
     if vocabulary.lowercase:
         steps.append(normalizers.Replace(Regex(f"[{_PERIOD}{_APOSTROPHE}]"), _OTHER))
     steps += _replacements()

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from raysent.config import Document, validate
+from raysent.data.unicode_form import OF_NEW, in_form
 from raysent.data.vocabulary import (
     PAD_WORD,
     UNK_ID,
@@ -87,14 +88,16 @@ def average_of_words(
     Raises:
         DataError: If `sif` is given without counts.
     """
-    kept = [
-        row
-        for row, one in enumerate(vectors.words)
-        if one.split() == [one] and one not in (PAD_WORD, UNK_WORD)
-    ]
-    words, rows = [vectors.words[row] for row in kept], vectors.vectors[kept]
+    first_rows: dict[str, int] = {}
+    for row, written in enumerate(vectors.words):
+        word = in_form(written, OF_NEW)
+        if word.split() == [word] and word not in (PAD_WORD, UNK_WORD):
+            first_rows.setdefault(word, row)
+    words = list(first_rows)
+    rows = vectors.vectors[list(first_rows.values())]
     rows *= _weights(words, weighting, counts, sif_weight)[:, None]
-    vocabulary, dim = Vocabulary([PAD_WORD, UNK_WORD, *words], lowercase=lowercase), rows.shape[1]
+    vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *words], lowercase=lowercase)
+    dim = rows.shape[1]
     config = ModelConfig(
         encoder=Bag(pooling="mean", embedding=EmbeddingConfig(dim=dim)),
         objective=ParaphraseMargin(),
@@ -172,6 +175,7 @@ def expand(
     vocabulary = Vocabulary(
         [*model.vocabulary.words, *(vectors.words[row] for row in added)],
         lowercase=model.vocabulary.lowercase,
+        unicode_form=model.vocabulary.unicode_form,
     )
 
     def expanded(table: Tensor) -> Tensor:

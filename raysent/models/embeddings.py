@@ -196,7 +196,10 @@ class Tables:
             _check_dim(given, config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
             return
-        vectors = read_word_vectors(Path(str(config.vectors)), words=self._vocabulary.words)
+        words = self._vocabulary
+        vectors = read_word_vectors(
+            Path(str(config.vectors)), words=words.words, unicode_form=words.unicode_form
+        )
         _check_dim(vectors.vectors, config)
         rows, sources = shared_words(self._vocabulary, vectors)
         values[rows] = torch.from_numpy(vectors.vectors[sources])

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import Document, StrictModel, validate
+from raysent.data.unicode_form import OF_EARLIER, UnicodeForm
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
 from raysent.storage import (
@@ -47,6 +48,7 @@ class Record(StrictModel):
         num_words: Words of its vocabulary.
         num_classes: Labels of the pairs that it was trained on; 0 where they had none.
         learned_tasks: Tasks whose labels it learned from, with the hashes of their rows; those of its start too.
+        unicode_form: The form of Unicode in which it reads text; that of its vocabulary.
     """
 
     config: ModelConfig
@@ -54,6 +56,7 @@ class Record(StrictModel):
     num_words: int = pydantic.Field(ge=2, le=1 << 31)
     num_classes: int = pydantic.Field(default=0, ge=0, le=1 << 31)
     learned_tasks: dict[str, str] = pydantic.Field(default={})
+    unicode_form: UnicodeForm = OF_EARLIER
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -322,6 +322,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 f"{folder / VOCABULARY_FILE}: of another model: must hold {record.num_words} words; "
                 f"given {len(vocabulary)}"
             )
+        if vocabulary.unicode_form != record.unicode_form:
+            raise ArtifactError(
+                f"{folder / VOCABULARY_FILE}: of another model: must read text in the form "
+                f"{record.unicode_form}; given {vocabulary.unicode_form}; restore it"
+            )
         path = folder / TENSORS_FILE
         return cls.from_tensors(record, vocabulary, load_tensors(path), source=path)
 
@@ -653,6 +658,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             num_words=num_words,
             num_classes=self.num_classes,
             learned_tasks=dict(self.learned_tasks),
+            unicode_form=self.vocabulary.unicode_form,
         )
 
     def save(self, folder: Path) -> None:

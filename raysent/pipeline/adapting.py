@@ -288,7 +288,8 @@ def _documents(config: RunConfig, folder: Path) -> Task:
             f"corpus: must have two held-out documents of {_FEWEST_SENTENCES} sentences, by which the model is judged; "
             f"given {len(kept)}; name tasks"
         )
-    texts, generator = sentence_texts(config.corpus), np.random.default_rng(0)
+    texts = sentence_texts(config.corpus, unicode_form=config.vocabulary.unicode_form)
+    generator = np.random.default_rng(0)
     path = folder / "documents.csv"
     table = io.StringIO()
     rows = csv.writer(table)

@@ -59,7 +59,12 @@ def expand(
     """
     given = trained_model(model, output)
     return saved(
-        expand_model(given, read_word_vectors(Path(vectors)), has_intercept=intercept), output
+        expand_model(
+            given,
+            read_word_vectors(Path(vectors), unicode_form=given.vocabulary.unicode_form),
+            has_intercept=intercept,
+        ),
+        output,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from raysent.config import Document
 from raysent.cost import Budget
+from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
@@ -46,6 +47,13 @@ def _completed(space: SearchSpace) -> dict[str, Any]:
         ):
             base[part] = ENCODERS[encoder["type"]].Config.completed(encoder)
     return {**values, "base": base} if base else values
+
+
+def _with_form(space: Mapping[str, Any], unicode_form: UnicodeForm) -> dict[str, Any]:
+    """Return a space's values with the form of Unicode that its trials read, unless they name one."""
+    base = dict(space.get("base") or {})
+    vocabulary = {"unicode_form": unicode_form, **(base.get("vocabulary") or {})}
+    return {**space, "base": {**base, "vocabulary": vocabulary}}
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ class SweepRecord:
             "metric_mode": self.space.mode,
             "seed": self.seed,
             "search": self.space.document.values.get("search", {}),
-            "space": _completed(self.space),
+            "space": _with_form(_completed(self.space), OF_NEW),
             "source": self.source or self.space.document.source,
             "command": list(self.command),
             "address": self.address,
@@ -139,9 +147,8 @@ def load_record(folder: Path) -> SweepRecord:
             limits.get("rung_unit") == "report"
         ):  # earlier versions had another one too, and wrote which
             del limits["rung_unit"]
-        space = parse_space(
-            Document(values["space"], source=str(path)), name=values["name"], is_recorded=True
-        )
+        document = Document(_with_form(values["space"], OF_EARLIER), source=str(path))
+        space = parse_space(document, name=values["name"], is_recorded=True)
         return SweepRecord(
             space,
             values["seed"],

@@ -177,7 +177,9 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
         counts = np.bincount(corpus.ids, minlength=len(corpus.vocabulary))
         sizes = np.diff(corpus.document_starts)[: corpus.train.num_documents]
         return TextSize(len(corpus.train), corpus.num_sentences, corpus.num_tokens, counts, sizes)
-    num_sentences, counts, sizes = count_text(config.corpus, progress=progress)
+    num_sentences, counts, sizes = count_text(
+        config.corpus, unicode_form=config.vocabulary.unicode_form, progress=progress
+    )
     return TextSize(int(sizes.sum()), num_sentences, int(counts.sum()), counts, sizes)
 
 

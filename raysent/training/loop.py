@@ -55,7 +55,7 @@ from raysent.training.plan import (
     open_validator,
     report_index,
 )
-from raysent.training.run import RunConfig, save_run
+from raysent.training.run import RunConfig, as_begun, save_run
 from raysent.training.source_vectors import open_source_vectors
 from raysent.training.validation.names import METRICS
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
@@ -106,6 +106,7 @@ def fit(
     device = device or default_device()
     if before := ended_outcome(folder, key=config.key):
         return before
+    config = as_begun(config, folder)
     interruptions = interruptions or Interruptions()
     outcome, is_saved = _fit(config, folder, report, device, workers, interruptions)
     if not is_saved:

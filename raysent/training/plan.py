@@ -279,4 +279,7 @@ def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: Trainin
 # The trials of a sweep often share their files, each of which may take minutes to read.
 @lru_cache(maxsize=16)
 def _dim_of_file(path: str, vocabulary: Vocabulary) -> int:
-    return int(read_word_vectors(path, words=vocabulary.words).vectors.shape[1])
+    vectors = read_word_vectors(
+        path, words=vocabulary.words, unicode_form=vocabulary.unicode_form
+    ).vectors
+    return int(vectors.shape[1])

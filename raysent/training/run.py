@@ -18,6 +18,7 @@ from raysent import config as configuration
 from raysent.config import StrictModel
 from raysent.data.corpus import CorpusConfig
 from raysent.data.pairs import PairsConfig
+from raysent.data.unicode_form import OF_EARLIER
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models import ModelConfig
@@ -298,6 +299,8 @@ class RunConfig(StrictModel):
     def key(self) -> str:
         """16 hexadecimal digits that identify the configuration, whatever the folder of the corpus' cache is."""
         values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
+        # A run keeps the form of its text, whatever the version is that continues it.
+        del values["vocabulary"]["unicode_form"]
         # Settings that were added or renamed since leave the key of a run as it was.
         for part, names in _ADDED.items():
             for name in names:
@@ -352,11 +355,28 @@ def load_run(folder: Path) -> RunConfig:
         raise ArtifactError(
             f"{path}: not the record of a run; name a folder that 'raysent train' or a sweep wrote"
         )
+    vocabulary = values["config"].get("vocabulary")
+    if isinstance(vocabulary, dict):
+        vocabulary.setdefault("unicode_form", OF_EARLIER)
     document = configuration.Document(values=values["config"], source=str(path))
     try:
         return configuration.validate(RunConfig, document)
     except ConfigError as error:
         raise ArtifactError(f"{error}; another version of raysent wrote it; train again") from None
+
+
+def as_begun(config: RunConfig, folder: Path) -> RunConfig:
+    """Return the configuration of a run with the form of Unicode that it began with in its folder, if it did."""
+    if not (folder / RUN_FILE).is_file():
+        return config
+    try:
+        before = load_run(folder)
+    except ArtifactError:  # it is written again
+        return config
+    if before.key != config.key:
+        return config
+    form = {"unicode_form": before.vocabulary.unicode_form}
+    return config.model_copy(update={"vocabulary": config.vocabulary.model_copy(update=form)})
 
 
 def describe(config: RunConfig) -> str:

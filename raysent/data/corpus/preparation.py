@@ -41,9 +41,10 @@ from raysent.data.corpus.store import Corpus
 from raysent.data.corpus.written import StoredSentences, read_written, write_written
 from raysent.data.languages import WITHOUT_BLANKS
 from raysent.data.sentences import SPLITTING_VERSION
+from raysent.data.unicode_form import OF_NEW, UnicodeForm
 from raysent.data.vocabulary import (
     MAX_UNKNOWN_SHARE,
-    TOKENIZER_VERSION,
+    TOKENIZER_VERSIONS,
     UNK_ID,
     ChunkTable,
     Numbering,
@@ -87,7 +88,9 @@ def prepare(
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    text = _Text(config, progress)
+    own_words = None if isinstance(words, SubwordVocabulary) else words
+    unicode_form = vocabulary.unicode_form if own_words is None else own_words.unicode_form
+    text = _Text(config, progress, unicode_form)
     settings = config.model_dump(
         include={"across_documents", "validation_fraction", "max_length", "seed"}
     )
@@ -95,10 +98,7 @@ def prepare(
         vocabulary = vocabulary.model_copy(
             update={"type": _vocabulary_type(text, config, vocabulary)[0]}
         )
-    elif (
-        not isinstance(words, SubwordVocabulary)
-        and words.words == _choose_words(text.words(), vocabulary).words
-    ):
+    elif own_words is not None and own_words.words == _choose_words(text.words(), vocabulary).words:
         # The corpus that was prepared for the model is used again.
         words, vocabulary = None, vocabulary.model_copy(update={"type": "words"})
     named = vocabulary.key_values if words is None else words.key_values
@@ -125,7 +125,8 @@ def vocabulary_type(
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    return _vocabulary_type(_Text(config, progress), config, vocabulary)
+    text = _Text(config, progress, vocabulary.unicode_form)
+    return _vocabulary_type(text, config, vocabulary)
 
 
 def _vocabulary_type(
@@ -188,14 +189,19 @@ class SentenceTexts:
         ]
 
 
-def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) -> SentenceTexts:
+def sentence_texts(
+    config: CorpusConfig,
+    *,
+    unicode_form: UnicodeForm = OF_NEW,
+    progress: Progress | None = None,
+) -> SentenceTexts:
     """Return the text of the corpus that `prepare` makes of the same configuration.
 
     Raises:
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    text = _Text(config, progress).words()
+    text = _Text(config, progress, unicode_form).words()
     splits = _splits(text, config)
     bounds = np.concatenate([splits.train.bounds, splits.validation.bounds])
     ranges = [np.arange(start, stop, dtype=np.int64) for start, stop in bounds]
@@ -203,7 +209,10 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
 
 
 def count_text(
-    config: CorpusConfig, *, progress: Progress | None = None
+    config: CorpusConfig,
+    *,
+    unicode_form: UnicodeForm = OF_NEW,
+    progress: Progress | None = None,
 ) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of sentences, the count of each word, int64 [words], and the sizes of training documents.
 
@@ -211,13 +220,14 @@ def count_text(
 
     Args:
         config: Which text, and how to read it.
+        unicode_form: The form of Unicode in which words are read.
         progress: As for `prepare`.
 
     Raises:
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    text = _Text(config, progress).words()
+    text = _Text(config, progress, unicode_form).words()
     return len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes
 
 
@@ -242,18 +252,24 @@ def corpus_language(config: CorpusConfig) -> str:
 class _Text:
     """A text in the cache, where it is built when it is opened, by a hash of its content and how it is read."""
 
-    def __init__(self, config: CorpusConfig, progress: Progress | None) -> None:
-        self._config, self._progress = config, progress
+    def __init__(
+        self, config: CorpusConfig, progress: Progress | None, unicode_form: UnicodeForm
+    ) -> None:
+        self._config = config
+        self._progress = progress
+        self._unicode_form: UnicodeForm = unicode_form
         self._sources = corpus_sources(config, progress)
         self.language = text_language(self._sources, config)
-        versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION, self.language]
+        tokenizer_version = TOKENIZER_VERSIONS[unicode_form]
+        versions = [FORMAT_VERSION, SPLITTING_VERSION, tokenizer_version, self.language]
         self.key = storage.content_key(versions, *describe_reading(self._sources, config))
 
     def words(self) -> TextStore:
         """Return the text as ids of its words."""
 
         def build(folder: Path) -> dict[str, Any]:
-            with closing(map_passages(_PassageReader(), self._sources, self._config)) as groups:
+            reader = _PassageReader(self._unicode_form)
+            with closing(map_passages(reader, self._sources, self._config)) as groups:
                 files = _write_text(
                     folder,
                     groups,
@@ -311,15 +327,17 @@ class _EncodedPassages(NamedTuple):
 class _PassageReader:
     """Encodes passages; it knows the words of earlier ones, to tokenize each once. Pickles as a new reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, unicode_form: UnicodeForm) -> None:
+        self._unicode_form: UnicodeForm = unicode_form
         self._numbers = Numbering()
 
     @cached_property
     def _table(self) -> ChunkTable:
-        return ChunkTable(self._numbers.__getitem__, is_compiled=True)
+        number_of = self._numbers.__getitem__
+        return ChunkTable(number_of, is_compiled=True, unicode_form=self._unicode_form)
 
-    def __reduce__(self) -> tuple[type[_PassageReader], tuple[()]]:
-        return _PassageReader, ()
+    def __reduce__(self) -> tuple[type[_PassageReader], tuple[UnicodeForm]]:
+        return _PassageReader, (self._unicode_form,)
 
     def __call__(self, passages: Sequence[Passage]) -> _EncodedPassages:
         sentences, ends = read_passages(passages)

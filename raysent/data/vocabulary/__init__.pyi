@@ -1,7 +1,7 @@
 from .subwords import train_subwords as train_subwords
 from .tokens import PAD_ID as PAD_ID
 from .tokens import PAD_WORD as PAD_WORD
-from .tokens import TOKENIZER_VERSION as TOKENIZER_VERSION
+from .tokens import TOKENIZER_VERSIONS as TOKENIZER_VERSIONS
 from .tokens import UNK_ID as UNK_ID
 from .tokens import UNK_WORD as UNK_WORD
 from .tokens import WORD_START as WORD_START

@@ -13,6 +13,7 @@ Every string has tokens:
 - NUL is white space;
 - a byte order mark (U+FEFF) is removed wherever it occurs;
 - a lone surrogate, which is no character, is replaced by U+FFFD, as decoders of UTF-8 do;
+- it is read in the form of Unicode that the reader names, by default the composed one, see `unicode_form`;
 - a combining mark belongs to the word before it; where there is none, it begins a word;
 - a chunk of more than 65,536 characters is read in pieces of that length.
 
@@ -34,6 +35,7 @@ from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
 from raysent.data.text_files import grouped
+from raysent.data.unicode_form import OF_NEW, UnicodeForm, in_form
 from raysent.kernels.ragged import Sentences as Sentences  # noqa: PLC0414 - a public name of this package
 from raysent.kernels.ragged import ragged_indices, ragged_sums
 from raysent.kernels.text import CompiledChunkRows, ascii_tokens, has_compiled_text
@@ -45,8 +47,8 @@ PAD_WORD = "<pad>"
 UNK_WORD = "<unk>"
 # Begins the first sub-word of a word.
 WORD_START = "\u2581"
-# Part of every cache key: must change whenever the same text gives different tokens.
-TOKENIZER_VERSION = 2
+# By form: part of every cache key. It must change whenever the same text gives different tokens.
+TOKENIZER_VERSIONS: dict[UnicodeForm, int] = {"as_written": 2, "NFC": 3}
 
 REPLACEMENTS = (
     *((quote, '"') for quote in ("“", "”", "„", "«", "»", "``", "''")),
@@ -189,6 +191,7 @@ class ChunkTable:
             order of the text.
         max_bytes: Size of the table.
         is_compiled: Whether to use the compiled kernel if there is a compiler: for large texts. The ids are equal.
+        unicode_form: The form in which text is read.
     """
 
     def __init__(
@@ -197,9 +200,11 @@ class ChunkTable:
         *,
         max_bytes: int = _MAX_TABLE_BYTES,
         is_compiled: bool = False,
+        unicode_form: UnicodeForm = OF_NEW,
     ) -> None:
         self._word_id = word_id
         self._max_bytes = max_bytes
+        self._unicode_form = unicode_form
         self._is_compiled = is_compiled and has_compiled_text()
         self._table = self._new_table()
 
@@ -238,6 +243,9 @@ class ChunkTable:
 
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the tokens of chunks of given sizes, int32 [tokens], and their number, int64 [chunks]."""
+        if self._unicode_form != "as_written":
+            chunks = [in_form(chunk, self._unicode_form) for chunk in chunks]
+            sizes = np.fromiter(map(len, chunks), dtype=np.int64, count=len(chunks))
         num_pieces = -(-sizes // _MAX_PIECE)
         pieces = (
             list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
@@ -276,9 +284,10 @@ def as_rows(encoded: Sentences, *, max_length: int) -> Sentences:
 _pre_tokenizer = Split(Regex(PATTERN), "removed", invert=True)
 
 
-def tokenize(sentence: str) -> list[str]:
-    """Return the tokens of a sentence."""
-    pieces = chain.from_iterable(map(_pieces, sentence.replace(_BREAK, " ").split()))
+def tokenize(sentence: str, *, unicode_form: UnicodeForm = OF_NEW) -> list[str]:
+    """Return the tokens of a sentence, read in a form of Unicode."""
+    chunks = in_form(sentence, unicode_form).replace(_BREAK, " ").split()
+    pieces = chain.from_iterable(map(_pieces, chunks))
     return list(
         chain.from_iterable(
             _tokens_of_chunks(block)[0] for block in grouped(pieces, len, at_least=_MAX_BLOCK)

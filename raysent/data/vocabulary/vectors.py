@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from raysent.data.corpus.cache import build_once
 from raysent.data.text_files import open_bytes, reading_errors
+from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm, in_form, is_in_form
 from raysent.data.vocabulary.tokens import UNK_ID
 from raysent.data.vocabulary.words import Vocabulary
 from raysent.errors import DataError
@@ -51,7 +52,12 @@ class WordVectors(NamedTuple):
     vectors: np.ndarray
 
 
-def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None) -> WordVectors:
+def read_word_vectors(
+    path: str | Path,
+    *,
+    words: Collection[str] | None = None,
+    unicode_form: UnicodeForm = OF_NEW,
+) -> WordVectors:
     """Read the vectors of some words, or of all; those of a large file from the cache, which the first call fills.
 
     A text file may start with a line of two numbers (words, dimensions); ``.bin`` is word2vec's binary format. If a
@@ -60,6 +66,7 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
     Args:
         path: The file.
         words: Words to keep; None keeps all.
+        unicode_form: The form of Unicode in which the file's words are read.
 
     Raises:
         DataError: If the file is missing, truncated or ragged, or a value of a kept word is not finite; with the line.
@@ -68,20 +75,32 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
     wanted = None if words is None else frozenset(words)
     found = _cached(path)
     if found is not None:
-        if wanted is not None:
-            rows = [row for row, word in enumerate(found.words) if word in wanted]
-            found = WordVectors([found.words[row] for row in rows], np.array(found.vectors[rows]))
+        found = _first_of_each(found, wanted, unicode_form)
         # The file itself is read again to name the place of a wrong value.
         if found.words and np.isfinite(found.vectors).all():
             return found
-    return _streamed(path, wanted)
+    return _streamed(path, wanted, unicode_form)
 
 
-def _streamed(path: Path, wanted: frozenset[str] | None) -> WordVectors:
+def _first_of_each(
+    vectors: WordVectors, wanted: frozenset[str] | None, unicode_form: UnicodeForm
+) -> WordVectors:
+    """Return the first vector of each wanted word, whose words are read in a form of Unicode."""
+    if wanted is None and all(is_in_form(word, unicode_form) for word in vectors.words):
+        return vectors
+    rows: dict[str, int] = {}
+    for row, written in enumerate(vectors.words):
+        word = in_form(written, unicode_form)
+        if wanted is None or word in wanted:
+            rows.setdefault(word, row)
+    return WordVectors(list(rows), np.array(vectors.vectors[list(rows.values())]))
+
+
+def _streamed(path: Path, wanted: frozenset[str] | None, unicode_form: UnicodeForm) -> WordVectors:
     read = _reader_of(path)
     kept: dict[str, np.ndarray] = {}
     with reading_errors(str(path)), open_bytes(str(path)) as stream:
-        for where, word, vector in read(path, stream, wanted):
+        for where, word, vector in read(path, stream, _Wanted(wanted, unicode_form)):
             if not np.isfinite(vector).all():
                 raise DataError(
                     f"{where}: must hold finite numbers; given NaN or infinity for the word '{word}'"
@@ -117,7 +136,8 @@ def _parse(path: Path, folder: Path) -> dict[str, Any]:
     words: dict[str, None] = {}
     rows, dim = folder / "rows", 0
     with reading_errors(str(path)), open_bytes(str(path)) as stream, rows.open("wb") as out:
-        for _, word, vector in _reader_of(path)(path, stream, None):
+        # As they are written: a reader may want another form.
+        for _, word, vector in _reader_of(path)(path, stream, _Wanted(None, OF_EARLIER)):
             if word not in words and "\n" not in word:
                 words[word], dim = None, len(vector)
                 out.write(vector.astype(np.float32).tobytes())
@@ -131,14 +151,30 @@ def _parse(path: Path, folder: Path) -> dict[str, Any]:
     return {"num_words": len(words)}
 
 
+class _Wanted(NamedTuple):
+    """Which words of a file are wanted, None for all, and the form of Unicode in which they are read."""
+
+    words: frozenset[str] | None
+    unicode_form: UnicodeForm
+
+    def read(self, word: bytes) -> str:
+        """Return a word of the file."""
+        # Files such as GoogleNews contain a few words that are not valid UTF-8; no text contains such a word.
+        return in_form(word.decode("utf-8", errors="replace"), self.unicode_form)
+
+    def __contains__(self, word: object) -> bool:
+        """Return whether a word that was read is wanted."""
+        return self.words is None or word in self.words
+
+
 def _reader_of(
     path: Path,
-) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
+) -> Callable[[Path, IO[bytes], _Wanted], Iterator[tuple[str, str, np.ndarray]]]:
     return _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
 
 
 def _read_text(
-    path: Path, stream: IO[bytes], wanted: frozenset[str] | None
+    path: Path, stream: IO[bytes], wanted: _Wanted
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield ``file:line``, word and vector of each wanted line of a text file."""
     dim = num_words = None
@@ -155,12 +191,12 @@ def _read_text(
             _ragged(where, line, dim)
         num_read += 1
         # The word may contain spaces; the vector has exactly `dim` fields.
-        word = _decoded(
+        word = wanted.read(
             fields.rsplit(b" ", dim)[0] if fields.count(b" ") > dim else fields.split(b" ", 1)[0]
         )
         if b" " in fields and " " in word and is_number(word.rsplit(" ", 1)[1]):
             _ragged(where, line, dim)
-        if wanted is None or word in wanted:
+        if word in wanted:
             yield where, word, _numbers(where, fields, dim)
     if num_words is not None and num_read < num_words:
         raise DataError(
@@ -184,11 +220,6 @@ def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
     )
 
 
-def _decoded(word: bytes) -> str:
-    # Files such as GoogleNews contain a few words that are not valid UTF-8; no text contains such a word.
-    return word.decode("utf-8", errors="replace")
-
-
 def is_number(text: str) -> bool:
     """Return whether a text is a number as `float` reads it."""
     try:
@@ -206,7 +237,7 @@ def _numbers(where: str, fields: bytes, dim: int) -> np.ndarray:
 
 
 def _read_binary(
-    path: Path, stream: IO[bytes], wanted: frozenset[str] | None
+    path: Path, stream: IO[bytes], wanted: _Wanted
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield location, word and vector of each wanted word of word2vec's binary format."""
     header = _header(stream.readline(_MAX_WORD_BYTES).rstrip())
@@ -227,9 +258,9 @@ def _read_binary(
                 )
             data, start = data[start:] + more, 0
             end = data.find(b" ")
-        word = _decoded(data[start:end].lstrip(b"\n"))
+        word = wanted.read(data[start:end].lstrip(b"\n"))
         start = end + 1 + 4 * dim
-        if wanted is None or word in wanted:
+        if word in wanted:
             yield (
                 where,
                 word,

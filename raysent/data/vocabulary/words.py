@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from raysent import storage
 from raysent.config import StrictModel
+from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm
 from raysent.data.vocabulary.tokens import (
     PAD_WORD,
     SURROGATE,
@@ -43,6 +44,14 @@ _MAX_TABLE_BYTES = 64 << 20
 
 VocabularyType = Literal["words", "subwords", "auto"]
 
+# The first line of a file of words, by `lowercase` and form; a version without a form wrote none.
+_HEADS: dict[tuple[bool, UnicodeForm], str] = {
+    (False, OF_EARLIER): "#lowercase=false",
+    (True, OF_EARLIER): "#lowercase=true",
+    (False, "NFC"): "#lowercase=false unicode_form=NFC",
+    (True, "NFC"): "#lowercase=true unicode_form=NFC",
+}
+
 
 class VocabularyConfig(StrictModel):
     """Which words or sub-words have an id of their own.
@@ -53,22 +62,26 @@ class VocabularyConfig(StrictModel):
         size: Maximum number of ids, including the unknown word and the padding.
         min_count: Minimum frequency; rarer words are unknown, rarer characters are read as bytes.
         lowercase: Whether to lowercase tokens.
+        unicode_form: The form of Unicode in which words are read: composed, or as they are written, as runs that an
+            earlier version began do.
     """
 
     type: VocabularyType = "words"
     size: int = Field(default=50_000, ge=3)
     min_count: int = Field(default=1, ge=1)
     lowercase: bool = False
+    unicode_form: UnicodeForm = OF_NEW
 
     @property
     def key_values(self) -> dict[str, Any]:
-        """What the ids of a text depend on, as plain values for a key; those of words are as before sub-words."""
+        """What the ids of a text depend on, as plain values for a key; those of words are as before sub-words.
+
+        The form of Unicode is part of the text's own key.
+        """
+        if self.type == "words":
+            return self.model_dump(exclude={"type", "unicode_form"})
         # Version 2 marks where words begin.
-        return (
-            self.model_dump(exclude={"type"})
-            if self.type == "words"
-            else {**self.model_dump(), "version": 2}
-        )
+        return {**self.model_dump(exclude={"unicode_form"}), "version": 2}
 
 
 class Vocabulary:
@@ -77,10 +90,13 @@ class Vocabulary:
     Args:
         words: ``<pad>``, ``<unk>``, then words by decreasing frequency, ties in alphabetical order.
         lowercase: Whether tokens are lowercased before look-up.
+        unicode_form: The form of Unicode in which text is read; that of the words.
 
     Attributes:
         words: The words; ``words[id]`` is the word of an id.
         lowercase: Whether tokens are lowercased before look-up.
+        unicode_form: The form of Unicode in which text is read; sub-words have rules of their own, and read text as it
+            is written.
         unknown_id: The id of a token that has none of its own.
         mask_id: The id that stands for a hidden word: of the tokenizer's mask, else of the unknown word.
         special_ids: The ids of what is no word of a text.
@@ -92,15 +108,22 @@ class Vocabulary:
     special_ids: frozenset[int] = frozenset(range(UNK_ID + 1))
     has_padding: bool = True
 
-    def __init__(self, words: Sequence[str], *, lowercase: bool = False) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        lowercase: bool = False,
+        unicode_form: UnicodeForm = OF_NEW,
+    ) -> None:
         self.words = list(words)
         self.lowercase = lowercase
+        self.unicode_form: UnicodeForm = unicode_form
         if self.words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(
                 f"vocabulary: must start with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}"
             )
         self._index = {word: index for index, word in enumerate(self.words)}
-        self._table = ChunkTable(self.id)
+        self._table = ChunkTable(self.id, unicode_form=unicode_form)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -109,11 +132,12 @@ class Vocabulary:
         return word in self._index
 
     def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[Any, ...]]:
-        return partial(Vocabulary, lowercase=self.lowercase), (self.words,)
+        make = partial(Vocabulary, lowercase=self.lowercase, unicode_form=self.unicode_form)
+        return make, (self.words,)
 
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each sentence, lowercased if the vocabulary is."""
-        rows = list(map(tokenize, sentences))
+        rows = [tokenize(sentence, unicode_form=self.unicode_form) for sentence in sentences]
         return [[token.lower() for token in row] for row in rows] if self.lowercase else rows
 
     def ids(self, sentences: Sequence[str], *, max_length: int) -> Sentences:
@@ -139,10 +163,9 @@ class Vocabulary:
         return {"words": self.words, "lowercase": self.lowercase}
 
     def save(self, path: Path) -> None:
-        """Write one word per line, after a first line that records `lowercase`."""
-        storage.write_text(
-            path, f"#lowercase={str(self.lowercase).lower()}\n" + "\n".join(self.words) + "\n"
-        )
+        """Write one word per line, after a first line that records `lowercase` and, where it has one, the form."""
+        head = _HEADS[self.lowercase, self.unicode_form]
+        storage.write_text(path, "\n".join([head, *self.words]) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
@@ -155,11 +178,8 @@ class Vocabulary:
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if head == _SUBWORDS_HEAD and len(words) == 1 and not end:
             return SubwordVocabulary(words[0], source=path)
-        if (
-            end
-            or head not in ("#lowercase=true", "#lowercase=false")
-            or words[:2] != [PAD_WORD, UNK_WORD]
-        ):
+        options = {known: read for read, known in _HEADS.items()}.get(head)
+        if end or options is None or words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
         # A file of word vectors may have vectors for these two.
         counts = Counter(word for word in words if word not in (PAD_WORD, UNK_WORD))
@@ -168,7 +188,8 @@ class Vocabulary:
             raise ArtifactError(
                 f"{path}: must name each word once; given {count} times '{word}'; restore it"
             )
-        return cls(words, lowercase=head == "#lowercase=true")
+        lowercase, unicode_form = options
+        return cls(words, lowercase=lowercase, unicode_form=unicode_form)
 
 
 class _SubwordTable(ChunkTable):
@@ -177,7 +198,10 @@ class _SubwordTable(ChunkTable):
     def __init__(
         self, rows: Callable[[Sequence[str]], list[list[int]]], *, is_compiled: bool = False
     ) -> None:
-        super().__init__(len, max_bytes=_MAX_TABLE_BYTES, is_compiled=is_compiled)
+        # The tokenizer has a normalization of its own.
+        super().__init__(
+            len, max_bytes=_MAX_TABLE_BYTES, is_compiled=is_compiled, unicode_form="as_written"
+        )
         self._rows = rows
 
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -217,6 +241,7 @@ class SubwordVocabulary(Vocabulary):
         num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         self.words = [self._tokenizer.id_to_token(word) or "" for word in range(num_ids)]
         self.lowercase = False
+        self.unicode_form = "as_written"
         self._index = {word: index for index, word in enumerate(self.words)}
         encoded = self._tokenizer.encode("a")
         is_special = encoded.special_tokens_mask
@@ -332,4 +357,8 @@ def build_vocabulary(counts: Iterable[tuple[str, int]], config: VocabularyConfig
     last_count = sorted(totals.values(), reverse=True)[:num_words][-1:]
     kept = [word for word, count in totals.items() if count >= max(config.min_count, *last_count)]
     kept.sort(key=lambda word: (-totals[word], word))
-    return Vocabulary([PAD_WORD, UNK_WORD, *kept[:num_words]], lowercase=config.lowercase)
+    return Vocabulary(
+        [PAD_WORD, UNK_WORD, *kept[:num_words]],
+        lowercase=config.lowercase,
+        unicode_form=config.unicode_form,
+    )

@@ -133,7 +133,7 @@ def fit_lexical(
                 f"{len(plan.strengths)} of {len(STRENGTHS)} values of C, each on {plan.rows:,} of {len(trainable):,} "
                 f"rows, as all would take {format_duration(plan.all_s)} of the {format_duration(seconds)} there are"
             )
-    return replace(fit_rows(fits, data), limited=limited), _arrays(vectorizer)
+    return replace(fit_rows(fits, data), limited=limited), _arrays(vectorizer, model)
 
 
 def predict_lexical(
@@ -197,14 +197,18 @@ def join_columns(vectors: Sequence[sparse.csr_matrix], *, kind: str) -> sparse.c
     return sparse.hstack([u, v, *parts] if kind == "order" else parts, format="csr")
 
 
-def _arrays(vectorizer: TfidfVectorizer) -> Arrays:
-    """Return what predicting needs: the words, one a line, and their weights."""
+def _arrays(vectorizer: TfidfVectorizer, model: LexicalModel) -> Arrays:
+    """Return what predicting needs: the words, one a line, their weights, and how text is read."""
     words = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.get)
-    return {
+    arrays = {
         "words": np.frombuffer("\n".join(words).encode(), dtype=np.uint8),
         "idf": vectorizer.idf_.astype(np.float32),
-        **({"is_unspaced": np.ones(1, dtype=np.bool_)} if vectorizer.min_df > 1 else {}),
     }
+    if vectorizer.min_df > 1:
+        arrays["is_unspaced"] = np.ones(1, dtype=np.bool_)
+    if model.unicode_form == "NFC":
+        arrays["reads_nfc"] = np.ones(1, dtype=np.bool_)
+    return arrays
 
 
 class LexicalSolution(NamedTuple):

@@ -33,7 +33,7 @@ class Scheme(Protocol):
 
     Call order: `label` and `key` when a command reads its arguments, `load` when it encodes. A saved ensemble stores
     the name, and compares the key before it loads the model again. A module may also define `num_bytes(rest)`, the size
-    of the model's files.
+    of the model's files, and `load_earlier(rest, key)`, the model that an earlier version knew by a key, or None.
 
     Attributes:
         FORM: How a name is written, for messages, such as `hash:DIM`; or `tfidf[:chars]` where the part after the
@@ -166,6 +166,17 @@ def load(name: str | Path) -> SentenceEncoder:
     raise ArtifactError(
         f"{address_of(folder)}: holds no {' and no '.join(LOADERS)}; name a trained model's folder or an ensemble's"
     )
+
+
+def load_earlier(name: str, key: str) -> SentenceEncoder | None:
+    """Return the model of a scheme's name that an earlier version knew by a key; None where there is none."""
+    found = find_scheme(name)
+    if found is None:
+        return None
+    scheme, rest = found
+    load_known = getattr(scheme, "load_earlier", None)
+    encoder = None if load_known is None else load_known(rest, key)
+    return None if encoder is None else _named(encoder, name)
 
 
 def model_of_sweep(folder: Path, *, has_vectors: bool = False) -> Path:

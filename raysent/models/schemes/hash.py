@@ -1,18 +1,20 @@
 """`hash:DIM`: the mean of word vectors that are drawn from each word's hash, a floor for every comparison.
 
 A word's vector is uniform in [-1, 1), seeded with the first 8 hexadecimal digits of the MD5 of the lower-cased word.
-Words are separated by white space; a lone surrogate counts as a question mark. The vectors are random, and the same on
-every machine.
+Words are separated by white space and read composed (NFC); a lone surrogate counts as a question mark. The vectors are
+random, and the same on every machine. An ensemble of an earlier version reads words as they are written.
 """
 
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from threading import Lock
 
 import numpy as np
 
+from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm, in_form
 from raysent.errors import ConfigError
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import content_key
@@ -30,7 +32,7 @@ def label(rest: str) -> str:
 
 def key(rest: str) -> str:
     """Return a key of the name, which determines the vectors."""
-    return content_key(f"hash:{_dim(rest)}")
+    return content_key(f"hash:{_dim(rest)}", OF_NEW)
 
 
 def load(rest: str) -> HashEncoder:
@@ -40,6 +42,14 @@ def load(rest: str) -> HashEncoder:
         ConfigError: If DIM is not a whole number of at least 1.
     """
     return HashEncoder(_dim(rest))
+
+
+def load_earlier(rest: str, key: str) -> HashEncoder | None:
+    """Return the encoder that an earlier version knew by a key; None where it knew none."""
+    dim = _dim(rest)
+    if key != content_key(f"hash:{dim}"):
+        return None
+    return HashEncoder(dim, unicode_form=OF_EARLIER)
 
 
 def _dim(rest: str) -> int:
@@ -54,15 +64,16 @@ def _dim(rest: str) -> int:
 class HashEncoder(SentenceEncoder):
     """The mean of hash-seeded word vectors."""
 
-    def __init__(self, dim: int) -> None:
-        """Make an encoder of vectors of `dim` numbers."""
+    def __init__(self, dim: int, *, unicode_form: UnicodeForm = OF_NEW) -> None:
+        """Make an encoder of vectors of `dim` numbers that reads text in a form of Unicode."""
         self._dim = dim
+        self._unicode_form: UnicodeForm = unicode_form
         # The legacy generator is part of the definition.
         self._random, self._lock = np.random.RandomState(), Lock()
         self._vector = lru_cache(maxsize=max(1, _CACHE_BYTES // (4 * dim)))(self._hashed)
 
-    def __reduce__(self) -> tuple[type[HashEncoder], tuple[int]]:
-        return HashEncoder, (self._dim,)
+    def __reduce__(self) -> tuple[Callable[[int], HashEncoder], tuple[int]]:
+        return partial(HashEncoder, unicode_form=self._unicode_form), (self._dim,)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence."""
@@ -73,7 +84,8 @@ class HashEncoder(SentenceEncoder):
         del batch_size  # one sentence at a time
         out = np.empty((len(sentences), self._dim), dtype=np.float32)
         for row, sentence in enumerate(sentences):
-            out[row] = np.mean([self._vector(word) for word in sentence.split() or ["."]], axis=0)
+            words = in_form(sentence, self._unicode_form).split() or ["."]
+            out[row] = np.mean([self._vector(word) for word in words], axis=0)
         return out
 
     def _hashed(self, word: str) -> Float32:

@@ -7,11 +7,13 @@ member of an ensemble, and compares pairs of texts; it cannot encode.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from raysent.data.languages import unspaced_language
+from raysent.data.unicode_form import OF_EARLIER, OF_NEW, UnicodeForm, in_form
 from raysent.errors import ConfigError, did_you_mean
 from raysent.models.sentence_encoder import WithoutVectors
 from raysent.storage import content_key
@@ -59,29 +61,42 @@ def _analyzer(rest: str) -> str:
     return name
 
 
+def _read(text: str, *, unicode_form: UnicodeForm) -> str:
+    """Return a text as words and characters are counted in it."""
+    return in_form(text, unicode_form).lower()
+
+
 class LexicalModel(WithoutVectors):
     """A model whose features are those of a task's own texts.
 
     Attributes:
         analyzer: ``words`` or ``chars``.
         is_unspaced: Whether its texts write no blanks between words; see `of`.
+        unicode_form: The form of Unicode in which it reads text.
     """
 
-    def __init__(self, analyzer: str, *, is_unspaced: bool = False) -> None:
+    def __init__(
+        self, analyzer: str, *, is_unspaced: bool = False, unicode_form: UnicodeForm = OF_NEW
+    ) -> None:
         """Make a model of words or characters."""
-        self.analyzer, self.is_unspaced = analyzer, is_unspaced
+        self.analyzer = analyzer
+        self.is_unspaced = is_unspaced
+        self.unicode_form: UnicodeForm = unicode_form
 
     def of(self, texts: Sequence[str]) -> LexicalModel:
         """Return the model of a task's texts: characters of text without blanks are read as fewer parts."""
         is_unspaced = self.analyzer == "chars" and unspaced_language(texts) is not None
-        return LexicalModel(self.analyzer, is_unspaced=is_unspaced)
+        return LexicalModel(self.analyzer, is_unspaced=is_unspaced, unicode_form=self.unicode_form)
 
     def vectorizer(self, vocabulary: dict[str, int] | None = None) -> TfidfVectorizer:
         """Return a vectorizer of these words or characters, not fitted."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - it takes seconds to import, and most commands do without
 
         options = {**_ANALYZERS[self.analyzer], **(_UNSPACED if self.is_unspaced else {})}
-        return TfidfVectorizer(lowercase=True, sublinear_tf=True, vocabulary=vocabulary, **options)
+        read = partial(_read, unicode_form=self.unicode_form)
+        return TfidfVectorizer(
+            preprocessor=read, sublinear_tf=True, vocabulary=vocabulary, **options
+        )
 
     @property
     def cannot_encode(self) -> str:
@@ -94,9 +109,13 @@ class LexicalModel(WithoutVectors):
     def restored(self, arrays: Mapping[str, np.ndarray]) -> TfidfVectorizer:
         """Return a fitted vectorizer from its `words`, UTF-8 bytes with one a line, and their weights `idf` [words].
 
-        An array `is_unspaced` says that its texts write no blanks.
+        An array `is_unspaced` says that its texts write no blanks, and an array `reads_nfc` that they were composed.
         """
-        model = LexicalModel(self.analyzer, is_unspaced="is_unspaced" in arrays)
+        model = LexicalModel(
+            self.analyzer,
+            is_unspaced="is_unspaced" in arrays,
+            unicode_form="NFC" if "reads_nfc" in arrays else OF_EARLIER,
+        )
         words = bytes(arrays["words"].tobytes()).decode().split("\n")
         vectorizer = model.vectorizer({word: place for place, word in enumerate(words)})
         vectorizer.idf_ = arrays["idf"].astype(np.float64)
