@@ -90,7 +90,7 @@ def test_key_of_a_run_outlives_new_and_renamed_settings(tmp_path: Path) -> None:
             "ema",
         },
         "corpus": {"cache_dir", "document_field", "language"},
-        "vocabulary": {"type"},
+        "vocabulary": {"type", "unicode_form"},
         "postprocessing": {"whitening"},
         "validation": {"documents": True, "similarity": {"positives", "negatives"}},
         "pairs": {"positives", "negatives"},

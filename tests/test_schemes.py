@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.members import ensemble_members, expand, saved_path
+from raysent.evaluation.members import ensemble_members, expand, load_saved, saved_path
 from raysent.models import load
 from raysent.models.schemes import SCHEMES, find_scheme, is_scheme_name, known_forms
 from raysent.models.schemes.hash import HashEncoder
@@ -48,11 +48,17 @@ def test_path_is_no_scheme_whatever_colons_it_has(name: str) -> None:
     assert find_scheme(name) is None
 
 
-def test_hash_keeps_its_key_and_label() -> None:
-    """Records that were made under the name stay valid."""
+def test_hash_keeps_its_label_and_its_earlier_key_its_vectors() -> None:
+    """Its key says how it reads text; what was saved under the key of before reads as it did then."""
     [member] = expand(["hash:50"])
-    assert (member.name, member.path, member.key) == ("hash:50", "hash:50", content_key("hash:50"))
+    assert (member.name, member.path) == ("hash:50", "hash:50")
     assert member.folder == "hash%3A50"
+    earlier = load_saved("hash:50", content_key("hash:50"))
+    now = load_saved("hash:50", member.key)
+    assert earlier is not None
+    assert now is not None
+    for words, is_alike in (("plain words", True), ("cafe\u0301", False)):
+        assert np.array_equal(earlier.encode([words]), now.encode([words])) == is_alike
 
 
 @pytest.mark.usefixtures("fixed")

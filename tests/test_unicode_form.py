@@ -173,8 +173,8 @@ def test_tfidf_predicts_both_forms_alike(analyzer, tmp_path):
         progress=False,
     )
     model = raysent.load(tmp_path / "made")
-    expected = made.predict(TEXTS, proba=True)
-    assert np.array_equal(model.predict(decomposed(TEXTS), proba=True), expected)
+    expected = made.predict_proba(TEXTS)
+    assert np.array_equal(model.predict_proba(decomposed(TEXTS)), expected)
     assert model.predict(decomposed(TEXTS)) == [f"class {place}" for place in range(len(TEXTS))]
 
 
