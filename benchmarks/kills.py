@@ -13,6 +13,8 @@ a command reads it. An array of numpy that a user keeps has no hash, so no comma
     continued   it was killed, or told in one line that it cannot go on; given again it ends well, its files the same
     refused     one line says what is damaged
     said        it ends well with other files, and a line names the damaged file
+    lost        whole lines are gone from the end of a journal or a ledger, as if its writer had been killed before
+                them; nothing tells, but for money that the journal has seen, and `resume` makes them again
     VIOLATION   anything else: a crash, a traceback, no line, several lines, other files in silence, no end, an orphan
 
 Cases are kept in the folder, and the same command continues with what is missing. The exit code is the number of
@@ -49,18 +51,20 @@ import torch
 import raysent.cli
 import raysent.pipeline
 import raysent.report
+from benchmarks.simulation import replay
 from raysent.evaluation.tasks import senteval
-from raysent.sweeps import load_record, read_events, replay
+from raysent.sweeps import load_record, read_events
 
 LIMIT_S, ORPHANS_S, LOOK_S = 1800.0, 180.0, 0.02
 # The line of a process that was ended comes after it.
 LINE_S = 0.5
 VIOLATION = "VIOLATION"
+# Files whose lines a sweep appends one by one.
+APPENDED = ("journal.jsonl", "ledger.jsonl")
 # Files that hold times, or how often a command was started; what they say is compared by `doctor`.
 UNCOMPARED = {
     "journal.jsonl",
     "ledger.jsonl",
-    "written.json",
     "report.html",
     "sweep.json",
     "run.lock",
@@ -79,6 +83,7 @@ TIMED = {
     "step_s",
     "choices",
     "digest",  # of what holds times
+    "checksum",
 }
 # In prose too, of two measured times, which are left unsaid where they are alike.
 TIMES = re.compile(rb"(?: and|, which is)? [\d.,]+ times (?:faster|slower)")
@@ -722,6 +727,8 @@ def damage(case: Case, stage: Stage, draw: random.Random) -> dict[str, Any]:
             return said | {"outcome": "same"}
         if file.name in ended.err:
             return said | {"outcome": "said", "why": ended.err[-300:]}
+        if file.name in APPENDED and whole.startswith(damaged or b""):
+            return said | {"outcome": "lost", "why": differs}
         return said | {"outcome": VIOLATION, "why": f"in silence: {differs}"}
 
 
@@ -778,7 +785,7 @@ def play(
 
 def table(results: list[dict[str, Any]]) -> str:
     """Return how often each command had each outcome."""
-    outcomes = ("same", "continued", "refused", "said", "missed", VIOLATION)
+    outcomes = ("same", "continued", "refused", "said", "lost", "missed", VIOLATION)
     counts: dict[tuple[str, str], Counter[str]] = {}
     for result in results:
         counts.setdefault((result["part"], result["command"]), Counter())[result["outcome"]] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from raysent.ensembles.measures import CalibrationBin, Diversity, MeanScores, Ta
 from raysent.ensembles.result import MeanOverTasks, write_result
 from raysent.ensembles.task_ensemble import TaskEnsemble
 from raysent.evaluation.bootstrap import BootstrapEstimate
-from raysent.storage import write_json
+from raysent.storage import Lines, write_json
 from raysent.storage.layout import EVALUATION_FOLDER, JOURNAL_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
 from raysent.sweeps.journal import finite
@@ -69,14 +68,13 @@ class RecordedDriver:
         )
         facts = {"corpus": CORPUS, "pool": POOL}
         save_record(folder, SweepRecord(self.space, seed, COMMAND, started=STARTED, facts=facts))
-        self._journal = folder / JOURNAL_FILE
+        self._journal = Lines(folder / JOURNAL_FILE)
         self.write("session", trials=self.space.limits.trials, concurrent=1)
         self.controller = SweepController(self.space, seed=seed, write=self.write)
 
     def write(self, event: str, **values: Any) -> None:
         """Append an event to the journal."""
-        with self._journal.open("a") as stream:
-            stream.write(json.dumps({"event": event, "time": self.now, **finite(values)}) + "\n")
+        self._journal.append({"event": event, "time": self.now, **finite(values)})
 
 
 def write_sweep(folder: Path, *, num_trials: int) -> Path:

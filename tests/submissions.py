@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from raysent.cluster.launcher import make_token
 from raysent.cluster.submission import Submission, run_submission, submit
 from raysent.config import parse_yaml
 from raysent.errors import CloudError
+from raysent.storage import write_json_lines
 from raysent.sweeps import Workers
 from raysent.sweeps.space import parse_space
 
@@ -61,9 +61,7 @@ def store_run(folder: Path, *events, **changes) -> JobRecord:
     record = JobRecord(**{"job": "job", "cluster": "", "region": "", "space": space, **changes})
     write_record(str(folder / "remote"), record)
     if events:
-        (folder / "remote" / "journal.jsonl").write_text(
-            "".join(json.dumps(event) + "\n" for event in events)
-        )
+        write_json_lines(folder / "remote" / "journal.jsonl", events)
     return record
 
 

@@ -375,17 +375,21 @@ def test_journal_drops_a_torn_line_and_refuses_a_second_driver(tmp_path):
     assert events == ['"session"', '"completed"']
 
 
+def _num_lines(journal: Journal) -> int:
+    return journal.path.read_bytes().count(b"\n")
+
+
 def test_a_call_of_the_controller_writes_one_line_before_it_returns(tmp_path):
     """In a bucket each line is an object; a reader takes the lines apart, and listeners hear of what is written."""
     heard = []
     journal = Journal(tmp_path, listeners=[heard.append])
     controller = SweepController(_space(), seed=5, write=journal.write, one_line=journal.one_line)
     trial = controller.suggest()
-    assert journal.num_lines == 1
+    assert _num_lines(journal) == 1
     controller.report(
         trial.name, index=1, num_reports=2, metrics={"context_accuracy": 0.5}, seconds=1.0
     )
-    assert journal.num_lines == 2
+    assert _num_lines(journal) == 2
     events = list(read_events(tmp_path))
     assert [event["event"] for event in events] == ["suggested", "started", "report", "decision"]
     assert heard == events

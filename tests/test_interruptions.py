@@ -20,10 +20,11 @@ import ray
 from machines import metadata_service, node_agent
 from tiny_run import tiny_run
 
+from benchmarks.simulation import replay
 from raysent.evaluation.records import read_record
 from raysent.pipeline.evaluation import ClusterMap, evaluate_models
 from raysent.preemption import drain_node
-from raysent.sweeps import load_record, read_events, read_ledger, replay
+from raysent.sweeps import load_record, read_events, read_ledger
 from raysent.training.outcome import load_reports
 from raysent.training.ray_session import ray_session
 from raysent.training.ray_train import make_trainer, training_outcome

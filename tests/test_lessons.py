@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulation import replay
 from raysent.config import Override, parse_yaml
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import cache_folder
-from raysent.sweeps import make_sampler, read_sweep, replay
+from raysent.sweeps import make_sampler, read_sweep
 from raysent.sweeps.lessons import (
     Lessons,
     first_trials,

@@ -1,17 +1,20 @@
-"""Append-only files: numbers and hashes of lines, batches, what is torn, what is damaged."""
+"""Append-only files: numbers and checksums of lines, batches, what is torn, what is damaged, what 0.2.0 wrote."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raysent.errors import ArtifactError
-from raysent.storage import Lines, check_lines, read_json_lines
+from raysent.storage import Lines, append_json_line, read_json_lines, write_json_lines
 
 ENTRIES = [{"event": "started", "trial": f"{number:04d}", "text": "é\n{"} for number in range(6)]
+DATA = Path(__file__).parent / "data" / "version_2"
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +27,28 @@ def data(tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory) -> Path:
+    """A file that tests of many damages write again."""
+    return tmp_path_factory.mktemp("scratch") / "a.jsonl"
+
+
+def _flipped(data: bytes, drawn) -> bytes:
+    place = drawn.draw(st.integers(0, len(data) - 1))
+    bit = drawn.draw(st.integers(0, 7))
+    return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+
+
 def test_lines_are_read_as_they_were_appended(tmp_path, data):
-    """Number, what was seen of another file, and hash are left out; a batch is taken apart."""
+    """Number and checksum are left out; a batch is taken apart."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(data)
-    lines = Lines(path)
-    lines.seen = lambda: {"ledger": [3, 0.5]}
-    lines.append({"a": 1}, {"b": 2})
+    Lines(path).append({"a": 1}, {"b": 2})
     assert read_json_lines(path) == [*ENTRIES, {"a": 1}, {"b": 2}]
-    last = json.loads(path.read_text().splitlines()[-1])
-    assert (last["line"], last["seen"], len(last["hash"])) == (6, {"ledger": [3, 0.5]}, 16)
-    assert check_lines(path.read_bytes()).lines[-1].seen == {"ledger": [3, 0.5]}
+    last = path.read_text().splitlines()[-1]
+    body, _, checksum = last.partition(', "checksum": ')
+    assert json.loads(last)["line"] == 6
+    assert checksum == f'"{hashlib.sha256(body.encode()).hexdigest()[:16]}"}}'
 
 
 def test_lines_drop_what_a_killed_writer_left_and_keep_a_line_without_its_newline(tmp_path, data):
@@ -42,24 +56,59 @@ def test_lines_drop_what_a_killed_writer_left_and_keep_a_line_without_its_newlin
     path = tmp_path / "a.jsonl"
     start = data.rstrip(b"\n").rfind(b"\n") + 1
     for end in range(start, len(data) + 1):
-        whole = 6 if end >= len(data) - 1 else 5
-        checked = check_lines(data[:end])
-        if checked.damage is None:
-            assert checked.entries == ENTRIES[:whole]
-            path.write_bytes(data[:end])
-            Lines(path).append({"a": 1})
-            assert read_json_lines(path) == [*ENTRIES[:whole], {"a": 1}]
+        path.write_bytes(data[:end])
+        num_whole = 6 if end >= len(data) - 1 else 5
+        assert read_json_lines(path) == ENTRIES[:num_whole]
+        Lines(path).append({"a": 1})
+        assert read_json_lines(path) == [*ENTRIES[:num_whole], {"a": 1}]
 
 
 @given(st.data())
-def test_lines_find_every_flipped_bit(data, drawn):
-    """Whatever bit: it is found, and the lines before it are read."""
-    place = drawn.draw(st.integers(0, len(data) - 1))
-    bit = drawn.draw(st.integers(0, 7))
-    flipped = data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
-    checked = check_lines(flipped)
-    assert checked.damage is not None
-    assert checked.entries == ENTRIES[: len(checked.entries)]
+def test_lines_find_every_flipped_bit(data, scratch, drawn):
+    """Whatever bit of whatever line, the file is refused in one line that names it."""
+    scratch.write_bytes(_flipped(data, drawn))
+    with pytest.raises(ArtifactError, match=r"a\.jsonl:\d: .*(restore it|changed the file)$"):
+        read_json_lines(scratch)
+
+
+@given(st.data())
+def test_a_flipped_bit_of_the_only_line_is_found(data, scratch, drawn):
+    """No other line says that lines have checksums."""
+    first = data.splitlines(keepends=True)[0]
+    scratch.write_bytes(_flipped(first, drawn))
+    for is_plain in (False, True):
+        with pytest.raises(ArtifactError, match=r"a\.jsonl:1: "):
+            read_json_lines(scratch, is_plain=is_plain)
+
+
+@pytest.mark.parametrize("file", ["journal.jsonl", "ledger.jsonl"])
+@given(st.data())
+def test_a_flipped_bit_of_a_file_that_version_2_wrote_is_found(scratch, file, drawn):
+    """The hash of a line is of all before it."""
+    scratch.write_bytes(_flipped((DATA / "finished" / file).read_bytes(), drawn))
+    with pytest.raises(ArtifactError, match=r"a\.jsonl:\d+: "):
+        read_json_lines(scratch)
+
+
+@pytest.mark.parametrize("file", ["journal.jsonl", "ledger.jsonl"])
+def test_a_file_that_version_2_wrote_is_read_and_continued(tmp_path, file):
+    """What its lines say of the other file is left out; the next line has a checksum of its own."""
+    path = tmp_path / file
+    path.write_bytes((DATA / "finished" / file).read_bytes())
+    before = read_json_lines(path)
+    batches = [json.loads(line) for line in path.read_text().splitlines()]
+    entries = [entry for batch in batches for entry in batch.get("entries", [batch])]
+    assert before == [
+        {key: entry[key] for key in entry if key not in ("line", "seen", "hash")}
+        for entry in entries
+    ]
+    Lines(path).append({"a": 1})
+    assert read_json_lines(path) == [*before, {"a": 1}]
+    whole = path.read_bytes()
+    for place in (whole.rindex(b'"a"') + 1, 200):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ArtifactError, match="its checksum is not that of what was written"):
+            read_json_lines(path)
 
 
 @pytest.mark.parametrize(
@@ -73,23 +122,37 @@ def test_lines_find_every_flipped_bit(data, drawn):
         (1, 2, 3, 4, 5),
     ],
 )
-def test_lines_find_what_is_doubled_moved_or_removed(data, order):
+def test_lines_find_what_is_doubled_moved_or_removed(scratch, data, order):
     """At the first line that is not where it was written."""
     lines = data.splitlines(keepends=True)
-    damaged = b"".join(lines[number] for number in order)
+    scratch.write_bytes(b"".join(lines[number] for number in order))
     first = next(number for number, line in enumerate(order) if number != line)
-    assert check_lines(damaged).damage.line == first + 1
+    with pytest.raises(ArtifactError, match=rf"a\.jsonl:{first + 1}: its number is"):
+        read_json_lines(scratch)
 
 
-def test_line_without_hash_after_one_with_a_hash_is_damage(tmp_path, data):
-    """Another program wrote it."""
+@pytest.mark.parametrize("before", [b"", b'{"event": "session"}\n', None])
+def test_line_without_a_checksum_is_refused(tmp_path, data, before):
+    """Of version 0.1, whose runs are made again, or of another program."""
     path = tmp_path / "a.jsonl"
-    path.write_bytes(data + b'{"event": "ended"}\n')
+    path.write_bytes((data if before is None else before) + b'{"event": "ended"}\n')
+    number = 7 if before is None else 1
     with pytest.raises(
         ArtifactError,
-        match=r"a.jsonl:7: has no hash, but earlier lines have; another program changed",
+        match=rf"a.jsonl:{number}: has no checksum; raysent 0.1 wrote the file, .*: start again, or ",
     ):
         read_json_lines(path)
+
+
+def test_short_files_are_read_without_checksums_where_version_2_wrote_none(tmp_path):
+    """Reports; the next one gives all lines their checksums."""
+    path = tmp_path / "reports.jsonl"
+    path.write_text('{"index": 1}\n{"index": 2}\n{"ind')
+    assert read_json_lines(path, is_plain=True) == [{"index": 1}, {"index": 2}]
+    append_json_line(path, {"index": 3})
+    assert read_json_lines(path) == [{"index": 1}, {"index": 2}, {"index": 3}]
+    write_json_lines(path, [{"index": 4}])
+    assert read_json_lines(path) == [{"index": 4}]
 
 
 def test_line_that_the_disk_refuses_leaves_no_half(tmp_path, data, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.pipeline import Sweep
 from raysent.report import write as write_report
+from raysent.storage import write_json_lines
 from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
 from raysent.sweeps.ranking import (
@@ -78,7 +78,7 @@ def swept(request, tmp_path_factory) -> Swept:
     sweep = Simulator(space, world, Budget(), seed=1, workload=workload).run()
     folder = tmp_path_factory.mktemp(space.metric)
     save_record(folder, SweepRecord(space, seed=1))
-    (folder / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in sweep.events))
+    write_json_lines(folder / JOURNAL_FILE, sweep.events)
     controller = SweepController(
         space, seed=1, write=lambda event, **values: None, past=sweep.events
     )
@@ -390,7 +390,7 @@ def test_best_trial_is_the_better_one_unless_the_scheduler_stopped_it(
     ended = {"event": "ended", "trial": "0001", "status": "stopped", "seconds": 1.0}
     events = _events([{"event": "decision", "trial": "0001", "index": 1, **values}, ended])
     save_record(tmp_path, SweepRecord(_space(), seed=1))
-    (tmp_path / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+    write_json_lines(tmp_path / JOURNAL_FILE, events)
     sweep = Sweep(tmp_path)
     assert sweep.recorded.best.name == sweep.trials.index[0] == best
     assert sweep.study().best_trial.user_attrs["trial"] == best

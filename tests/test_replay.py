@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulation import Simulator
+from benchmarks.simulation import Simulator, replay
 from benchmarks.simulation.workload import Scenario
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
-from raysent.sweeps import RandomSampler, replay
+from raysent.sweeps import RandomSampler
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import parse_space
 

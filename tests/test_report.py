@@ -38,7 +38,7 @@ from raysent.report.figures import short_names
 from raysent.report.run import read_run
 from raysent.report.sections import answer as answer_section
 from raysent.report.sections.ensemble import method_scores
-from raysent.storage import read_json, write_json
+from raysent.storage import read_json, read_json_lines, write_json, write_json_lines
 from raysent.storage.layout import ENSEMBLE_FILE, JOURNAL_FILE, SWEEP_FILE
 from raysent.training.outcome import Outcome, save_outcome
 from raysent.training.run import save_run
@@ -162,11 +162,16 @@ def test_write_escapes_every_text(tmp_path: Path) -> None:
     ):
         if path.suffix == ".json":
             edit(path, dict)
-        text = path.read_text().replace("MemoryError:", nasty)
+        text = path.read_text()
+        if path.suffix == ".jsonl":
+            text = "".join(json.dumps(event) + "\n" for event in read_json_lines(path))
+        text = text.replace("MemoryError:", nasty)
         for name in ('"0001"', '"bi"', '"uni"', '"bag"', '"MR"', '"validation"', '"fast"'):
             key = re.compile(rf"{name}(?!:)" if name == '"validation"' else name)
             text = key.sub(json.dumps(nasty).replace("\\", "\\\\"), text)
         path.write_text(text)
+        if path.suffix == ".jsonl":
+            write_json_lines(path, map(json.loads, text.splitlines()))
     page = write(folder).read_text()
     outside = re.sub(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
     assert "<img" not in outside
@@ -449,6 +454,8 @@ def test_write_refuses_a_damaged_file(tmp_path: Path, name: str, text: str, mess
     folder = write_sweep(tmp_path, num_trials=1)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
+    if name == JOURNAL_FILE:
+        write_json_lines(folder / name, map(json.loads, text.splitlines()))
     with pytest.raises(ArtifactError, match=message):
         write(folder)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from test_report import figures, prose
 from raysent.cost import Entry, Ledger, bill_of, on_demand_price, spot_price
 from raysent.report import write
 from raysent.report.blocks import dollars
+from raysent.storage import write_json_lines
 from raysent.storage.layout import LEDGER_FILE
 
 ON_DEMAND = on_demand_price(3600.0, source="list")
@@ -58,7 +58,7 @@ def paid_sweep(folder: Path, *, lines: list[Entry], scheduler: str = "{}") -> Pa
             trial.name, index=1, num_reports=NUM_REPORTS, metrics=metrics, **cost
         )
         driver.controller.end(trial.name, status="finished")
-    (folder / LEDGER_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_json_lines(folder / LEDGER_FILE, lines)
 
     return folder
 

@@ -64,9 +64,7 @@ def _events(client) -> list[dict]:
         json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names
     ]
     events = [event for line in lines for event in line.get("entries", [line])]
-    return [
-        {key: event[key] for key in event.keys() - {"line", "seen", "hash"}} for event in events
-    ]
+    return [{key: event[key] for key in event.keys() - {"line", "checksum"}} for event in events]
 
 
 def _is_half_done(client) -> bool:

@@ -103,10 +103,11 @@ def test_read_json_lines_drops_only_an_incomplete_last_line(tmp_path):
     """An incomplete last line is dropped; any other damage is an error."""
     path = tmp_path / "journal.jsonl"
     path.write_text('{"a": 1}\n{"a": 2')
-    assert read_json_lines(path) == [{"a": 1}]
+    assert read_json_lines(path, is_plain=True) == [{"a": 1}]
     path.write_text('{"a"\n{"a": 3}\n')
-    with pytest.raises(ArtifactError, match=r"journal.jsonl:1: not JSON"):
-        read_json_lines(path)
+    for is_plain in (False, True):
+        with pytest.raises(ArtifactError, match=r"journal.jsonl:1: not JSON"):
+            read_json_lines(path, is_plain=is_plain)
 
 
 def test_tensors_and_arrays_round_trip_and_refuse_truncated_files(tmp_path):

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas
@@ -13,12 +14,17 @@ import pytest
 
 from raysent.config import Override, parse_yaml
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.storage import Lease
+from raysent.storage import Lease, write_json_lines
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE
 from raysent.sweeps import SweepRecord, Trial, load_record, read_events, read_sweep, study_of
 from raysent.sweeps.driver import _check_rows, resume
 from raysent.sweeps.journal import session_lengths
-from raysent.sweeps.record import save_record, write_trials_table
+from raysent.sweeps.record import (
+    check_versions,
+    compare_versions,
+    save_record,
+    write_trials_table,
+)
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import trials_of
 
@@ -148,9 +154,7 @@ def test_read_sweep_refuses_a_journal_that_is_none(tmp_path, change):
     events[at] = {
         key: value for key, value in {**events[at], **change}.items() if value is not None
     }
-    (tmp_path / "run" / JOURNAL_FILE).write_text(
-        "".join(json.dumps(event) + "\n" for event in events)
-    )
+    write_json_lines(tmp_path / "run" / JOURNAL_FILE, events)
     with pytest.raises(
         ArtifactError,
         match=r"journal.jsonl: not the journal of a sweep \(KeyError: .*\); restore it$",
@@ -281,3 +285,34 @@ def test_trials_table_has_a_column_for_another_metric(tmp_path):
         ["0001", "finished", "", "", "1.0", "0.0", "80.5"],
         ["0000", "finished", "0.9", "", "1.0", "0.0", "70.0"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("present", "verdict"),
+    [
+        ({"torch": "2.3.0+cpu", "ray": "2.9.0"}, "same"),
+        ({"torch": "2.3.1+cpu", "ray": "2.10.0"}, "compatible"),
+        ({"torch": "2.4.0+cpu", "ray": "2.9.0"}, "different numerics"),
+        ({"torch": "2.3.0+cu121", "ray": "2.9.0"}, "different numerics"),
+    ],
+)
+def test_versions_are_compared_by_what_they_change(present, verdict):
+    """Another PyTorch gives other bits; another Ray does not."""
+    assert compare_versions({"torch": "2.3.0+cpu", "ray": "2.9.0"}, present)[0] == verdict
+
+
+def test_resume_with_other_numerics_is_refused_until_they_are_accepted(tmp_path):
+    """One line names the versions; accepted ones are those of the record that goes on."""
+    for name in (SWEEP_FILE, JOURNAL_FILE):
+        shutil.copy(DATA / "finished" / name, tmp_path)
+    recorded = load_record(tmp_path)
+    record = replace(recorded, versions={**recorded.versions, "torch": version("torch")})
+    assert check_versions(tmp_path, record, is_accepted=False) is record
+    old = replace(record, versions={**record.versions, "torch": "1.0.0"})
+    with pytest.raises(
+        ArtifactError,
+        match=r"torch 1.0.0 then, .* now: .*; install those versions, or resume with acc",
+    ):
+        check_versions(tmp_path, old, is_accepted=False)
+    accepted = check_versions(tmp_path, old, is_accepted=True)
+    assert accepted.versions["torch"] == version("torch")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulation import replay
 from raysent.errors import ArtifactError
 from raysent.report.run import read_run
 from raysent.storage import read_json, write_json
 from raysent.storage.layout import SWEEP_FILE
-from raysent.sweeps import load_record, read_events, replay
+from raysent.sweeps import load_record, read_events
 
 DATA = Path(__file__).parent / "data" / "version_2"
 

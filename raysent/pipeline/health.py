@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.tasks import check_data
 from raysent.registry import Component, Registry
 from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import SWEEP_FILE
-from raysent.sweeps import load_record
+from raysent.sweeps import check_ledger, load_record, read_events, read_ledger, spent_usd
 from raysent.sweeps.driver import check_task_names
-from raysent.sweeps.integrity import check_run
 from raysent.sweeps.space import find_space, read_space
+
+T = TypeVar("T")
 
 # Kind, as `raysent.components` names it -> where its registry is.
 _REGISTRIES = {
@@ -75,15 +76,35 @@ def doctor(path: str | Path) -> Health:
 
 def _of_sweep(folder: Path) -> Health:
     load_record(folder)
-    found = check_run(folder)
-    spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
+    problems: list[str] = []
+
+    def checked(read: Callable[[], T]) -> T | None:
+        """Return what is read; None, and its problem in the list, if a file is damaged."""
+        try:
+            return read()
+        except ArtifactError as error:
+            problems.append(str(error))
+            return None
+
+    def sum_of_ledger() -> float:
+        check_ledger(folder, events or ())
+        return spent_usd(folder)
+
+    events = checked(lambda: list(read_events(folder)))
+    entries = checked(lambda: read_ledger(folder))
+    spent = None if entries is None else checked(sum_of_ledger)
     facts = {
-        "num_events": found.num_events,
-        "num_entries": found.num_entries,
-        "spent_usd": found.spent_usd,
+        "run": address_of(folder),
+        "num_events": None if events is None else len(events),
+        "num_entries": None if entries is None else len(entries),
+        "spent_usd": spent,
     }
-    line = f"{found.num_events} events, {found.num_entries} ledger entries, spent {spent}"
-    return Health((line,), tuple(map(str, found.problems)), {"run": address_of(folder), **facts})
+    in_words = [
+        "unknown events" if events is None else f"{len(events)} events",
+        "unknown ledger entries" if entries is None else f"{len(entries)} ledger entries",
+        "spent unknown" if spent is None else f"spent {spent:.2f} usd",
+    ]
+    return Health((", ".join(in_words),), tuple(problems), facts)
 
 
 def _of_tasks(folder: Path) -> Health:

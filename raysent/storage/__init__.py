@@ -8,7 +8,7 @@ object_store.py  objects of any S3 endpoint, and its errors
 mirror.py        working folders of s3:// addresses, and their synchronization
 names.py         names of users and strangers as names of files
 files.py         text, JSON, tensors, arrays; files that machines share
-lines.py         append-only files of hashed lines
+lines.py         append-only files of lines with checksums
 lease.py         exclusive access to a run
 layout.py        names of the files and folders of a run
 """

@@ -23,15 +23,10 @@ from .layout import CHECKPOINT_FOLDER as CHECKPOINT_FOLDER
 from .layout import LOCK_FILE as LOCK_FILE
 from .lease import Lease as Lease
 from .lease import is_locked as is_locked
-from .lines import Checked as Checked
-from .lines import Damage as Damage
-from .lines import Line as Line
 from .lines import Lines as Lines
 from .lines import append_json_line as append_json_line
-from .lines import check_lines as check_lines
-from .lines import json_line as json_line
-from .lines import num_lines as num_lines
 from .lines import read_json_lines as read_json_lines
+from .lines import write_json_lines as write_json_lines
 from .mirror import address_of as address_of
 from .mirror import open_folder as open_folder
 from .mirror import refresh as refresh

@@ -3,7 +3,7 @@
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
 a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
-a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv lessons.json trials/0000/ ... tensorboard/
+a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv lessons.json trials/0000/ ... tensorboard/
              ranking.rows
 
              divisions/TASK.json TASK.rows TASK.test   (the rows that train and choose, and those that test)
@@ -36,8 +36,6 @@ FUSION_FILE = "fusion.json"
 SWEEP_FILE = "sweep.json"
 JOURNAL_FILE = "journal.jsonl"
 LEDGER_FILE = "ledger.jsonl"
-# How many lines journal and ledger had at the end of the last session.
-WRITTEN_FILE = "written.json"
 TRIALS_FILE = "trials.csv"
 # What a sweep teaches others.
 LESSONS_FILE = "lessons.json"

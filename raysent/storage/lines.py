@@ -1,14 +1,16 @@
-"""Append-only files of JSON lines: written line by line to disk, numbered and hashed, and verified when they are read.
+"""Append-only files of JSON lines: written line by line to disk, each with a checksum of its own.
 
-A line of a journal or a ledger ends with three keys that readers check and leave out:
+A line of a journal, a ledger or the reports of a run ends with two keys that readers check and leave out:
 
-    {"event": "started", "trial": "0000", "line": 3, "seen": {"ledger": [7, 0.25]}, "hash": "5f0c2f7b1d3a9e64"}
+    {"event": "started", "trial": "0000", "line": 3, "checksum": "5f0c2f7b1d3a9e64"}
 
-`line` counts from 0. `hash` is the start of the SHA-256 of all bytes of the file up to it, so that no line can be
-changed, removed, doubled or moved unnoticed. `seen` is how much of another file existed when the line was written;
-`raysent.sweeps.integrity` compares both, which finds lines that are missing at an end. A line may also be a batch,
-`{"entries": [...], "line": ...}`, which readers take apart. The lines of short files, such as a run's reports, have no
-hashes.
+`line` counts from 0, and `checksum` is the start of the SHA-256 of what stands before it in the line. So a line that
+was changed, moved or doubled, or follows one that is gone, is found. Lines that are gone from the end of a file are as
+of a writer that was killed before them. A line may also be a batch, `{"entries": [...], "line": ...}`, which readers
+take apart.
+
+Version 0.2.0 wrote `seen`, which is left out, and in place of `checksum` a `hash`: the start of the SHA-256 of all that
+stands before it in the file. Its reports had neither.
 
 On disk, each line is flushed before the caller acts on it, and a reader drops an incomplete last line, left by a killed
 writer. In a bucket, each line is an object of its own that is only created, never replaced: of two writers of the same
@@ -22,8 +24,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,100 +35,19 @@ from raysent.storage.files import write_text
 from raysent.storage.mirror import address_of, line_address, locked
 from raysent.storage.object_store import conditional_put
 
-_HASH_DIGITS = 16
-# The keys that a line has beside its entries.
-_FRAME = frozenset({"line", "seen", "hash"})
-_END = re.compile(rb', "hash": "([0-9a-f]{16})"\}$')
-_HAS_END = re.compile(rb'"hash": "[0-9a-f]{16}"')
-
-
-@dataclass(frozen=True)
-class Line:
-    """A verified line: its entries, one unless it is a batch, and what `seen` of it says; empty without a hash."""
-
-    entries: tuple[Any, ...]
-    seen: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Damage:
-    """The first line of a file that is not as it was written: its number, counted from 1, and what is wrong."""
-
-    line: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What a file of lines holds.
-
-    Attributes:
-        lines: The lines before the first damage, without an incomplete last one, which is no damage.
-        damage: The first damage; None if there is none.
-    """
-
-    lines: tuple[Line, ...]
-    damage: Damage | None = None
-
-    @property
-    def entries(self) -> list[Any]:
-        """The entries of all lines."""
-        return [entry for line in self.lines for entry in line.entries]
-
-
-def check_lines(data: bytes) -> Checked:
-    """Return the lines of a file's content, up to the first damage.
-
-    An incomplete last line is dropped. In a file without hashes, a last line that is not JSON is too.
-    """
-    digest, found, is_hashed = hashlib.sha256(), list[Line](), False
-    *lines, rest = data.split(b"\n")
-    if _HAS_END.search(rest):  # all of the line was written: only its newline may be missing
-        lines.append(rest)
-    for line in lines:
-        try:
-            found.append(_read_line(line, digest, number=len(found), is_hashed=is_hashed))
-        except ValueError as error:
-            is_last = len(found) + 1 == len(lines) and not rest
-            if is_last and not is_hashed and _HAS_END.search(line) is None:
-                break
-            return Checked(tuple(found), Damage(len(found) + 1, str(error)))
-        digest.update(line + b"\n")
-        is_hashed = is_hashed or _END.search(line) is not None
-    return Checked(tuple(found))
-
-
-def _read_line(data: bytes, digest: Any, *, number: int, is_hashed: bool) -> Line:
-    """Return a line, given the digest of all bytes before it, its number, and whether a line before it has a hash."""
-    end = _END.search(data)
-    if end is None:
-        if is_hashed:
-            raise ValueError("has no hash, but earlier lines have")
-        try:
-            value = reading.parse_json(data.decode("utf-8", errors="replace"))
-        except ValueError as error:
-            raise ValueError(f"not JSON ({error})") from None
-        if isinstance(value, dict) and not _FRAME.isdisjoint(value):
-            raise ValueError("its hash is not at its end")
-        return Line((value,), {})
-    digest = digest.copy()
-    digest.update(data[: end.start()])
-    if digest.hexdigest()[:_HASH_DIGITS] != end[1].decode():
-        raise ValueError("its hash is not that of the file up to here")
-    values = reading.parse_json(data.decode("utf-8"))
-    line, seen = values.pop("line", None), values.pop("seen", {})
-    del values["hash"]
-    if line != number:
-        raise ValueError(f"its number is {line}, not {number}")
-    return Line(tuple(values["entries"] if values.keys() == {"entries"} else [values]), seen)
+_CHECKSUM_DIGITS = 16
+# The end of a line with a checksum: its name, which a flipped bit may have changed, and its digits.
+_END = re.compile(rb', "([^"]*)": "([0-9a-f]{16})"\}$')
+# All of a line was written, but perhaps its newline.
+_HAS_END = re.compile(rb'"(?:checksum|hash)": "[0-9a-f]{16}"\}')
 
 
 class Lines:
-    """An append-only file of hashed JSON lines with one writer.
+    """An append-only file of JSON lines with one writer.
 
     Attributes:
         path: The file.
-        seen: Returns what a line says of another file; called for each line.
+        num_lines: Lines so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -137,14 +57,13 @@ class Lines:
             ArtifactError: If it cannot be written.
         """
         self.path = path
-        self.seen: Callable[[], Mapping[str, Any]] = dict
         with storage_errors(address_of(path)):
             _end_with_newline(path)
             path.touch()
             data = path.read_bytes()
-        self.num_lines, self._num_bytes = data.count(b"\n"), len(data)
+        self.num_lines = data.count(b"\n")
+        self._num_bytes = len(data)
         self._behind = ""  # the line that the bucket has and the disk refused
-        self._digest = hashlib.sha256(data)
 
     def append(self, *entries: Any) -> None:
         """Append one line: an entry, or a batch of several; to the bucket first, if the file is in one.
@@ -156,7 +75,7 @@ class Lines:
                 it is written then.
         """
         values = entries[0] if len(entries) == 1 else {"entries": entries}
-        line, digest = self._hashed({**values, "line": self.num_lines, "seen": dict(self.seen())})
+        line = _line(values, number=self.num_lines)
         address = line_address(self.path, self.num_lines)
         with contextlib.nullcontext() if address is None else locked(self.path.parent):
             self._write_here("")
@@ -171,7 +90,6 @@ class Lines:
                     raise
                 self._behind = line
         self.num_lines += 1
-        self._digest = digest
 
     def _write_here(self, line: str) -> None:
         """Write a line to the disk, after the one that it has refused so far."""
@@ -182,51 +100,106 @@ class Lines:
             try:
                 _write(stream, text)
             except OSError:
-                os.ftruncate(
-                    stream.fileno(), self._num_bytes
-                )  # the next line must not follow half of this one
+                # The next line must not follow half of this one.
+                os.ftruncate(stream.fileno(), self._num_bytes)
                 raise
         self._num_bytes += len(text.encode())
         self._behind = ""
 
-    def _hashed(self, values: Mapping[str, Any]) -> tuple[str, Any]:
-        body = json_line(values)[: -len("}\n")]
-        digest = self._digest.copy()
-        digest.update(body.encode())
-        line = f'{body}, "hash": "{digest.hexdigest()[:_HASH_DIGITS]}"}}\n'
-        digest.update(line[len(body) :].encode())
-        return line, digest
 
-
-def json_line(value: Any) -> str:
-    """Return a value as one line of JSON; NaN raises a ValueError."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+def write_json_lines(path: Path, values: Iterable[Any]) -> None:
+    """Write a short file of lines atomically; NaN raises a ValueError."""
+    lines = [_line(line_values, number=number) for number, line_values in enumerate(values)]
+    write_text(path, "".join(lines))
 
 
 def append_json_line(path: Path, value: Any) -> None:
-    """Append a line without a hash to a short file with one writer; the file is rewritten atomically."""
-    lines = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
-    write_text(path, lines + json_line(value))
+    """Append a line to a short file with one writer; the file is rewritten atomically."""
+    before = read_json_lines(path, is_plain=True) if path.exists() else []
+    write_json_lines(path, [*before, value])
 
 
-def read_json_lines(path: Path) -> list[Any]:
-    """Return the entries of an append-only file, verified; an incomplete last line is dropped.
+def read_json_lines(path: Path, *, is_plain: bool = False) -> list[Any]:
+    """Return the entries of a file of lines, each checked; an incomplete last line is dropped.
+
+    Args:
+        path: The file.
+        is_plain: Whether lines may have no checksum, as those of reports that version 0.2.0 wrote.
 
     Raises:
         ArtifactError: If it is missing, or a line is not as it was written.
     """
     name = address_of(path)
-    checked = check_lines(reading.read_bytes(path, name=name))
-    if checked.damage is not None:
-        raise ArtifactError(
-            f"{name}:{checked.damage.line}: {checked.damage.reason}; another program changed the file"
+    *lines, rest = reading.read_bytes(path, name=name).split(b"\n")
+    if _HAS_END.search(rest):
+        lines.append(rest)
+    entries: list[Any] = []
+    before = hashlib.sha256()
+    for number, line in enumerate(lines):
+        try:
+            entries += _entries(line, number=number, before=before, is_plain=is_plain)
+        except ValueError as error:
+            raise ArtifactError(f"{name}:{number + 1}: {error}") from None
+        before.update(line + b"\n")
+    return entries
+
+
+def _line(values: Any, *, number: int) -> str:
+    """Return values as a line with its number and its checksum; NaN raises a ValueError."""
+    text = json.dumps({**values, "line": number}, ensure_ascii=False, allow_nan=False)
+    body = text.removesuffix("}")
+    checksum = hashlib.sha256(body.encode()).hexdigest()[:_CHECKSUM_DIGITS]
+    return f'{body}, "checksum": "{checksum}"}}\n'
+
+
+def _entries(line: bytes, *, number: int, before: Any, is_plain: bool) -> list[Any]:
+    """Return the entries of a line, one unless it is a batch.
+
+    Args:
+        line: The line, without its newline.
+        number: Its place in the file, from 0.
+        before: The SHA-256 of the file before it.
+        is_plain: Whether it may have no checksum.
+
+    Raises:
+        ValueError: With what is wrong and what to do.
+    """
+    end = _END.search(line)
+    digests = {b"checksum": hashlib.sha256(), b"hash": before.copy()}
+    if end is None or end[1] not in digests:
+        values = _parsed(line)
+        has_none = isinstance(values, dict) and values.keys().isdisjoint(("line", "checksum"))
+        if is_plain and end is None and has_none:
+            return [values]
+        raise ValueError(
+            "has no checksum; raysent 0.1 wrote the file, or another program changed it: start again, or restore it"
         )
-    return checked.entries
+    digest = digests[end[1]]
+    digest.update(line[: end.start()])
+    if digest.hexdigest()[:_CHECKSUM_DIGITS] != end[2].decode():
+        raise ValueError(
+            "its checksum is not that of what was written; another program changed the file: restore it"
+        )
+    values = _parsed(line)
+    for name in ("checksum", "hash", "seen"):
+        values.pop(name, None)
+    written_number = values.pop("line", None)
+    if written_number != number:
+        raise ValueError(
+            f"its number is {written_number}, not {number}; another program changed the file: restore it"
+        )
+    if values.keys() != {"entries"}:
+        return [values]
+    if not isinstance(values["entries"], list):
+        raise ValueError("entries: must be a list; another program changed the file: restore it")
+    return values["entries"]
 
 
-def num_lines(path: Path) -> int:
-    """Return the complete lines of a file; 0 if it is missing."""
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def _parsed(line: bytes) -> Any:
+    try:
+        return reading.parse_json(line.decode("utf-8", errors="replace"))
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error}); another program changed the file") from None
 
 
 def _write(stream: IO[str], line: str) -> None:

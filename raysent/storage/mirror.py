@@ -242,14 +242,12 @@ def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
             for line, item in pairs
         ]
         num_same = sum(itertools.takewhile(bool, is_same))
-        if (
-            pairs
-            and not is_same[-1]
-            and has_hash(pairs[-1][1].address, hashlib.sha256(pairs[-1][0]).hexdigest())
-        ):
-            num_same = len(
-                pairs
-            )  # encrypted by KMS; the hash in a line is that of all lines up to it
+        if pairs and not is_same[-1]:
+            # An ETag is no MD5 where KMS encrypts. A line has its number and its time, and lines are only added: where
+            # the last one is the same, those before it are.
+            last_line, last_object = pairs[-1]
+            if has_hash(last_object.address, hashlib.sha256(last_line).hexdigest()):
+                num_same = len(pairs)
         if num_same == len(items) == len(existing):
             return
         path.parent.mkdir(parents=True, exist_ok=True)

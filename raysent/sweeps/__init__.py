@@ -11,7 +11,6 @@
 - `record`: `sweep.json` and `trials.csv`
 - `fitting`: settings chosen for the text, the machine and the time
 - `driver`: the text that trials share, the space checked against it; start and resume
-- `journal_replay`: every decision derived again from the journal
 """
 
 import lazy_loader

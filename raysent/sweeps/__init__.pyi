@@ -1,5 +1,6 @@
 from .controller import SweepController as SweepController
 from .cost_tracker import CheckBudget as CheckBudget
+from .cost_tracker import check_ledger as check_ledger
 from .cost_tracker import metered as metered
 from .cost_tracker import read_ledger as read_ledger
 from .cost_tracker import spent_usd as spent_usd
@@ -13,8 +14,6 @@ from .fleet import evaluation_machines as evaluation_machines
 from .journal import Event as Event
 from .journal import Listener as Listener
 from .journal import read_events as read_events
-from .journal_replay import Replayed as Replayed
-from .journal_replay import replay as replay
 from .machines import Layout as Layout
 from .machines import Workers as Workers
 from .machines import num_workers as num_workers

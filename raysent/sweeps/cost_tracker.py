@@ -14,12 +14,15 @@ from typing import Any
 from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.errors import ArtifactError, BudgetError, RaysentError
 from raysent.reading import read_json
-from raysent.storage import Lines, address_of, num_lines, read_json_lines
-from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE
+from raysent.storage import Lines, address_of, read_json_lines
+from raysent.storage.layout import LEDGER_FILE
+from raysent.sweeps.journal import Event
 from raysent.sweeps.trial import Trial
 
 # What was owed when nothing could be written to the ledger any more; stays on the driver's machine.
 OWED_FILE = ".owed.json"
+# The rounding of amounts in the journal.
+_ROUNDING_USD = 1e-5
 
 # The machines that are there now: name -> the labels that tell what each costs.
 Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
@@ -49,7 +52,6 @@ class CostTracker:
         machines: ListMachines | None = None,
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        num_events: Callable[[], int] | None = None,
     ) -> None:
         """Take up the ledger of a run folder.
 
@@ -62,8 +64,6 @@ class CostTracker:
                 no list.
             elapsed_s: Seconds since the sweep was begun.
             clock: Seconds that never go back, whatever is done to the machine's time of day.
-            num_events: Returns how many lines the journal has, which each line of the ledger records; None if the
-                journal does not grow meanwhile.
         """
         self.prices = prices or Prices(config)
         self.num_slots = 1
@@ -72,16 +72,11 @@ class CostTracker:
         self._path, self._owed_path = folder / LEDGER_FILE, folder / OWED_FILE
         self._owed: list[Entry] | None = None
         self._lines = Lines(self._path)
-        num_so_far = num_lines(folder / JOURNAL_FILE)
-        self._lines.seen = lambda: {
-            "journal": num_events() if num_events is not None else num_so_far
-        }
         # Entries of machines are collected, and written as one line: in a bucket, each line is an object.
         self._collected: list[Entry] = []
-        self._is_collecting, self._written_usd = False, 0.0
+        self._is_collecting = False
         self._write_debt()
         past = read_ledger(folder)
-        self._written_usd = machines_usd(past)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
         self._boot_s = config.boot_s
         self._steps = _sums(past, "steps")
@@ -118,10 +113,6 @@ class CostTracker:
 
     def _funds(self) -> Funds:
         return self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
-
-    def written(self) -> tuple[int, float]:
-        """Return the lines of the ledger and their sum in dollars."""
-        return self._lines.num_lines, round(self._written_usd, 6)
 
     def trial_usd(self, trial: Trial, seconds: float) -> float:
         """Return what a trial has cost when it has trained for so many seconds: its share of the machines' time."""
@@ -219,7 +210,6 @@ class CostTracker:
             return
         if self._owed is None:
             self._lines.append(*self._collected)
-            self._written_usd += machines_usd(self._collected)
         else:
             self._owed += self._collected
         self._collected = []
@@ -313,6 +303,31 @@ def read_ledger(folder: Path) -> list[Entry]:
             f"{address_of(path)}:{problem[0] + 1}: {problem[1]}; another program changed the file"
         )
     return entries
+
+
+def check_ledger(folder: Path, events: Iterable[Event]) -> None:
+    """Check that the ledger of a run folder has all that its journal has seen spent.
+
+    A machine's refund lowers what was spent after the journal has seen it, so only charges are summed up.
+
+    Raises:
+        ArtifactError: As `read_ledger`, or if lines of the ledger are missing.
+    """
+    seen_usd = max((_seen_usd(event) for event in events), default=0.0)
+    charged_usd = sum(
+        max(0.0, entry["usd"]) for entry in read_ledger(folder) if entry["entry"] == "node"
+    )
+    if charged_usd < seen_usd - _ROUNDING_USD * max(1.0, seen_usd):
+        raise ArtifactError(
+            f"{address_of(folder / LEDGER_FILE)}: must have all that was spent; it sums up to {charged_usd:.6g} usd, "
+            f"and the journal says {seen_usd:.6g}; restore it"
+        )
+
+
+def _seen_usd(event: Event) -> float:
+    """Return what a sweep had spent when an event was written, as far as the event says so."""
+    funds = event.get("funds") or {}
+    return float(event.get("spent_usd", 0.0) or funds.get("spent_usd", 0.0))
 
 
 def machines_usd(entries: Iterable[Entry]) -> float:

@@ -37,12 +37,10 @@ from raysent.storage.layout import (
     SWEEP_FILE,
     TRIALS_FILE,
     TRIALS_FOLDER,
-    WRITTEN_FILE,
 )
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.cost_tracker import CostTracker, spent_usd
+from raysent.sweeps.cost_tracker import CostTracker, check_ledger, spent_usd
 from raysent.sweeps.fleet import Fleet, MakeFleet, connect, list_of
-from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.ray_tune import run_trials
@@ -280,7 +278,7 @@ def _remove_unbegun(folder: Path) -> None:
             return
         if spent_usd(folder):  # it counts, whatever follows
             return
-        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE, TRIALS_FILE, LOCK_FILE):
+        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
             remove(folder / name)
         remove_folder(folder / PREPARED_FOLDER, below=folder)
         folder.rmdir()  # refuses where anything else is in it
@@ -290,7 +288,7 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
     workers = contextlib.ExitStack()
     journal = Journal(folder, listeners=[around.listener])
     try:
-        verify_run(folder)
+        check_ledger(folder, journal.past)
         controller = SweepController(
             record.space, seed=record.seed, write=journal.write, past=journal.past, budget=record.budget,
             one_line=journal.one_line,
@@ -305,7 +303,6 @@ def _sweep(record: SweepRecord, folder: Path, around: Surroundings) -> None:
             interrupted = _Session(record, folder, around, journal, controller, prices).train(
                 workers
             )
-        note_written(folder)
         if record.address is not None and not interrupted:
             remove_folder(folder / PREPARED_FOLDER, below=folder)
         trials = list(controller.trials.values())
@@ -352,7 +349,6 @@ class _Session:
                     fleet.close
                 )  # whatever happens, unless the evaluation takes them over
             with self._cost_tracker(fleet) as cost_tracker:
-                self.journal.follow(cost_tracker.written)
                 if fleet is not None:
                     connect(fleet, cost_tracker, controller, record.budget, self.around.listener)
                 interrupted = self._search(cost_tracker, plan)
@@ -361,7 +357,6 @@ class _Session:
                 refresh(folder)  # with what other machines trained; they stand there meanwhile
                 if controller.closed and not interrupted:
                     controller.abandon(partial(_metrics_of_model, folder))
-            # After the last line of the ledger, so that the journal has seen all of it.
             self.journal.write(
                 "interrupted" if interrupted else "completed", reason=controller.why_ended
             )
@@ -375,7 +370,6 @@ class _Session:
             prices=self.prices,
             machines=list_of(fleet),
             elapsed_s=max(0.0, time.time() - self.record.started),
-            num_events=lambda: self.journal.num_lines,
         )
 
     def _search(self, cost_tracker: CostTracker, plan: Layout) -> bool:

@@ -1,6 +1,6 @@
 """The append-only record of a sweep: every suggestion, report, decision and outcome, written before it takes effect.
 
-One JSON object a line, numbered and hashed as `raysent.storage.lines` describes. What a line says is all that a resumed
+One JSON object a line, with a checksum as `raysent.storage.lines` describes. What a line says is all that a resumed
 sweep needs; nothing of Ray's or Optuna's own state is read back. Events of one call of the controller, such as a report
 and the decision on it, are one line: in a bucket, each line is an object.
 
@@ -88,15 +88,6 @@ class Journal:
         for event in events:
             for listener in self._listeners:
                 listener(event)
-
-    @property
-    def num_lines(self) -> int:
-        """Lines so far."""
-        return self._lines.num_lines
-
-    def follow(self, ledger: Callable[[], tuple[int, float]] | None) -> None:
-        """Write into each line from now on how many lines the ledger has, and what they sum up to in dollars."""
-        self._lines.seen = dict if ledger is None else lambda: {"ledger": list(ledger())}
 
     def close(self) -> None:
         """Let other drivers continue the run."""

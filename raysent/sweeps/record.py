@@ -21,7 +21,7 @@ from raysent.models.objectives import CONTEXT_METRICS
 from raysent.progress import messages
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
-from raysent.sweeps.integrity import ledger_damage
+from raysent.sweeps.cost_tracker import check_ledger
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, parse_space
@@ -278,8 +278,13 @@ def read_sweep(folder: Path) -> RecordedSweep:
             f"{address_of(folder / JOURNAL_FILE)}: not the journal of a sweep ({type(error).__name__}: {error}); "
             "restore it"
         ) from None
-    if damage := ledger_damage(folder):
-        messages.print(f"warning: {damage}", soft_wrap=True)
+    try:
+        check_ledger(folder, events)
+    except ArtifactError as error:
+        doctor = f"raysent doctor {shlex.quote(address_of(folder))}"
+        messages.print(
+            f"warning: {error}; what was spent is not known from it; see '{doctor}'", soft_wrap=True
+        )
     return RecordedSweep(folder, record, events, trials)
 
 

@@ -16,7 +16,7 @@ from raysent.data.vocabulary import Sentences
 from raysent.errors import ConfigError, TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.platforms import trim_heap
-from raysent.storage import address_of, append_json_line, json_line, refresh, remove, write_text
+from raysent.storage import address_of, append_json_line, refresh, remove, write_json_lines
 from raysent.storage.layout import (
     CHECKPOINT_FOLDER,
     MODEL_FILE,
@@ -257,7 +257,7 @@ class _Training:
             self._heartbeat.write(self._progress, self._live_progress(self._progress.seconds))
             self._remove_ended(folder)
             # The file of reports agrees with the checkpoint that is resumed.
-            write_text(folder / REPORTS_FILE, "".join(map(json_line, self._progress.reports)))
+            write_json_lines(folder / REPORTS_FILE, self._progress.reports)
         self._model_step = self._workers.agree(self._model_step, self._device)
         status = self._train(folder, report, interruptions)
         outcome = until or self._outcome(status)

@@ -176,7 +176,7 @@ def load_reports(folder: Path) -> list[Report]:
     if not path.exists():
         return []
     try:
-        return [Report(**values) for values in read_json_lines(path)]
+        return [Report(**values) for values in read_json_lines(path, is_plain=True)]
     except TypeError as error:
         raise ArtifactError(
             f"{address_of(path)}: not the reports of a run ({error}); restore it"

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.simulation import replay
 from chaos.moments import NUM_REPORTS
 from chaos.stage import NUM_TRIALS, Ending, Stage
 from raysent.cost import Entry
 from raysent.storage import open_folder, read_json
-from raysent.sweeps import load_record, read_events, read_ledger, replay
+from raysent.sweeps import load_record, read_events, read_ledger
 
 KILLED, MISTAKE = -9, 2
 HOW = {0: "finished", KILLED: "killed, resumed", MISTAKE: "one line, resumed"}

@@ -25,9 +25,12 @@ search:
 limits: {trials: 6, concurrent: 1}
 evaluation: {tasks: []}
 """
-REPLAYED = """
+REPLAYED = f"""
+import sys
 from pathlib import Path
-from raysent.sweeps import load_record, read_events, replay
+sys.path.append({str(Path(__file__).parents[2])!r})
+from benchmarks.simulation import replay
+from raysent.sweeps import load_record, read_events
 record = load_record(Path("run"))
 found = replay(record.space, seed=6, events=list(read_events(Path("run"))))
 print(record.device, repr(found.difference), found.num_sessions)

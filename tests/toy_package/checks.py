@@ -17,8 +17,9 @@ from command import CommandLine
 from tiny_run import tiny_run, write_corpus
 
 import raysent
+from benchmarks.simulation import replay
 from raysent.models import SentenceModel
-from raysent.sweeps import read_sweep, replay
+from raysent.sweeps import read_sweep
 from raysent.sweeps.machines import trial_bytes
 from raysent.training.loop import fit
 
