@@ -239,7 +239,7 @@ def test_card_of_an_evaluated_ensemble_has_its_scores_and_members() -> None:
     assert "Not evaluated" not in card
     assert "member 0001 |" not in card
     assert "uniform" not in card
-    assert "- 0001: bag trained for context_prediction" in card
+    assert "- 0001: bag as it was before its first training step; 26 words" in card
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -427,8 +427,8 @@ def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatc
     assert "It turns text into vectors of" in card
     assert str(done.check) in card
     assert (
-        f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence"
-        in card
+        f"gru as it was before its first training step; {len(VOCABULARY)} words, "
+        "at most 12 read of a sentence" in card
     )
     with pytest.raises(ArtifactError, match=r"out: exists; name a new folder$"):
         export(model, tmp_path / "out")

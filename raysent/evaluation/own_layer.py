@@ -22,6 +22,7 @@ def own_result(encoder: Any, data: TaskData, probed: ProbeResult) -> ProbeResult
     """Return the result of a model's own layer; None where it has none of just these rows, or the probe is better."""
     has_layer = (
         isinstance(encoder, SentenceModel)
+        and encoder.config.objective is not None
         and encoder.config.objective.type == "task"
         and encoder.objectives
     )

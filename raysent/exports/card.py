@@ -19,6 +19,7 @@ from raysent.exports.formats import Format
 from raysent.models import SentenceModel
 from raysent.models.backbone import Backbone
 from raysent.models.encoders import encoders_in
+from raysent.models.origin import described
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import open_folder
 from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, TRIALS_FOLDER
@@ -54,7 +55,7 @@ def model_card(
     found = {one.license for one in _backbones(models) if _IDENTIFIER.fullmatch(one.license or "")}
     parts = [
         _metadata(target, license or (found.pop() if len(found) == 1 else None), usage),
-        "# Sentence encoder trained with raysent",
+        f"# Sentence encoder {'trained' if _is_trained(models) else 'made'} with raysent",
         _summary(encoder, models),
         "## Use",
         f"```python\n{usage}\n```",
@@ -133,6 +134,11 @@ def _summary(encoder: SentenceEncoder, models: Sequence[SentenceModel]) -> str:
     return f"It turns text into vectors of {dim:,} {what}; compare them by {encoder.similarity_measure}."
 
 
+def _is_trained(models: Sequence[SentenceModel]) -> bool:
+    origins = [model.origin for model in models]
+    return any(origin is not None and origin.is_trained for origin in origins)
+
+
 def _training(
     encoder: SentenceEncoder, models: Sequence[SentenceModel], folder: Path | None
 ) -> str:
@@ -146,9 +152,8 @@ def _training(
     listed = []
     for name, model in zip(names, models, strict=True):
         read = f"{len(model.vocabulary):,} words, at most {model.max_length} read of a sentence"
-        listed.append(
-            f"- {name}{model.config.encoder.type} trained for {model.config.objective.type}, {read}"
-        )
+        what = described(model.origin, model.config.encoder.type)
+        listed.append(f"- {name}{what}; {read}")
         own = open_folder(model.source) if model.source else None
         listed += (
             [f"  - {line}" for line in _of_run(own)]
@@ -224,7 +229,7 @@ def _limits(models: Sequence[SentenceModel], target: Format) -> str:
     words = ", ".join(f"{len(model.vocabulary):,}" for model in models)
     lengths = ", ".join(str(model.max_length) for model in models)
     has_code = any(model.code is not None for model in models)
-    sizes = models[0].config.objective.trained_prefixes if len(models) == 1 and not has_code else ()
+    sizes = models[0].trained_prefixes if len(models) == 1 else ()
     cut = (
         f", `SentenceTransformer(…, truncate_dim={sizes[0]})`"
         if sizes and target.LIBRARY == _ST

@@ -18,14 +18,15 @@ class ModelConfig(StrictModel):
 
     Attributes:
         encoder: The first tower, f: sentences -> vectors.
-        objective: The loss; it also determines how many towers the model has.
+        objective: The loss; it also determines how many towers the model has. None for a model that is no encoder of a
+            training, such as a mean of word vectors: it has a second tower where `second_encoder` is set.
         second_encoder: The second tower, g; None for the settings of the first, with parameters of its own.
         postprocessing: How the towers' blocks become one vector.
         code: How that vector becomes bits; None for no code.
     """
 
     encoder: AnyEncoder
-    objective: AnyObjective
+    objective: AnyObjective | None = None
     second_encoder: AnyEncoder | None = None
     postprocessing: PostprocessingConfig = PostprocessingConfig()
     code: AnyCode | None = None
@@ -49,9 +50,11 @@ class ModelConfig(StrictModel):
 
 
 def towers(
-    first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig
+    first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig | None
 ) -> tuple[EncoderConfig, ...]:
-    """Return the configuration of each tower that the objective reads."""
+    """Return the configuration of each tower that the objective reads; without one, of each that is set."""
+    if objective is None:
+        return (first,) if second is None else (first, second)
     return (first, second or first)[: objective.num_towers]
 
 
@@ -63,7 +66,7 @@ def encoded_dims(configs: tuple[EncoderConfig, ...]) -> tuple[int, ...]:
 def check_parts(
     first: EncoderConfig,
     second: EncoderConfig | None,
-    objective: ObjectiveConfig,
+    objective: ObjectiveConfig | None,
     postprocessing: PostprocessingConfig,
     code: CodeConfig | None = None,
 ) -> None:
@@ -72,8 +75,9 @@ def check_parts(
     Raises:
         ValueError: With what must hold.
     """
-    objective.check_towers(first, second)
-    objective.check_code(code)
+    if objective is not None:
+        objective.check_towers(first, second)
+        objective.check_code(code)
     dims = encoded_dims(towers(first, second, objective))
     sizes, is_average = sorted(set(dims)), postprocessing.combine == "average"
     if is_average and len(sizes) > 1:

@@ -46,7 +46,7 @@ from raysent.models.embeddings import EmbeddingConfig, EmptyTables, WordTable
 from raysent.models.encoders.bag import Config as Bag
 from raysent.models.files import TENSORS_FILE
 from raysent.models.model import SentenceModel
-from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
+from raysent.models.origin import Origin, of_words
 from raysent.models.postprocessing import PostprocessingConfig, whitening_directions
 from raysent.models.sentence_encoder import JoinedEncoders
 from raysent.storage import address_of, path_below, read_json, storage_errors, write_json
@@ -100,7 +100,6 @@ def average_of_words(
     dim = rows.shape[1]
     config = ModelConfig(
         encoder=Bag(pooling="mean", embedding=EmbeddingConfig(dim=dim)),
-        objective=ParaphraseMargin(),
         postprocessing=PostprocessingConfig(remove_component=sample is not None),
     )
     tables = EmptyTables(vocabulary, generator=torch.Generator())
@@ -108,6 +107,7 @@ def average_of_words(
     table = next(module for module in model.modules() if isinstance(module, WordTable)).weight.data
     table[: UNK_ID + 1] = 0.0
     table[UNK_ID + 1 :] = torch.from_numpy(rows)
+    model.origin = Origin(kind="vectors", encoder=config.encoder.type)
     model.eval()
     if sample is not None:
         read = vocabulary.ids(
@@ -210,16 +210,10 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
         )
     if not model.tables or len(towers) == 1:
         towers = [list(dict.fromkeys(towers[0]))]
-        values: dict[str, Any] = {
-            "encoder": _bags(towers[0]),
-            "objective": {"type": "paraphrase_margin"},
-        }
-    else:
-        values = {
-            "encoder": _bags(towers[0]),
-            "objective": model.config.objective.model_dump(mode="json"),
-            "second_encoder": _bags(towers[1]) if model.config.second_encoder is not None else None,
-        }
+    values = {
+        name: _bags(tables)
+        for name, tables in zip(("encoder", "second_encoder"), towers, strict=False)
+    }
     config = validate(ModelConfig, Document(values))
     empty = SentenceModel(
         config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator())
@@ -229,9 +223,9 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
         f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)
     ]
     tensors = dict(zip(names, weights, strict=True))
-    return SentenceModel.from_tensors(
-        model.record.model_copy(update={"config": config}), model.vocabulary, tensors
-    )
+    origin = of_words(model.origin, has_trained_words=bool(model.tables))
+    record = model.record.model_copy(update={"config": config, "origin": origin})
+    return SentenceModel.from_tensors(record, model.vocabulary, tensors)
 
 
 def _bags(tables: list[WordTable]) -> dict[str, Any]:

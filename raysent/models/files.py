@@ -21,6 +21,7 @@ from raysent.config import Document, StrictModel, validate
 from raysent.data.unicode_form import OF_EARLIER, UnicodeForm
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
+from raysent.models.origin import Origin, trained
 from raysent.storage import (
     file_sha256,
     load_tensors,
@@ -29,7 +30,7 @@ from raysent.storage import (
     tensor_types,
     write_json,
 )
-from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
+from raysent.storage.layout import MODEL_FILE, RUN_FILE, VOCABULARY_FILE
 
 TENSORS_FILE = "model.safetensors"
 
@@ -49,6 +50,7 @@ class Record(StrictModel):
         num_classes: Labels of the pairs that it was trained on; 0 where they had none.
         learned_tasks: Tasks whose labels it learned from, with the hashes of their rows; those of its start too.
         unicode_form: The form of Unicode in which it reads text; that of its vocabulary.
+        origin: How its values came about; None where an earlier version wrote it without a run beside it.
     """
 
     config: ModelConfig
@@ -57,6 +59,7 @@ class Record(StrictModel):
     num_classes: int = pydantic.Field(default=0, ge=0, le=1 << 31)
     learned_tasks: dict[str, str] = pydantic.Field(default={})
     unicode_form: UnicodeForm = OF_EARLIER
+    origin: Origin | None = None
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -91,7 +94,27 @@ def read_record(folder: Path) -> Record:
         ArtifactError: If it is missing, truncated, changed, of another kind or of another version.
     """
     path = folder / MODEL_FILE
-    return parse_record(_read(path), source=path, fix="restore it or train again")
+    record = parse_record(_read(path), source=path, fix="restore it or train again")
+    if record.origin is not None:
+        return record
+    return record.model_copy(update={"origin": _origin_of_run(folder, record.config)})
+
+
+def _origin_of_run(folder: Path, config: ModelConfig) -> Origin | None:
+    """Return the origin of a model that an earlier version saved: the run beside it, if that trains these parts."""
+    run_folder = folder.parent if folder.name == "model" else folder
+    try:
+        run = read_json(run_folder / RUN_FILE)
+    except ArtifactError:  # none, or a damaged one, which says nothing
+        return None
+    parts = run.get("config") if isinstance(run, dict) else None
+    if not isinstance(parts, dict) or config.objective is None:
+        return None
+    for name, part in (("encoder", config.encoder), ("objective", config.objective)):
+        recorded = parts.get(name)
+        if not isinstance(recorded, dict) or recorded.get("type") != part.type:
+            return None
+    return trained(config)
 
 
 def parse_record(about: Any, *, source: Path, fix: str) -> Record:

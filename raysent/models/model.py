@@ -39,7 +39,8 @@ from raysent.models.files import (
     verify_files,
     write_record,
 )
-from raysent.models.objectives import BuildContext, Objective, build_objective
+from raysent.models.objectives import BuildContext, Objective, ObjectiveConfig, build_objective
+from raysent.models.origin import Origin
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_size, encode_blocks
 from raysent.parallel import lock_for_forks
@@ -158,6 +159,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         vocabulary: The words that have an id.
         max_length: Tokens read of a longer sentence.
         num_classes: Labels of the training pairs; 0 where they have none.
+        origin: How its values came about; None where that is not known.
         f: The first tower.
         g: The second tower, where the objective trains two.
         postprocessing: Turns the towers' blocks into the vector that `encode` returns.
@@ -203,7 +205,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
             if config.code is None
             else build_code(config.code, dim=dim, generator=tables.generator)
         )
-        self._trains_code = config.objective.trains_code
+        self.origin: Origin | None = None
+        self._trains_code = config.objective is not None and config.objective.trains_code
         if self._trains_code:
             for tower in self.towers:
                 tower.requires_grad_(False)
@@ -255,6 +258,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         model = cls(
             config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes
         )
+        model.origin = Origin(kind="start", encoder=config.encoder.type)
         if initial is not None:
             model._set_encoders(initial)
         # Last, because an objective may remember the encoders' initial values.
@@ -280,6 +284,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         word_counts: Callable[[], Tensor] | None = None,
         targets: TargetSizes | None = None,
     ) -> None:
+        objective = self._objective
         dims = self._loss_dims
         first: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
         second, tables = first, cast("list[WordTable | None]", [None] * len(dims))
@@ -303,9 +308,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 targets=targets,
                 vocabulary=self.vocabulary,
                 token_dim=self.config.encoder.token_dim,
-                token_words=self.f.token_words if self.config.objective.scores_words else None,
+                token_words=self.f.token_words if objective.scores_words else None,
             )
-            self.objectives.append(build_objective(self.config.objective, build_context))
+            self.objectives.append(build_objective(objective, build_context))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -363,12 +368,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
             num_classes=record.num_classes,
         )
         # An export has the encoders alone.
-        if config.objective.in_saved_model == "rebuilt" or any(
-            name.startswith("objectives.") for name in tensors
-        ):
+        is_rebuilt = config.objective is not None and config.objective.in_saved_model == "rebuilt"
+        if is_rebuilt or any(name.startswith("objectives.") for name in tensors):
             model._add_objectives(tables.generator)
         model.load_tensors(tensors, source=source)
         model.learned_tasks = record.learned_tasks
+        model.origin = record.origin
         return model.eval()
 
     # -- parts --------------------------------------------------------------------------------------------------
@@ -396,6 +401,19 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return [
             one for one in self.modules() if isinstance(one, WordTable) and one.weight.requires_grad
         ]
+
+    @property
+    def _objective(self) -> ObjectiveConfig:
+        """The settings of the loss, of a model that has one.
+
+        Raises:
+            ConfigError: If it has none.
+        """
+        if self.config.objective is None:
+            raise ConfigError(
+                "MODEL: has no objective, as it was made without training; start a run with it"
+            )
+        return self.config.objective
 
     def _objectives(self) -> list[Objective]:
         return [cast("Objective", objective) for objective in self.objectives]
@@ -487,7 +505,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         def encode(sentences: Sentences, is_training: bool, tokens: bool) -> tuple[Tensor, ...]:
             if tokens:
                 return self.vectors(sentences, generator=generator, tokens=True)
-            size = self.config.objective.encoded_at_once
+            size = self._objective.encoded_at_once
             if num_parts > 1:
                 size = -(-len(sentences.lengths) // num_parts)
             if is_training and size is not None and torch.is_grad_enabled():
@@ -568,7 +586,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def comparable_vectors(self, sentences: Sentences) -> tuple[Tensor, ...]:
         """Return each tower's vectors [batch, dim] as the objective compares them, for instance of unit length."""
-        return tuple(self.config.objective.comparable(tower) for tower in self.vectors(sentences))
+        return tuple(self._objective.comparable(tower) for tower in self.vectors(sentences))
 
     @torch.no_grad()
     def encode_ids(self, sentences: Sentences) -> Tensor:
@@ -629,7 +647,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def kept_tensors(self) -> dict[str, Tensor]:
         """Return the parameters of a saved model: without the objective's where only training needs them."""
-        is_kept = self.config.objective.in_saved_model == "kept"
+        objective = self.config.objective
+        is_kept = objective is not None and objective.in_saved_model == "kept"
         return {
             name: value
             for name, value in self.tensors().items()
@@ -659,6 +678,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             num_classes=self.num_classes,
             learned_tasks=dict(self.learned_tasks),
             unicode_form=self.vocabulary.unicode_form,
+            origin=self.origin,
         )
 
     def save(self, folder: Path) -> None:
@@ -683,7 +703,14 @@ class SentenceModel(nn.Module, SentenceEncoder):
         dim = self.get_sentence_embedding_dimension()
         if self.code is None and self.postprocessing.is_whitening:
             return range(1, dim + 1)
-        return (*(self.config.objective.trained_prefixes if self.code is None else ()), dim)
+        return (*self.trained_prefixes, dim)
+
+    @property
+    def trained_prefixes(self) -> tuple[int, ...]:
+        """Sizes to which vectors may be cut because training said so; none of bits."""
+        if self.code is not None or self.config.objective is None:
+            return ()
+        return self.config.objective.trained_prefixes
 
     @property
     def max_seq_length(self) -> int:

@@ -55,11 +55,10 @@ class Optimizer:
         self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch or num_steps
         self.num_drops = 0
+        objective = model.config.objective
+        assert objective is not None  # a run's model has one
         changes_all = (
-            config.optimizer == "sgd"
-            or config.decay
-            or config.ema
-            or model.config.objective.scores_words
+            config.optimizer == "sgd" or config.decay or config.ema or objective.scores_words
         )
         by_rows = config.row_exact_adam and not changes_all
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -37,6 +37,7 @@ from raysent.models.objectives import (
     TargetBatches,
     TripletBatches,
 )
+from raysent.models.origin import trained
 from raysent.storage import open_folder, save_tensors
 from raysent.storage.layout import START_FILE
 from raysent.training.data import TrainingData, read_part
@@ -85,6 +86,7 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
     )
     model.learned_tasks = _learned_tasks(config, training_data)
+    model.origin = trained(config.model)  # what is saved has taken a step
     return model
 
 

@@ -189,7 +189,8 @@ def without_adapters(model: SentenceModel) -> SentenceModel:
         }
     config = type(model.config).model_validate(_described(model.config.model_dump(mode="json")))
     record = model.record.model_copy(update={"config": config})
-    kept = model.config.objective.in_saved_model != "absent"
+    objective = model.config.objective
+    kept = objective is not None and objective.in_saved_model != "absent"
     tensors = {
         name: value for name, value in tensors.items() if kept or not name.startswith("objectives.")
     }

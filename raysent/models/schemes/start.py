@@ -84,7 +84,10 @@ def load(rest: str) -> SentenceModel:
         has_objective=False,
         initial=None if initial is None else encoder_tensors(initial),
     )
-    model.learned_tasks = {} if initial is None else read_record(initial).learned_tasks
+    if initial is not None:
+        started_from = read_record(initial)
+        model.learned_tasks = started_from.learned_tasks
+        model.origin = started_from.origin
     return model.eval()
 
 
