@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import combinations, pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ from raysent.evaluation.members import saved_path
 from raysent.exports import export, mteb
 from raysent.exports.formats import FORMATS
 from raysent.exports.formats.onnx import _Graph
+from raysent.exports.modeling_raysent import activation_of
 from raysent.exports.tokenizer import build_tokenizer, exported_ids, pad_id
 from raysent.models import SentenceModel, load
 from raysent.models.backbone import _SIDE_BY_SIDE, Backbone, read_backbone, read_tokenizer
@@ -477,6 +479,54 @@ def test_wrong_folder_is_refused(bert, tmp_path, monkeypatch):
         build(bert, backbone={"max_tokens": 9})
     with pytest.raises(ConfigError, match=r"encoder\.lora\.targets: "):
         build(bert, lora={"targets": ["nothing"]})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.nn.functional.torch.os.abort",
+        "torch.nn.modules.module.torch.sys.exit",
+        "torch.nn.parallel.distributed.os.fork",
+        "torch.nn.functional.relu",
+        "torch.nn.Parameter",
+        "torch.nn.modules.container.Tanh",
+        "torch.nn.Linear",
+        "torch.nn.Module",
+        "torch.nn.GLU",
+        "os.abort",
+        "Tanh",
+        "",
+    ],
+)
+def test_activation_of_a_folder_is_a_class_of_torch(bert, tmp_path, name):
+    """A stranger's folder names nothing else that is called: no function, however its name begins, and no other class."""
+    folder = write_sentence_transformer(tmp_path / "st", bert, dense=6)
+    settings = json.loads((folder / "2_Dense/config.json").read_text())
+    changed = {**settings, "activation_function": name}
+    (folder / "2_Dense/config.json").write_text(json.dumps(changed))
+    with pytest.raises(ArtifactError, match=r"st: activation_function must .* given ") as caught:
+        build(folder)
+    assert str(caught.value).endswith(f"given {name}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["torch.nn.ReLU", "torch.nn.modules.linear.Identity"])
+def test_activation_of_a_folder_is_computed(bert, tmp_path, name):
+    """By its short name and by that of its module, as sentence-transformers writes it; exports compute the same."""
+    folder = write_sentence_transformer(tmp_path / "st", bert, dense=6)
+    settings = json.loads((folder / "2_Dense/config.json").read_text())
+    changed = {**settings, "activation_function": name}
+    (folder / "2_Dense/config.json").write_text(json.dumps(changed))
+    kind = resolve_name(name)
+    assert [type(one) for one in build(folder).f.heads[1].modules()].count(kind) == 1
+    assert type(activation_of(name)) is kind
+
+
+def test_activation_of_an_export_is_a_class_of_torch():
+    """The module that reads exports calls nothing else either."""
+    for name in ("torch.nn.functional.torch.os.abort", "torch.nn.functional.relu", "os.abort"):
+        with pytest.raises(ValueError, match="must be a class of torch.nn; given "):
+            activation_of(name)
 
 
 _POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"

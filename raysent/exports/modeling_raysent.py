@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ except ImportError:  # where raysent exports to ONNX, which needs the members al
     InputModule = nn.Module
 
 UNKNOWN = 1
+TANH = "torch.nn.modules.activation.Tanh"
 DENSE = ("in_features", "out_features", "bias", "use_residual")
 
 
@@ -284,6 +284,18 @@ def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
     return vectors.gather(1, sources[..., None].expand_as(vectors))
 
 
+def activation_of(name: str) -> nn.Module:
+    """Return a new module of a class of torch.nn; a name of anything else is refused, and nothing of it is called."""
+    kind = vars(nn).get(name.rpartition(".")[2])
+    is_class = isinstance(kind, type) and issubclass(kind, nn.Module)
+    if not is_class or name not in (
+        f"torch.nn.{kind.__name__}",
+        f"{kind.__module__}.{kind.__name__}",
+    ):
+        raise ValueError(f"activation_function must be a class of torch.nn; given {name}")
+    return kind()
+
+
 class Transformer(nn.Module):
     """A transformer of Hugging Face's transformers, then pooling and further modules of sentence-transformers."""
 
@@ -308,9 +320,7 @@ class Transformer(nn.Module):
             if head["type"] == "Normalize":
                 heads.append(modules.Normalize())
             else:
-                activation = resolve_name(
-                    head.get("activation_function", "torch.nn.modules.activation.Tanh")
-                )()
+                activation = activation_of(head.get("activation_function", TANH))
                 kept = {name: head[name] for name in DENSE if name in head}
                 heads.append(modules.Dense(**kept, activation_function=activation))
         self.heads = nn.ModuleList(heads)

@@ -15,7 +15,6 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from pkgutil import resolve_name
 from typing import Any, Literal
 
 import pydantic
@@ -60,6 +59,7 @@ _SIDE_BY_SIDE = frozenset({
     "albert", "bert", "camembert", "distilbert", "electra", "gemma", "nomic_bert", "qwen3", "roberta", "xlm-roberta",
 })  # fmt: skip
 _ATTENTION = "raysent"  # the name of that function
+_TANH = "torch.nn.modules.activation.Tanh"  # what a Dense of sentence-transformers has by default
 # Dropout by its usual names; a configuration leaves out what equals its class's default.
 _DROPOUTS = (
     "attention_dropout", "attention_probs_dropout_prob", "dropout", "dropout_rate", "embedding_dropout",
@@ -390,17 +390,13 @@ def heads(backbone: Backbone, *, has_weights: bool) -> list[nn.Module]:
         if settings["type"] == "Normalize":
             made.append(modules.Normalize())
             continue
-        activation = str(values.pop("activation_function", "torch.nn.modules.activation.Tanh"))
-        if not activation.startswith("torch.nn."):
-            raise ArtifactError(
-                f"{name}: activation_function must be one of torch.nn; given {activation}"
-            )
+        activation = _activation(str(values.pop("activation_function", _TANH)), where=name)
         kept = {
             key: values[key]
             for key in ("in_features", "out_features", "bias", "use_residual")
             if key in values
         }
-        made.append(modules.Dense(**kept, activation_function=resolve_name(activation)()))
+        made.append(modules.Dense(**kept, activation_function=activation))
     if has_weights and any(isinstance(own, modules.Dense) for own in made):
         folder = backbone.folder(has_weights=True)
         paths = [folder / module["path"] for module in read_json(folder / "modules.json")[1:]]
@@ -409,6 +405,35 @@ def heads(backbone: Backbone, *, has_weights: bool) -> list[nn.Module]:
                 if isinstance(own, modules.Dense):
                     modules.Dense.load_torch_weights(str(path), model=own)
     return made
+
+
+def _activation(name: str, *, where: str) -> nn.Module:
+    """Return the module that a folder names, which may be a stranger's: nothing but a class of torch.nn is called.
+
+    Args:
+        name: Name of the class, as ``torch.nn.modules.activation.Tanh`` or ``torch.nn.Tanh``.
+        where: The folder, for the error.
+
+    Raises:
+        ArtifactError: If there is no such class, or it does not turn numbers into as many without an argument.
+    """
+    refusal = f"{where}: activation_function must be a class of torch.nn, such as {_TANH}; given {name:.200}"
+    kind = vars(nn).get(name.rpartition(".")[2])
+    if not isinstance(kind, type) or not issubclass(kind, nn.Module):
+        raise ArtifactError(refusal)
+    if name not in (f"torch.nn.{kind.__name__}", f"{kind.__module__}.{kind.__name__}"):
+        raise ArtifactError(refusal)
+    numbers = torch.zeros(2, 2)
+    try:
+        module = kind()
+        is_activation = module(numbers).shape == numbers.shape
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        is_activation = False
+    if not is_activation:
+        raise ArtifactError(
+            f"{where}: activation_function must turn numbers into as many without an argument; given {name:.200}"
+        )
+    return module
 
 
 def read_tokenizer(backbone: Backbone) -> str:
