@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from raysent.sweeps.space import (
 )
 from raysent.sweeps.speed import RunSeconds, recent_run_s
 from raysent.training.data import open_training_data
+from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
 from raysent.training.validation import DownstreamConfig
 
@@ -612,6 +614,103 @@ def test_scale_paper_of_a_space_without_published_settings_is_one_line():
     """The error says what to use."""
     with pytest.raises(ConfigError, match=r"^scale paper: .* 'quickstart' has none"):
         pipeline.scale_overrides(read_space(find_space("quickstart")), "paper")
+
+
+@pytest.mark.parametrize("num_train", [16, 45, 60, 120, 333, 2_413, 21_000])
+def test_fitted_batches_are_filled_by_the_text(num_train):
+    """Of every run that the space has; the reason counts the steps that a pass really has."""
+    space = fitted("everything", Situation(num_train, 900, trial_s=60.0, limit="time 5m"))
+    sizes = {space.config(params).training.batch_size for params in space.edges()}
+    for params in space.edges():
+        config = space.config(params)
+        batches = config.objective.batches
+        window = 2 * getattr(batches, "context_size", 0) + 1
+        most = num_train if window == 1 else (num_train - window + 1) // window * window
+        assert 2 <= config.training.batch_size <= most
+    why = space.fitted["training.batch_size"]
+    steps = int(why.rpartition(" then has ")[2].split()[0].replace(",", ""))
+    assert steps == max(1, num_train // int(re.search(r"at most (\d+)", why)[1]))
+    assert steps >= 4 or max(sizes) < 50
+
+
+@pytest.mark.parametrize("num_rows", [15, 64])
+def test_settings_for_a_small_text_pass_the_checks_of_a_run(tmp_path, num_rows):
+    """What is fitted is never refused for a value that nobody wrote."""
+    lines = [f"w{row % 9} w{row % 5} w{row % 7} w{row % 3} x{row}" for row in range(num_rows)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    corpus = {
+        "path": str(tmp_path / "text.txt"),
+        "format": "sentences",
+        "validation_fraction": 0.3,
+        "cache_dir": str(tmp_path / "cache"),
+    }
+    overrides = [
+        Override("corpus", corpus, "--corpus"),
+        Override("validation.num_candidates", 3, "--set"),
+        Override("validation.downstream", None, "--set"),
+        Override("metric", "context_accuracy", "--set"),
+        Override("search.family", {"choice": ["quick_thoughts", "quick_thoughts_bow"]}, "--set"),
+    ]
+    space = fit_to_machine(read_space(find_space("everything"), overrides=overrides))
+    for params in space.edges():
+        config = space.config(params)
+        check_run(config, open_training_data(config))
+
+
+def test_reasons_are_of_settings_that_a_run_has():
+    """A bag of words has no hidden size, a pretrained model its own words; a text without a choice says no more."""
+    alone = Situation(2_413, 900, trial_s=81.0, limit="time 5m", with_neighbours=0.1)
+    space = fitted("everything", alone)
+    assert list(space.domains["family"].options) == ["binary"]
+    assert "encoder.hidden_size" not in space.fitted
+    assert "encoder.embedding.dim" in space.fitted
+    assert "validation.num_sentences" not in space.fitted  # the file has fewer
+    assert space.config(space.first_params()).validation.num_sentences == 2_000
+    assert "encoder.hidden_size" in fitted("everything", NOVELS).fitted
+
+
+def test_reasons_tell_what_a_limit_moved():
+    """The least width, the least reports, half of the time for training, the most passes, and too few steps."""
+    slow = fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=10.0, limit="time 4m"))
+    why = slow.fitted["encoder.hidden_size"]
+    assert why == "at most 300, the least: a trial then has time to read the text 0.1 times in 10s"
+    assert slow.fitted["training.num_reports"] == "at most 4, as trials are short"
+    steps = "48 steps teach next to nothing: limits.trials 7 or 3 times the time has 150"
+    assert slow.fitted["training.epochs"].endswith(f"; {steps}")
+    situation = Situation(97_000, 16_000, trial_s=200.0, limit="time 9m")
+    busy = fitted("quick_thoughts", situation, speed=lambda _: RunSeconds(100.0, 30.0))
+    least = "at most 3, the least that compares trials: a validation takes 30s"
+    assert busy.fitted["training.num_reports"] == least
+    half = fitted("quick_thoughts", situation, speed=lambda _: RunSeconds(100.0, 60.0))
+    assert "more than half of it, and training has half" in half.fitted["training.epochs"]
+    assert half.config({}).training.epochs == 1.0
+    free = fitted("quick_thoughts", NOVELS).fitted["training.epochs"]
+    assert free.endswith("; more than 1.5 would repeat the text too often")
+    constant = fitted("quick_thoughts", NOVELS, set=("training.schedule=constant",))
+    assert constant.fitted["training.learning_rate"] == "about 728 steps"
+
+
+def test_families_that_cannot_be_left_out_are_not_said_to_learn():
+    """Where nothing else is left, the reason against them stands."""
+    text = """
+base: {encoder: {type: gru}, objective: {type: context_prediction}}
+search:
+  family: {choice: {uni: {encoder: {type: gru}}, bow: {encoder: {type: bag}}}}
+fit: [family]
+"""
+    written = parse_space(parse_yaml(text, source="s.yaml"), name="s")
+    alone = replace(NOVELS, with_neighbours=0.1)
+    space = fit_space(written, alone, speed=lambda _: RunSeconds(1.0))
+    assert list(space.domains["family"].options) == ["uni", "bow"]
+    assert space.fitted["family"] == (
+        "uni, bow, as there is no other: 90% of the sentences stand alone in their document"
+    )
+
+
+def test_word_vectors_have_no_more_numbers_than_the_vocabulary_has_words():
+    """Also where the vocabulary is given and not fitted."""
+    space = fitted("quick_thoughts", NOVELS, set=("vocabulary.size=40",))
+    assert space.config({}).encoder.embedding.dim == 40
 
 
 def test_fitted_settings_have_values_and_reasons():

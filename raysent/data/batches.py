@@ -129,7 +129,7 @@ class BatchStream(_Stream[Batch]):
     ) -> None:
         super().__init__(rank=rank, world_size=world_size, gathers=gathers)
         self._split = split
-        self._order = _order_of(split, batch_size, candidates, 2 * context_size + 1, seed)
+        self._order = _order_of(split, batch_size, candidates, context_size, seed)
         self.num_batches = self._order.num_batches
 
     @property
@@ -181,12 +181,29 @@ def distinct_words(*parts: Sentences) -> np.ndarray:
     return np.unique(np.concatenate([part.ids for part in parts]))
 
 
+def largest_batch(num_sentences: int, *, candidates: Candidates, context_size: int) -> int:
+    """Return the most sentences that a batch of so much text can have, as `BatchStream` makes batches.
+
+    Args:
+        num_sentences: Sentences for training.
+        candidates: As for `BatchStream`.
+        context_size: As for `BatchStream`.
+    """
+    if candidates == "contiguous":
+        return num_sentences
+    window = 2 * context_size + 1
+    return _num_windows(num_sentences, window) * window
+
+
+def _num_windows(num_sentences: int, window: int) -> int:
+    """Return one window less than fits, so that every epoch can shift its windows."""
+    return max((num_sentences - window + 1) // window, 0)
+
+
 def _order_of(
-    split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int
+    split: CorpusSplit, size: int, candidates: Candidates, context_size: int, seed: int
 ) -> _Contiguous | _Windows:
-    # One window less than fits, so that every epoch can shift its windows.
-    num_windows = (len(split) - window + 1) // window
-    max_size = len(split) if candidates == "contiguous" else max(num_windows, 0) * window
+    max_size = largest_batch(len(split), candidates=candidates, context_size=context_size)
     if size > max_size:
         raise DataError(
             f"training.batch_size: must be at most {max_size} for the {len(split)} {split.name} sentences of this "
@@ -194,6 +211,8 @@ def _order_of(
         )
     if candidates == "contiguous":
         return _Contiguous(len(split), size)
+    window = 2 * context_size + 1
+    num_windows = _num_windows(len(split), window)
     return _Windows(split, size, window, num_windows, seed=seed, is_nearest=candidates == "nearest")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from raysent.config import Override, get_dotted, set_dotted
+from raysent.data.batches import largest_batch
 from raysent.errors import RaysentError
 from raysent.kernels.devices import multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
+from raysent.models.encoders import encoders_in
+from raysent.models.objectives import ContextBatches
 from raysent.parallel import Progress
 from raysent.progress import format_duration
 from raysent.sweeps.machines import Layout, Machines, layout, machines_at
@@ -61,8 +65,14 @@ _MIN_COUNT = 3
 _WIDTHS = (300, 600, 1200, 2400)
 _MIN_PASSES = 1.5
 _CPU_WIDTH = 300
-# A batch is at most this part of the text, in steps: fewer steps learn little.
+# A batch is at most this part of the text, in steps: fewer steps learn little. Contrast wants so many sentences in a
+# batch all the same, and a small text has at least so many steps.
 _STEPS_PER_EPOCH = 400
+_LEAST_BATCH, _LEAST_STEPS_PER_EPOCH = 50, 4
+# Trials of fewer steps than this learn next to nothing.
+_LEAST_STEPS = 150
+# Runs of a space that are looked at for which settings any of them has.
+_MOST_RUNS = 256
 # With fewer steps than this, rates of this interval; more steps have the space's own.
 _FEW_STEPS = 50_000
 _RATES = (1.5e-3, 6e-3)
@@ -339,8 +349,22 @@ class _Fitting:
         values = self._values
         if is_done:
             kept = {name: value for name, value in values.items() if name != "fit"}
-            values = {**kept, "fitted": {**self._space.fitted, **self._reasons}}
+            values = {**kept, "fitted": {**self._space.fitted, **self._used_reasons()}}
         return self._parsed(values)
+
+    def _used_reasons(self) -> dict[str, str]:
+        """Return the reasons of settings that some run has; of others nothing was chosen."""
+        configs = self.runs()
+        return {
+            name: why
+            for name, why in self._reasons.items()
+            if any(_has_setting(config, name) for config in configs)
+        }
+
+    def runs(self) -> list[RunConfig]:
+        """Return runs of the space as it is now, of every part that is searched."""
+        space = self._parsed(self._values)
+        return [space.config(params) for params in itertools.islice(space.edges(), _MOST_RUNS)]
 
     def _parsed(self, values: dict[str, Any]) -> SearchSpace:
         document = replace(self._space.document, values=values)
@@ -395,6 +419,11 @@ class _Fitting:
             place[key] = {"loguniform": list(_RATES)} if isinstance(place[key], dict) else _RATE
         self._reasons[name] = why
 
+    @property
+    def num_trials(self) -> int:
+        """The number of trials that the space allows."""
+        return self._space.limits.trials
+
     def written(self, name: str) -> Any:
         """Return the value of a name in `base`; None where it has none."""
         return get_dotted(self._values, f"base.{name}")
@@ -433,6 +462,24 @@ def _places(values: Mapping[str, Any], name: str) -> Iterator[tuple[dict[str, An
             yield search, searched
         elif parts[0] in sections:
             yield from _inside(domain.get("choice"), key)
+
+
+def _has_setting(config: RunConfig, name: str) -> bool:
+    """Return whether a name that was fitted is a setting of a run, whose encoder may have none of this name."""
+    section, *path = name.split(".")
+    if name == "vocabulary.size":
+        return config.tokenizer is None and config.initial is None
+    if section != "encoder":
+        return True
+    encoders = [*encoders_in(config.encoder), *encoders_in(config.second_encoder)]
+    return any(_has_field(encoder, path) for encoder in encoders)
+
+
+def _has_field(part: Any, path: Sequence[str]) -> bool:
+    """Return whether settings have a field at a path."""
+    if not path:
+        return True
+    return hasattr(part, path[0]) and _has_field(getattr(part, path[0]), path[1:])
 
 
 def _inside(node: Any, key: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -509,7 +556,9 @@ def _fit_family(fitting: _Fitting, name: str) -> None:
     left = dict(configs)
 
     def leave_out(labels: Sequence[str], why: str) -> None:
-        if labels and len(labels) < len(left):
+        if labels and len(labels) == len(left):
+            reasons.append(f"{', '.join(labels)}, as there is no other: {why}")
+        elif labels:
             reasons.append(f"without {', '.join(labels)}: {why}")
             for label in labels:
                 del left[label]
@@ -562,10 +611,14 @@ def _fit_dim(fitting: _Fitting, name: str) -> None:
     """Word vectors counted from a text have at most as many numbers as there are words."""
     words, of_base = max(1, fitting.now.num_words), fitting.written("encoder.embedding.vectors")
 
+    if fitting.written("vocabulary.type") != "subwords":
+        words = min(words, fitting.written("vocabulary.size") or words)
+
     def new(place: Mapping[str, Any], written: Any) -> Any:
         return min(written, words) if place.get("vectors", of_base) == CORPUS_VECTORS else written
 
-    fitting.change(name, new, "word vectors are counted from the text")
+    why = f"at most {words:,} where word vectors are counted from the text, which has so many words"
+    fitting.change(name, new, why)
 
 
 def _fit_precision(fitting: _Fitting, name: str) -> None:
@@ -574,12 +627,28 @@ def _fit_precision(fitting: _Fitting, name: str) -> None:
 
 
 def _fit_batch_size(fitting: _Fitting, name: str) -> None:
-    most = max(50, fitting.now.num_train // _STEPS_PER_EPOCH // 50 * 50)
+    """Limit batches to a part of the text, and to what the runs' streams can fill."""
+    num_train = fitting.now.num_train
+    wanted = num_train // _STEPS_PER_EPOCH // _LEAST_BATCH * _LEAST_BATCH
+    most = max(wanted, min(_LEAST_BATCH, num_train // _LEAST_STEPS_PER_EPOCH))
+    sizes = [_largest_batch(config, num_train) for config in fitting.runs()]
+    most = max(2, min([most, *sizes]))
+    num_steps = max(1, num_train // most)
     fitting.change(
         name,
         lambda _, written: min(written, most),
-        f"at most {most}: a pass over {fitting.now.num_train:,} sentences then has {_STEPS_PER_EPOCH} steps",
+        f"at most {most}: a pass over {num_train:,} sentences then has {num_steps:,} steps",
     )
+
+
+def _largest_batch(config: RunConfig, num_train: int) -> int:
+    """Return the most sentences, pairs or texts that a run's batches of so much text can have."""
+    batches = config.objective.batches
+    if isinstance(batches, ContextBatches):
+        return largest_batch(
+            num_train, candidates=batches.candidates, context_size=batches.context_size
+        )
+    return num_train
 
 
 def _fit_width(fitting: _Fitting, name: str) -> None:
@@ -600,7 +669,9 @@ def _fit_width(fitting: _Fitting, name: str) -> None:
         if of_wider < _MIN_PASSES:
             break
         width, passes = wider, of_wider
-    why = f"at most {width}: a trial then reads the text {_count(passes)} times in {format_duration(trial_s)}"
+    least = ", the least" if width == _WIDTHS[0] and passes < _MIN_PASSES else ""
+    times = f"{_count(passes)} times in {format_duration(trial_s)}"
+    why = f"at most {width}{least}: a trial then has time to read the text {times}"
     fitting.change(name, lambda _, value: min(value, width), why)
 
 
@@ -609,18 +680,36 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
     most = _MAX_PASSES_PAIRS if first.source is first.pairs else _MAX_PASSES_TEXT
     if now.trial_s is None:
         sentences = _GPU_SENTENCES if now.has_gpu else _CPU_SENTENCES
-        passes = min(most, max(1.0, sentences / max(1, now.num_train)))
-        fitting.put(
-            name, _rounded(passes), f"{now.num_train:,} sentences; no limit on the time is given"
-        )
+        passes = max(1.0, sentences / max(1, now.num_train))
+        why = f"{now.num_train:,} sentences; no limit on the time is given"
+        if passes > most:
+            why += f"; more than {most:g} would repeat the text too often"
+        fitting.put(name, _rounded(min(passes, most)), why)
         return
     epoch_s, report_s = fitting.seconds()
     training_s = now.trial_s - report_s * first.training.num_reports
-    passes = max(training_s, now.trial_s / 2) / epoch_s
     why = f"a pass takes {format_duration(epoch_s)}, a trial may take {format_duration(now.trial_s)} ({now.limit})"
+    if training_s < now.trial_s / 2:
+        training_s = now.trial_s / 2
+        why += "; validations would take more than half of it, and training has half"
+    passes = training_s / epoch_s
     if passes > most:
         why += f"; more than {most:g} would repeat the text too often: raise limits.trials to use the time"
-    fitting.put(name, _rounded(min(passes, most)), why)
+    passes = _rounded(min(passes, most))
+    num_steps = passes * now.num_train / first.training.batch_size
+    if passes < most and num_steps < _LEAST_STEPS:
+        why += _too_few_steps(num_steps, num_trials=fitting.num_trials)
+    fitting.put(name, passes, why)
+
+
+def _too_few_steps(num_steps: float, *, num_trials: int) -> str:
+    """Return that trials of so few steps learn next to nothing, and what would give them more."""
+    factor = _LEAST_STEPS / max(1.0, num_steps)
+    fewer = max(1, int(num_trials / factor))
+    cures = [f"{factor:.0f} times the time"] if factor >= 2 else ["more time"]
+    if fewer < num_trials:
+        cures.insert(0, f"limits.trials {fewer}")
+    return f"; {max(1, round(num_steps)):,} steps teach next to nothing: {' or '.join(cures)} has {_LEAST_STEPS}"
 
 
 def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
@@ -632,7 +721,8 @@ def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
     )
     if steps >= _FEW_STEPS:
         return
-    fitting.put_rates(name, f"about {max(1, round(steps)):,} steps, with a falling rate")
+    falls = ", with a falling rate" if training.schedule == "linear" else ""
+    fitting.put_rates(name, f"about {max(1, round(steps)):,} steps{falls}")
 
 
 def _fit_reports(fitting: _Fitting, name: str) -> None:
@@ -641,21 +731,24 @@ def _fit_reports(fitting: _Fitting, name: str) -> None:
     if trial_s is None:
         return
     report_s = fitting.seconds().report_s
-    most = _SHORT_REPORTS if _is_short(fitting.now) else _MAX_REPORTS
-    if report_s:
-        most = max(_MIN_REPORTS, min(most, int(_MOST_VALIDATION * trial_s / report_s)))
-    fitting.change(
-        name,
-        lambda _, written: min(written, most),
-        f"at most {most}: a validation takes {format_duration(report_s)}"
-        if report_s
-        else f"at most {most}",
-    )
+    most = _MAX_REPORTS
+    why = ""
+    if _is_short(fitting.now):
+        most = _SHORT_REPORTS
+        why = ", as trials are short"
+    in_time = int(_MOST_VALIDATION * trial_s / report_s) if report_s else most
+    if in_time < most:
+        most = max(_MIN_REPORTS, in_time)
+        why = f": a validation takes {format_duration(report_s)}"
+        if in_time < _MIN_REPORTS:
+            why = f", the least that compares trials{why}"
+    fitting.change(name, lambda _, written: min(written, most), f"at most {most}{why}")
 
 
 def _fit_pool(fitting: _Fitting, name: str) -> None:
-    if _is_short(fitting.now):
-        fitting.put(name, _SHORT_SENTENCES, "trials are short")
+    written = fitting.first().validation.num_sentences
+    if _is_short(fitting.now) and written > _SHORT_SENTENCES:
+        fitting.put(name, _SHORT_SENTENCES, f"at most {_SHORT_SENTENCES:,}, as trials are short")
 
 
 def _is_short(now: Situation) -> bool:
