@@ -38,6 +38,8 @@ html_css_files = ["site.css"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+# A reader copies `--set` from prose too, which must not become a dash there.
+smartquotes = False
 
 # Docstrings are Google style; a name in single backticks is code.
 default_role = "code"

@@ -225,12 +225,26 @@ def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str,
 def _command(names: tuple[str, ...], command: Any) -> str:
     """Return a command's help as Markdown."""
     context = typer.Context(command, info_name=" ".join(names))
-    parts = [f"{'#' * len(names)} {' '.join(names)}", inspect.cleandoc(command.help or "")]
+    title = f"{'#' * len(names)} {' '.join(names)}"
+    parts = [title, _with_code(inspect.cleandoc(command.help or ""))]
     if getattr(command, "commands", None):
         return "\n\n".join(parts)
     usage = " ".join(command.collect_usage_pieces(context))
     parts.append(f"```\n{' '.join(names)} {usage}\n```")
     for record in (parameter.get_help_record(context) for parameter in command.get_params(context)):
         if record is not None and "--help" not in record[0]:
-            parts.append(f"`{record[0]}`\n: {' '.join(record[1].split()) or '—'}")
+            about = _with_code(" ".join(record[1].split()))
+            parts.append(f"`{record[0]}`\n: {about or '—'}")
     return "\n\n".join(parts)
+
+
+# What is typed as it stands: an option, or the setting of a name. A full stop that follows is the sentence's.
+_TYPED = re.compile(
+    r"(?<![\w`'-])(--?[a-zA-Z][\w-]*(?![\w-])|[a-z][\w.]*=(?:\[[^\]]*\]|[^\s,;:)\]']*[^\s,;:.)\]']))"
+)
+
+
+def _with_code(text: str) -> str:
+    """Return help with options and settings as code, so that a reader can copy them; what is code already stays."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else _TYPED.sub(r"`\1`", part) for part in parts)

@@ -57,6 +57,34 @@ def test_command_reference_holds_commands_of_groups(pages):
     assert "`--budget 40usd`\n: " in pages["commands"]
 
 
+def without_code(page: str) -> str:
+    """Return a page's prose: no code blocks and no code in a line."""
+    blocks = re.compile(r"^(`{3,}|:{3,}).*?^\1", re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`]*`", "", blocks.sub("", page))
+
+
+def test_options_are_code_that_can_be_copied(pages):
+    """Also settings in the help of a command; pages that are written by hand have none in their prose either."""
+    assert "With `--task` alone" in pages["commands"]
+    assert "`labels=[32,100]` for scores" in pages["commands"]
+    assert "`keep_cluster=true`." in pages["commands"]
+    written = {str(path): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    for name, page in {**pages, **written}.items():
+        found = re.findall(r"(?<![\w|-])--?[a-zA-Z][\w-]+", without_code(page))
+        assert found == [], name
+
+
+def test_site_leaves_dashes_and_quotes_as_they_are():
+    """Sphinx makes `--set` of a docstring's prose an en dash and a word otherwise."""
+    pytest.importorskip("sphinx", reason="pip install raysent[docs]")
+    sys.path.insert(0, str(DOCS))
+    try:
+        import conf
+    finally:
+        sys.path.remove(str(DOCS))
+    assert conf.smartquotes is False
+
+
 def test_entry_point_reference_lists_components(pages):
     """Each kind has its group and what is installed."""
     assert "## raysent.encoders\n" in pages["entry points"]
