@@ -99,6 +99,8 @@ class ProgressLines:
     """
 
     INTERVAL_S, REPEAT_S = 10.0, 30.0
+    # Steps that tell how long the others take: the first is often the longest, as what all share is made in it.
+    LEAST_STEPS = 3
 
     def __init__(self, *, prefix: str = "", is_quiet: bool = False) -> None:
         """Prepare the bar, which appears with the first step.
@@ -154,11 +156,11 @@ class ProgressLines:
     def _print(self, now: float) -> None:
         assert self._step is not None
         (what, done, total), (first, _, began) = self._step, self._first
+        num_timed = done - first
         left = ""
-        if total and first < done < total:
-            left = (
-                f", about {format_duration((now - began) / (done - first) * (total - done))} left"
-            )
+        if total and done < total and num_timed >= self.LEAST_STEPS:
+            seconds = (now - began) / num_timed * (total - done)
+            left = f", about {format_duration(seconds)} left"
         self._printed_at = now
         messages.print(f"{what}: {done:,}{f' of {total:,}' if total else ''}{left}")
 

@@ -52,7 +52,8 @@ def test_find_space_takes_a_bare_name_and_refuses_a_table():
     """`quick_thoughts` will do for its path."""
     assert find_space("quick_thoughts").stem == "quick_thoughts"
     with pytest.raises(
-        ConfigError, match=r"given a table, whose labels 'raysent sweep --task reviews.csv' reads$"
+        ConfigError,
+        match=r"given a table; to train on its labels, run 'raysent sweep --task reviews.csv'$",
     ):
         find_space("reviews.csv")
 

@@ -170,8 +170,10 @@ def find_space(name: str) -> Path:
     """
     path = Path(name)
     if is_table(name):
-        reads = f"whose labels 'raysent sweep --task {name}' reads"
-        raise ConfigError(f"{name}: must be a search-space file; given a table, {reads}")
+        raise ConfigError(
+            f"{name}: must be a search-space file; given a table; to train on its labels, run "
+            f"'raysent sweep --task {name}'"
+        )
     if path.is_file():
         return path
     folders = [Path(FOLDER), shipped_path(FOLDER)]
