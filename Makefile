@@ -52,9 +52,9 @@ journeys: setup  ## Before a release: paths of users and clusters that take more
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
 	$(BIN)/python -m pytest -m chaos --timeout 3600
 
-mutants: setup  ## How many small changes of ranking, selection of members, schedulers and trial tables the tests find
+mutants: setup  ## How many of 600 small changes of the code of money, scores and ensembles the tests find
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[mutation]'
-	$(BIN)/python -m benchmarks.mutants
+	$(BIN)/python -m benchmarks.mutants $(DRAW)
 
 lint: setup  ## Style, names, docstrings, and words that have a plain word in their place
 	$(BIN)/ruff check .
