@@ -385,9 +385,20 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "seed that is no digit": ("x.csv", csv_of("text,label", *GOOD), ":seed=²", r"seed: must be a valid integer; given '²'$"),
     "query that is a list": ("x.jsonl", b'{"query": ["a"], "passage": "b"}\n', "", r"row 1: query 'query' must be text or a number; given list$"),
     "relevance inf": ("x.jsonl", b'{"query": "a", "passage": "b", "relevance": "inf"}\n', "", r"row 1: relevance must be a finite number; given 'inf'$"),
+    "two folds": ("x.csv", csv_of("text,label", *GOOD), ":folds=2", r"folds must be from 3 to 20; given 2$"),
+    "more folds than there may be": ("x.csv", csv_of("text,label", *GOOD), ":folds=21", r"folds must be from 3 to 20; given 21$"),
+    "options of a task file": ("x.yaml", b"path: a.csv\n", ":folds=5", r"x.yaml: options must be written in the task file; given folds=5$"),
     "task file without a path": ("x.yaml", b"text: body\n", "", r"path: must name a table; given nothing$"),
     "task file with an unknown key": ("x.yaml", b"path: a.csv\nlabl: b\n", "", r"x.yaml:2: labl: unknown name; did you mean 'label'\?$"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("folds", [3, 20])
+def test_folds_of_either_bound_are_made(tmp_path, folds):
+    """Each has rows of both classes."""
+    path = write_table(tmp_path / "own.csv", rows(200))
+    data = load(f"{path}:folds={folds}")
+    assert set(data.folds[data.train]) == set(range(folds))
 
 
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path):
