@@ -21,6 +21,7 @@ from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
 from raysent.kernels import packed_gru as recurrence
+from raysent.kernels import recurrences
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import (
@@ -551,7 +552,7 @@ def test_gru_compiled_raises_without_a_compiler(monkeypatch):
         "_outcome",
         lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler"),
     )
-    monkeypatch.setattr(recurrence, "try_load", lambda name: None)
+    monkeypatch.setattr(recurrences, "try_load", lambda name: None)
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
     assert torch.isfinite(

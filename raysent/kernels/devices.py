@@ -7,7 +7,7 @@ from pageable memory, `item`, `nonzero`, and every operation whose output shape 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,8 @@ from raysent.kernels.compiled import cpu_info
 DEVICES = ("cpu", "cuda")
 # What this process was asked to compute on; None for a GPU where there is one.
 _chosen: str | None = None
+# Whether tests take the paths of a GPU on this CPU.
+_acts_as_gpu = False
 
 if hasattr(os, "register_at_fork"):
     # The threads of OpenMP do not survive a fork, and a child that uses them would never return.
@@ -109,6 +111,47 @@ def to_device(values: npt.NDArray[Any] | Tensor, device: torch.device | None) ->
         # torch keeps the pinned memory until the copy is done.
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def to_device_together(
+    arrays: Mapping[str, npt.NDArray[Any]], device: torch.device | None
+) -> dict[str, Tensor]:
+    """Return arrays of integers below 2^31 as int64 tensors on a device, by one copy without synchronization."""
+    if device is None or not is_gpu(device) or device.type == "cpu":
+        return {name: to_device(values, device) for name, values in arrays.items()}
+    sizes = [values.size for values in arrays.values()]
+    # Half as many bytes are copied, and widened on the device.
+    whole = np.empty(sum(sizes), dtype=np.int32)
+    np.concatenate([values.reshape(-1) for values in arrays.values()], out=whole, casting="unsafe")
+    together = to_device(torch.from_numpy(whole), device).long()
+    parts = torch.split(together, sizes)
+    return {
+        name: part.view(values.shape)
+        for part, (name, values) in zip(parts, arrays.items(), strict=True)
+    }
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Return whether a device computes as GPUs do: by launches that cost time, and without reading values meanwhile."""
+    return _acts_as_gpu or device.type != "cpu"
+
+
+@contextmanager
+def acting_as_gpu() -> Iterator[None]:
+    """Let the CPU take inside the block what is decided for GPUs, so that it can be tested without one."""
+    global _acts_as_gpu  # noqa: PLW0603 - of the whole process, as a GPU is
+    before = _acts_as_gpu
+    _acts_as_gpu = True
+    try:
+        yield
+    finally:
+        _acts_as_gpu = before
+
+
+def product_dtype(device: torch.device) -> torch.dtype:
+    """Return the type of the products: autocast's, or float32."""
+    is_enabled = torch.is_autocast_enabled(device.type)
+    return torch.get_autocast_dtype(device.type) if is_enabled else torch.float32
 
 
 def set_matmul_precision() -> str:

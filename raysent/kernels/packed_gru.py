@@ -35,8 +35,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.kernels.compiled import try_load
-from raysent.kernels.devices import to_device
+from raysent.kernels.devices import product_dtype, to_device
 from raysent.kernels.gru_cells import (
     ROW_MULTIPLE,
     TOKEN_MULTIPLE,
@@ -51,13 +50,6 @@ from raysent.kernels.packing import Packed
 
 WORD_MULTIPLE = 64  # the number of distinct words of a projection should be a multiple of this
 _WIDE = 1024  # columns or rows of an operand that is worth a copy in another layout
-
-
-def runs_compiled(kernel: str, implementation: str, device: torch.device) -> bool:
-    """Return whether an `implementation` is the compiled one; `auto` is, on a CPU with a compiler."""
-    if implementation == "auto":
-        return device.type == "cpu" and try_load(kernel) is not None
-    return implementation == "compiled"
 
 
 def packed_gru(
@@ -247,12 +239,6 @@ def reset_before_gru(
 def order_of_words(packed: Packed, *, backwards: bool) -> Order:
     """Return the tokens of packed sentences in one direction."""
     return Order(packed.backward_tokens if backwards else packed.forward_tokens, packed.batch_sizes)
-
-
-def product_dtype(device: torch.device) -> torch.dtype:
-    """Return the type of the products: autocast's, or float32."""
-    is_enabled = torch.is_autocast_enabled(device.type)
-    return torch.get_autocast_dtype(device.type) if is_enabled else torch.float32
 
 
 def rounded(count: int, multiple: int) -> int:

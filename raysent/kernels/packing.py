@@ -8,7 +8,7 @@ depend on the word only (its vector, its input projection) are computed once per
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysent.kernels.devices import to_device
+from raysent.kernels.devices import to_device_together
+from raysent.kernels.padding import Cut, PaddedBatch, TokenOrder, lay_out_padded
 from raysent.kernels.ragged import Sentences
 
 _UINT16 = 1 << 16
@@ -70,6 +71,7 @@ class Packed:
         rank: Sorted position of each sentence [batch].
         sentence_tokens: Indices into `words`, the sentences concatenated in their given order [tokens].
         sentence_starts: First token of each sentence in `sentence_tokens` [batch].
+        token_order: The same on the host, for layouts in padded groups.
     """
 
     words: Tensor
@@ -80,6 +82,27 @@ class Packed:
     rank: Tensor
     sentence_tokens: Tensor
     sentence_starts: Tensor
+    token_order: TokenOrder
+    _padded: dict[tuple[Cut, bool], PaddedBatch] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def padded(self, cut: Cut) -> PaddedBatch:
+        """Return the batch in padded groups that read distinct words, laid out once for all towers that read it so."""
+        return self._laid_out(cut, by_word=True)
+
+    def padded_tokens(self, cut: Cut) -> PaddedBatch:
+        """Return the batch in padded groups that read a row for each of `sentence_tokens`."""
+        return self._laid_out(cut, by_word=False)
+
+    def _laid_out(self, cut: Cut, *, by_word: bool) -> PaddedBatch:
+        key = (cut, by_word)
+        if key not in self._padded:
+            order = self.token_order
+            if not by_word:
+                order = replace(order, rows=None, num_rows=order.num_tokens)
+            self._padded[key] = lay_out_padded(order, cut, self.words.device)
+        return self._padded[key]
 
     @property
     def batch(self) -> int:
@@ -178,13 +201,32 @@ def _pack(
     forward = (starts[order][None, :] + time)[reaches]
     backward = ((starts[order] + sorted_lengths - 1)[None, :] - time)[reaches]
 
+    tensors = to_device_together(
+        {
+            "words": words,
+            "forward_tokens": tokens[forward],
+            "backward_tokens": tokens[backward],
+            "order": order,
+            "rank": rank,
+            "sentence_tokens": tokens,
+            "sentence_starts": starts,
+        },
+        device,
+    )
     return Packed(
-        words=to_device(words, device),
+        words=tensors["words"],
+        forward_tokens=tensors["forward_tokens"],
+        backward_tokens=tensors["backward_tokens"],
+        order=tensors["order"],
+        rank=tensors["rank"],
+        sentence_tokens=tensors["sentence_tokens"],
+        sentence_starts=tensors["sentence_starts"],
         batch_sizes=tuple(reaches.sum(axis=1).tolist()),
-        forward_tokens=to_device(tokens[forward], device),
-        backward_tokens=to_device(tokens[backward], device),
-        order=to_device(order, device),
-        rank=to_device(rank, device),
-        sentence_tokens=to_device(tokens, device),
-        sentence_starts=to_device(starts, device),
+        token_order=TokenOrder(
+            lengths=lengths,
+            of_sentence=starts,
+            of_time=time[:, 0],
+            rows=tokens,
+            num_rows=len(words),
+        ),
     )

@@ -29,9 +29,17 @@ from raysent.kernels.packed_gru import (
     packed_gru,
     packed_gru_all_states,
     reset_before_gru,
-    runs_compiled,
 )
 from raysent.kernels.packing import Packed
+from raysent.kernels.padded_recurrence import padded_states
+from raysent.kernels.recurrences import (
+    Cell,
+    Implementation,
+    Kernel,
+    chosen_kernel,
+    cut_for,
+    library_recurrence,
+)
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.layers import Pooling, States, token_rows, without_values
@@ -54,9 +62,11 @@ class Config(WordEncoderConfig):
         reset: Where the reset gate acts, see the module. None follows `variant`: `after` for paper, `before` for
             authors.
         implementation: `packed` is raysent's recurrence over packed sentences by the plain formulas; `compiled` is the
-            same with the code between two products compiled for this machine; `torch` is torch's. All give the same
-            vectors. On a CPU and for one layer, `auto` is `compiled` with a compiler and `packed` without; otherwise it
-            is `torch`. With `reset: before`, which torch does not support, all are one plain loop.
+            same with the code between two products compiled for this machine; `torch` is torch's over its packed
+            sequences; `cudnn` is torch's over padded groups; `graph` is raysent's loop over padded groups. All give the
+            same vectors. `auto` is `cudnn` on a GPU. On a CPU and for one layer it is `compiled` with a compiler and
+            `packed` without, else `torch`. With `reset: before`, which torch does not have, `graph` is itself, as
+            is `auto` on a GPU, and all others are one plain loop.
     """
 
     type: Literal["gru"] = "gru"
@@ -67,7 +77,7 @@ class Config(WordEncoderConfig):
     pooling: Pooling = "last"
     encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
     reset: Literal["after", "before"] | None = None
-    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+    implementation: Implementation = "auto"
 
     resolved_reset: ClassVar[ByVariant[str]] = ByVariant("reset", paper="after", authors="before")
 
@@ -126,6 +136,16 @@ class Config(WordEncoderConfig):
         return {self.pooling, *(self.encode_pooling or [])} != {"last"}
 
     @property
+    def cell(self) -> Cell:
+        """What the recurrence computes."""
+        return Cell(
+            kind="gru",
+            resets_before=self.resolved_reset == "before",
+            num_layers=self.num_layers,
+            pools_states=self.pooling != "last",
+        )
+
+    @property
     def token_dim(self) -> int | None:
         """Size of the state of a word, of both directions; None with `reset: before`, which torch lacks."""
         return self.hidden_size if self.resolved_reset == "after" else None
@@ -157,34 +177,29 @@ class Encoder(Tower):
             for name, parameter in self.gru.named_parameters():
                 parameter.requires_grad_(not name.startswith("bias_hh"))
         self._workspaces = Workspaces()
+        self._padded_layers = [
+            library_recurrence("gru", self.gru.hidden_size) for _ in range(config.num_layers)
+        ]
         if config.implementation == "compiled":
             load("gru")  # raises now, not in the first step, where there is no compiler
 
     @property
-    def _is_torch(self) -> bool:
-        """Whether torch's recurrence runs: because it is set, or is faster, or supports what raysent's does not."""
-        if self._config.resolved_reset == "before":
-            return False
-        if self._config.pooling != "last":
-            return True
-        if self._config.implementation == "auto":
-            return self._config.num_layers > 1 or self.gru.weight_hh_l0.device.type != "cpu"
-        return self._config.implementation == "torch"
+    def _kernel(self) -> Kernel:
+        device = next(self.gru.parameters()).device
+        return chosen_kernel(self._config.cell, self._config.implementation, device)
 
     @property
     def _kept_buffers(self) -> Workspaces | None:
-        device = next(self.gru.parameters()).device
-        return (
-            self._workspaces if runs_compiled("gru", self._config.implementation, device) else None
-        )
+        return self._workspaces if self._kernel == "compiled" else None
 
     def project(self, words: Tensor) -> list[Tensor]:
-        """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
+        """Return what the kernel reads of each distinct word.
 
-        Where `encode` reads all states, return both.
+        Packed kernels read each direction's input projections [distinct, 3 * hidden]; torch's recurrences the word
+        vectors. Where `encode` reads all states, packed kernels get both.
         """
         vectors = self.words(words)
-        if self._is_torch:
+        if self._kernel in {"torch", "cudnn"}:
             return [vectors]
         padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORD_MULTIPLE))
         ours = [
@@ -195,8 +210,13 @@ class Encoder(Tower):
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
-        if self._is_torch:
-            return self._states_by_torch(packed, projected[0]).pooled(self._config.pooling)
+        pooling = self._config.pooling
+        kernel = self._kernel
+        if kernel == "torch":
+            return self._states_by_torch(packed, projected[0]).pooled(pooling)
+        if kernel == "cudnn":
+            states = self._states_of_groups(packed, projected[0], has_states=pooling != "last")
+            return states.pooled(pooling)
         if self._config.resolved_reset == "before":
             last = self._run(reset_before_gru, packed, projected)
         else:
@@ -224,17 +244,21 @@ class Encoder(Tower):
         poolings = self._config.encode_pooling
         if poolings is None or poolings == [self._config.pooling]:
             return self.read(packed, projected)
-        runs_here = not self._is_torch and not torch.is_grad_enabled()
-        states = (
-            self._states(packed, projected)
-            if runs_here
-            else self._states_by_torch(packed, projected[-1])
-        )
+        kernel = self._kernel
+        if kernel == "cudnn":
+            states = self._states_of_groups(packed, projected[0], has_states=True)
+        elif kernel == "torch" or torch.is_grad_enabled():
+            states = self._states_by_torch(packed, projected[-1])
+        else:
+            states = self._states(packed, projected)
         return states.concatenated(poolings)
 
     def tokens(self, packed: Packed) -> Tensor:
-        """Return the state of each word [tokens, hidden_size], by torch's recurrence."""
-        states = self._states_by_torch(packed, self.words(packed.words))
+        """Return the state of each word [tokens, hidden_size], by a recurrence of torch."""
+        vectors = self.words(packed.words)
+        if self._kernel == "cudnn":
+            return self._states_of_groups(packed, vectors, has_states=True).values
+        states = self._states_by_torch(packed, vectors)
         return states.values.index_select(0, packed.forward_places.argsort())
 
     def _states(self, packed: Packed, projected: list[Tensor]) -> States:
@@ -247,8 +271,26 @@ class Encoder(Tower):
             torch.cat(last, dim=1).index_select(0, packed.rank),
         )
 
+    def _states_of_groups(self, packed: Packed, vectors: Tensor, *, has_states: bool) -> States:
+        """Return last states, and those of all `sentence_tokens`, of torch's recurrence over padded groups."""
+        directions = len(self._directions())
+        weights = cast("list[list[Tensor]]", self.gru.all_weights)
+        for number, recurrence in enumerate(self._padded_layers):
+            is_last = number == len(self._padded_layers) - 1
+            cut = cut_for(
+                recurrence,
+                vectors.device,
+                directions=directions,
+                has_states=has_states or not is_last,
+            )
+            layout = packed.padded(cut) if number == 0 else packed.padded_tokens(cut)
+            own = weights[number * directions : (number + 1) * directions]
+            parameters = [parameter for direction in own for parameter in direction]
+            last, vectors = padded_states(recurrence, vectors, layout, parameters)
+        return States(vectors, packed.sentences.rows, last)
+
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
-        """Return all states of torch's recurrence: the reference on a CPU, cuDNN on a GPU."""
+        """Return all states of torch's recurrence over packed sequences: the reference."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
         states, last = self.gru(
             PackedSequence(vectors.index_select(0, packed.forward_tokens), steps)
@@ -263,8 +305,9 @@ class Encoder(Tower):
         )
 
     def _directions(self) -> list[list[Tensor]]:
-        """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the only layer."""
-        return cast("list[list[Tensor]]", self.gru.all_weights)
+        """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the first layer."""
+        weights = cast("list[list[Tensor]]", self.gru.all_weights)
+        return weights[: 2 if self._config.bidirectional else 1]
 
 
 def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:

@@ -15,9 +15,12 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.kernels.compiled import load
-from raysent.kernels.packed_gru import last_rows, runs_compiled
+from raysent.kernels.gru_cells import Workspaces
+from raysent.kernels.packed_gru import last_rows
 from raysent.kernels.packed_lstm import lstm_workspaces, packed_lstm
 from raysent.kernels.packing import Packed
+from raysent.kernels.padded_recurrence import padded_states
+from raysent.kernels.recurrences import Cell, Kernel, chosen_kernel, cut_for, library_recurrence
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.layers import Pooling, States, token_rows, without_values
@@ -31,15 +34,16 @@ class Config(WordEncoderConfig):
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         pooling: How the states become a sentence's vector.
         implementation: `compiled` is raysent's recurrence over packed sentences, with the code between products in C++,
-            which a compiler of the machine builds once; `torch` is torch's; `packed` is the plain formulas. All give
-            the same vectors. `auto` is `compiled` on a CPU with a compiler and `torch` otherwise.
+            which a compiler of the machine builds once; `packed` is the plain formulas; `torch` is torch's over its
+            packed sequences, `cudnn` torch's over padded groups. All give the same vectors. `auto` is `cudnn` on a GPU;
+            on a CPU it is `compiled` with a compiler and `torch` without.
     """
 
     type: Literal["lstm"] = "lstm"
     bidirectional: bool = True
     hidden_size: int = pydantic.Field(default=4096, ge=1)
     pooling: Pooling = "max"
-    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+    implementation: Literal["auto", "compiled", "packed", "torch", "cudnn"] = "auto"
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -79,6 +83,7 @@ class Encoder(Tower):
             bidirectional=config.bidirectional,
         )
         self._workspaces = lstm_workspaces()
+        self._padded = library_recurrence("lstm", self.lstm.hidden_size)
         if config.implementation == "compiled":
             load("lstm")  # raises now, not in the first step, where there is no compiler
         limit = 1 / math.sqrt(self.lstm.hidden_size)
@@ -87,15 +92,14 @@ class Encoder(Tower):
                 parameter.data.uniform_(-limit, limit, generator=tables.generator)
 
     @property
-    def _is_torch(self) -> bool:
-        if self._config.implementation == "auto":
-            return not runs_compiled("lstm", "auto", next(self.lstm.parameters()).device)
-        return self._config.implementation == "torch"
+    def _kernel(self) -> Kernel:
+        device = next(self.lstm.parameters()).device
+        return chosen_kernel(Cell("lstm"), self._config.implementation, device)
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 4 * hidden]; for torch's LSTM the word vectors."""
         vectors = cast("Tensor", self.words(words))
-        if self._is_torch:
+        if self._kernel in {"torch", "cudnn"}:
             return [vectors]
         return [
             functional.linear(vectors, weight, one + other)
@@ -104,14 +108,28 @@ class Encoder(Tower):
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
-        values, last = (
-            self._by_torch(packed, projected[0])
-            if self._is_torch
-            else self._packed(packed, projected)
-        )
+        kernel = self._kernel
+        if kernel == "cudnn":
+            return self._states_of_groups(packed, projected[0]).pooled(self._config.pooling)
+        if kernel == "torch":
+            values, last = self._by_torch(packed, projected[0])
+        else:
+            workspaces = self._workspaces if kernel == "compiled" else None
+            values, last = self._packed(packed, projected, workspaces)
         return States(values, token_rows(packed), last.index_select(0, packed.rank)).pooled(
             self._config.pooling
         )
+
+    def _states_of_groups(self, packed: Packed, vectors: Tensor) -> States:
+        cut = cut_for(
+            self._padded,
+            vectors.device,
+            directions=len(self.lstm.all_weights),
+            has_states=self._config.pooling != "last",
+        )
+        parameters = [parameter for direction in self.lstm.all_weights for parameter in direction]
+        last, states = padded_states(self._padded, vectors, packed.padded(cut), parameters)
+        return States(states, packed.sentences.rows, last)
 
     def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
@@ -120,11 +138,11 @@ class Encoder(Tower):
         )
         return states.data, torch.cat(tuple(last), dim=1)
 
-    def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _packed(
+        self, packed: Packed, projected: list[Tensor], workspaces: Workspaces | None
+    ) -> tuple[Tensor, Tensor]:
         """Return all states and the last states; the two directions of a row may be of different words."""
         directions = zip(projected, self.lstm.all_weights, strict=True)
-        is_compiled = runs_compiled("lstm", self._config.implementation, projected[0].device)
-        workspaces = self._workspaces if is_compiled else None
         states = torch.cat(
             [
                 packed_lstm(inputs, weight, packed, backwards=number == 1, workspaces=workspaces)

@@ -24,8 +24,6 @@ from torch import Tensor
 
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import Sentences
-from raysent.kernels.gru_cells import Workspaces
-from raysent.kernels.packed_gru import runs_compiled
 from raysent.kernels.ragged import ragged_sums
 from raysent.models.encoders import EncoderConfig
 from raysent.models.objectives import BuildContext, Read, StepShape
@@ -67,7 +65,7 @@ class Objective(WordsObjective):
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__(build_context)
         assert build_context.vocabulary is not None
-        self._fraction, self._workspaces = config.fraction, Workspaces()
+        self._fraction = config.fraction
         # An unknown word is a word.
         self._is_special[build_context.vocabulary.unknown_id] = False
         size = self._words().shape[1]
@@ -88,7 +86,6 @@ class Objective(WordsObjective):
         """Return the sum over words and ends of sentences, in nats, and their number."""
         [vectors] = read(batch.sentences)
         layout = lay_out(batch.targets, device=vectors.device)
-        workspaces = self._workspaces if runs_compiled("gru", "auto", vectors.device) else None
         words = self._words().index_select(0, layout.words)
-        states = self.decoder(words, vectors, layout, workspaces=workspaces)
+        states = self.decoder(words, vectors, layout, implementation="auto")
         return self.cross_entropy(states, layout.targets), sum(layout.batch_sizes)

@@ -16,6 +16,7 @@ sentence; z has torch's meaning, the paper's is 1 - z.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -29,10 +30,19 @@ from raysent.data.batches import Triplets
 from raysent.data.vocabulary import PAD_ID, Sentences
 from raysent.errors import ConfigError
 from raysent.kernels.compiled import load
-from raysent.kernels.devices import to_device
+from raysent.kernels.devices import to_device_together
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
 from raysent.kernels.gru_cells import Workspaces
-from raysent.kernels.packed_gru import packed_gru_over_inputs, runs_compiled
+from raysent.kernels.packed_gru import packed_gru_over_inputs
+from raysent.kernels.padded_recurrence import padded_states
+from raysent.kernels.padding import TokenOrder, lay_out_padded
+from raysent.kernels.recurrences import (
+    Cell,
+    Implementation,
+    chosen_kernel,
+    cut_for,
+    library_recurrence,
+)
 from raysent.models.embeddings import WordTable
 from raysent.models.layers import without_values
 from raysent.models.objectives import (
@@ -65,8 +75,9 @@ class Config(ObjectiveConfig):
         output_bias: Whether that layer has a bias.
         implementation: `packed` is raysent's recurrence and a loss that computes its gradient block by block;
             `compiled` is the same with the code between two products of the recurrence compiled for this machine;
-            `torch` is the plain formulas. All give the same loss. `auto` is `compiled` on a CPU with a compiler and
-            `packed` otherwise.
+            `torch` is the plain formulas; `cudnn` is torch's recurrence over padded groups, `graph` raysent's loop
+            over them. All give the same loss. `auto` is `cudnn` on a GPU, and on a CPU `compiled` with a compiler and
+            `packed` without.
     """
 
     num_towers: ClassVar[Literal[1, 2]] = 1
@@ -80,7 +91,7 @@ class Config(ObjectiveConfig):
     max_length: int = pydantic.Field(default=30, ge=1)
     shared_output: bool = True
     output_bias: bool = True
-    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+    implementation: Implementation = "auto"
 
     resolved_decoder: ClassVar[ByVariant[str]] = ByVariant("decoder", paper="cond", authors="init")
 
@@ -133,7 +144,6 @@ class Objective(BaseObjective):
         self._implementation = config.implementation
         if config.implementation == "compiled":
             load("gru")  # raises now, not in the first step, where there is no compiler
-        self._workspaces = Workspaces()
         generator = build_context.generator
         self.words: WordTable = build_context.words
         word_dim = int(self.words.weight.shape[1])
@@ -156,16 +166,10 @@ class Objective(BaseObjective):
         del generator
         [vectors] = read(batch.sentences)
         layouts = [lay_out(side, device=vectors.device) for side in (batch.before, batch.after)]
-        workspaces = (
-            self._workspaces if runs_compiled("gru", self._implementation, vectors.device) else None
-        )
-        pairs, outputs = (
-            zip(self.decoders, layouts, strict=True),
-            cast("list[nn.Linear]", self.outputs),
-        )
+        outputs = cast("list[nn.Linear]", self.outputs)
         states = [
-            decoder(self.words(side.words), vectors, side, workspaces=workspaces)
-            for decoder, side in pairs
+            decoder(self.words(side.words), vectors, side, implementation=self._implementation)
+            for decoder, side in zip(self.decoders, layouts, strict=True)
         ]
         targets = [layout.targets for layout in layouts]
         if len(outputs) == 1:
@@ -199,6 +203,7 @@ class Layout(NamedTuple):
         targets: The word of each step [steps].
         rows: The sentence of each step [steps].
         batch_sizes: Sentences that reach time t, descending [time].
+        order: The same steps on the host, for layouts in padded groups.
     """
 
     words: Tensor
@@ -206,6 +211,7 @@ class Layout(NamedTuple):
     targets: Tensor
     rows: Tensor
     batch_sizes: list[int]
+    order: TokenOrder
 
 
 def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
@@ -222,14 +228,26 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
     targets = np.where(time < lengths[None, :], sentences.ids[place], END_ID)
     inputs = np.where(time > 0, 1 + tokens.reshape(-1)[np.minimum(before, len(tokens) - 1)], 0)
     rows = np.broadcast_to(order[None, :], reaches.shape)
-
-    return Layout(
-        to_device(words, device),
-        to_device(inputs[reaches], device),
-        to_device(targets[reaches], device),
-        to_device(rows[reaches], device),
-        reaches.sum(axis=1).tolist(),
+    batch_sizes = reaches.sum(axis=1)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    tensors = to_device_together(
+        {
+            "words": words,
+            "inputs": inputs[reaches],
+            "targets": targets[reaches],
+            "rows": rows[reaches],
+        },
+        device,
     )
+    token_order = TokenOrder(
+        lengths=sentences.lengths + 1,
+        of_sentence=rank,
+        of_time=np.cumsum(batch_sizes) - batch_sizes,
+        rows=inputs[reaches],
+        num_rows=1 + len(words),
+    )
+    return Layout(**tensors, batch_sizes=batch_sizes.tolist(), order=token_order)
 
 
 class Decoder(nn.Module):
@@ -255,14 +273,11 @@ class Decoder(nn.Module):
         self.weight_vh = (
             nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
         )
+        self._workspaces = Workspaces()
+        self._padded = library_recurrence("gru", hidden)
 
     def forward(
-        self,
-        word_vectors: Tensor,
-        vectors: Tensor,
-        layout: Layout,
-        *,
-        workspaces: Workspaces | None,
+        self, word_vectors: Tensor, vectors: Tensor, layout: Layout, *, implementation: str
     ) -> Tensor:
         """Return the state of every step [steps, hidden].
 
@@ -270,22 +285,48 @@ class Decoder(nn.Module):
             word_vectors: Vectors of the layout's words [distinct, word dim].
             vectors: The encoded sentences [batch, dim].
             layout: The steps.
-            workspaces: Buffers of the compiled kernel; None computes by the plain formulas.
+            implementation: The setting of the objective; `torch` is the plain formulas.
         """
+        kernel = chosen_kernel(Cell("gru"), implementation, vectors.device)
+        if kernel == "cudnn":
+            return self._states_by_library(word_vectors, vectors, layout)
         # Computed once a word, and once a sentence.
         projected = functional.linear(word_vectors, self.weight_ih)
         projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
-        inputs, first = projected.index_select(0, layout.inputs) + self.bias, None
+        inputs = projected.index_select(0, layout.inputs) + self.bias
+        first = None
         if self.weight_vh is None:
             first = vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
         else:
             inputs = inputs + functional.linear(vectors, self.weight_vh).index_select(
                 0, layout.rows
             )
-        sizes = layout.batch_sizes
+        workspaces = self._workspaces if kernel == "compiled" else None
         return packed_gru_over_inputs(
-            inputs, self.weight_hh, sizes, initial=first, workspaces=workspaces
+            inputs, self.weight_hh, layout.batch_sizes, initial=first, workspaces=workspaces
         )
+
+    def _states_by_library(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> Tensor:
+        """Return the state of every step by torch's recurrence, which reads each step's word beside the sentence."""
+        none = word_vectors.new_zeros(1, word_vectors.shape[1])
+        values = torch.cat([none, word_vectors])
+        weight: Tensor = self.weight_ih
+        order = layout.order
+        initial = vectors if self.weight_vh is None else None
+        if self.weight_vh is not None:
+            sentence = vectors.index_select(0, layout.rows)
+            values = torch.cat([values.index_select(0, layout.inputs), sentence], dim=1)
+            weight = torch.cat([self.weight_ih, self.weight_vh], dim=1)
+            order = replace(order, rows=None, num_rows=order.num_tokens)
+        cut = cut_for(self._padded, vectors.device, has_states=True)
+        _, states = padded_states(
+            self._padded,
+            values,
+            lay_out_padded(order, cut, vectors.device),
+            [weight, self.weight_hh, self.bias, self.bias.new_zeros(len(self.bias))],
+            initial,
+        )
+        return states
 
 
 def _output(
