@@ -89,6 +89,39 @@ def test_padded_gru_has_torchs_gradients(settings, rows):
 
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(
+    "settings",
+    [settings for settings in GRUS.values() if "num_layers" not in settings],
+    ids=[name for name, settings in GRUS.items() if "num_layers" not in settings],
+)
+def test_loop_of_groups_has_torchs_gradients(settings, rows):
+    """As torch's recurrence on padded groups."""
+    config = Gru(embedding=WORDS, hidden_size=12, implementation="torch", **settings)
+    expected = gradients(config, rows)
+    loop = config.model_copy(update={"implementation": "graph"})
+    check_equal(gradients(loop, rows, steps=3), expected)
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_loop_of_the_papers_cell_has_the_gradients_of_the_plain_one(bidirectional, rows):
+    """With the reset gate before the product, in float32 and near it in bfloat16."""
+    config = Gru(embedding=WORDS, hidden_size=12, variant="authors", bidirectional=bidirectional)
+    expected = gradients(config, rows)
+    loop = config.model_copy(update={"implementation": "graph"})
+    check_equal(gradients(loop, rows, steps=3), expected)
+    check_equal(gradients(loop, rows, low=True), expected, within=0.03)
+
+
+def test_loop_in_bfloat16_equals_the_packed_one():
+    """The same products in the same type: nearer to each other than to float32."""
+    config = Gru(embedding=WORDS, hidden_size=38, bidirectional=True, implementation="packed")
+    expected = gradients(config, random_rows(60, 20), low=True)
+    loop = config.model_copy(update={"implementation": "graph"})
+    check_equal(gradients(loop, random_rows(60, 20), low=True), expected, within=6e-3)
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("pooling", ["max", "mean", "last"])
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_padded_lstm_has_torchs_gradients(bidirectional, pooling, rows):
@@ -204,7 +237,7 @@ DECODERS = [
 ]
 
 
-@pytest.mark.parametrize("implementation", ["cudnn"])
+@pytest.mark.parametrize("implementation", ["cudnn", "graph"])
 @pytest.mark.parametrize("settings", DECODERS, ids=str)
 def test_padded_decoders_have_the_gradients_of_the_plain_formulas(settings, implementation):
     """Loss and all gradients, the encoder's through the first state or through every step."""

@@ -22,6 +22,7 @@ from torch import nn
 
 from raysent.kernels.compiled import load, try_load
 from raysent.kernels.devices import is_gpu, product_dtype
+from raysent.kernels.gru_loop import LoopRun
 from raysent.kernels.padded_recurrence import LibraryRun, Recurrence
 from raysent.kernels.padding import Cut
 from raysent.kernels.recordings import Kept
@@ -86,6 +87,11 @@ def library_recurrence(kind: Literal["gru", "lstm"], hidden: int) -> Recurrence:
     """Return torch's recurrence on padded groups, for one layer of one encoder."""
     module = nn.LSTM if kind == "lstm" else nn.GRU
     return Recurrence(partial(LibraryRun, kind=module), Kept(), hidden)
+
+
+def loop_recurrence(hidden: int, *, resets_before: bool = False) -> Recurrence:
+    """Return raysent's loop over padded groups, for one layer of a GRU."""
+    return Recurrence(partial(LoopRun, resets_before=resets_before), Kept(), hidden)
 
 
 def cut_for(

@@ -39,6 +39,7 @@ from raysent.kernels.recurrences import (
     chosen_kernel,
     cut_for,
     library_recurrence,
+    loop_recurrence,
 )
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
@@ -95,6 +96,8 @@ class Config(WordEncoderConfig):
             cls(**common, initialization="orthogonal"),
             cls(**common, bidirectional=True, pooling="mean", initialization="he"),
             cls(**common, encode_pooling=["last", "max"]),
+            cls(**common, bidirectional=True, implementation="cudnn"),
+            cls(**common, bidirectional=True, variant="authors", implementation="graph"),
         )
 
     @pydantic.model_validator(mode="after")
@@ -107,12 +110,12 @@ class Config(WordEncoderConfig):
             raise ValueError(
                 "num_layers must be 1 with reset: before (variant: authors); set reset: after"
             )
-        if self.implementation in {"packed", "compiled"}:
+        if self.implementation in {"packed", "compiled", "graph"}:
             if self.num_layers > 1:
                 raise ValueError(
                     f"num_layers must be 1 with implementation: {self.implementation}; set it to auto"
                 )
-            if self.needs_states:
+            if self.needs_states and self.implementation != "graph":
                 raise ValueError(
                     f"pooling must be last with implementation: {self.implementation}; set it to auto"
                 )
@@ -177,6 +180,9 @@ class Encoder(Tower):
             for name, parameter in self.gru.named_parameters():
                 parameter.requires_grad_(not name.startswith("bias_hh"))
         self._workspaces = Workspaces()
+        self._loop = loop_recurrence(
+            self.gru.hidden_size, resets_before=config.resolved_reset == "before"
+        )
         self._padded_layers = [
             library_recurrence("gru", self.gru.hidden_size) for _ in range(config.num_layers)
         ]
@@ -199,14 +205,28 @@ class Encoder(Tower):
         vectors. Where `encode` reads all states, packed kernels get both.
         """
         vectors = self.words(words)
-        if self._kernel in {"torch", "cudnn"}:
+        kernel = self._kernel
+        if kernel in {"torch", "cudnn"}:
             return [vectors]
+        if kernel == "graph":
+            return [self._projected_together(vectors)]
         padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORD_MULTIPLE))
         ours = [
             functional.linear(padded, weight, _input_bias(*biases))
             for weight, _, *biases in self._directions()
         ]
         return [*ours, vectors] if self._config.needs_states else ours
+
+    def _projected_together(self, vectors: Tensor) -> Tensor:
+        """Return the input projections, a row for each direction of a word [distinct * directions, 3 * hidden]."""
+        weight, bias = (
+            torch.cat(parts)
+            for parts in zip(
+                *((weight, _input_bias(*biases)) for weight, _, *biases in self._directions()),
+                strict=True,
+            )
+        )
+        return functional.linear(vectors, weight, bias).view(-1, 3 * self.gru.hidden_size)
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
@@ -216,6 +236,9 @@ class Encoder(Tower):
             return self._states_by_torch(packed, projected[0]).pooled(pooling)
         if kernel == "cudnn":
             states = self._states_of_groups(packed, projected[0], has_states=pooling != "last")
+            return states.pooled(pooling)
+        if kernel == "graph":
+            states = self._states_of_loop(packed, projected[0], has_states=pooling != "last")
             return states.pooled(pooling)
         if self._config.resolved_reset == "before":
             last = self._run(reset_before_gru, packed, projected)
@@ -247,6 +270,8 @@ class Encoder(Tower):
         kernel = self._kernel
         if kernel == "cudnn":
             states = self._states_of_groups(packed, projected[0], has_states=True)
+        elif kernel == "graph":
+            states = self._states_of_loop(packed, projected[0], has_states=True)
         elif kernel == "torch" or torch.is_grad_enabled():
             states = self._states_by_torch(packed, projected[-1])
         else:
@@ -258,6 +283,9 @@ class Encoder(Tower):
         vectors = self.words(packed.words)
         if self._kernel == "cudnn":
             return self._states_of_groups(packed, vectors, has_states=True).values
+        if self._kernel == "graph":
+            projected = self._projected_together(vectors)
+            return self._states_of_loop(packed, projected, has_states=True).values
         states = self._states_by_torch(packed, vectors)
         return states.values.index_select(0, packed.forward_places.argsort())
 
@@ -288,6 +316,24 @@ class Encoder(Tower):
             parameters = [parameter for direction in own for parameter in direction]
             last, vectors = padded_states(recurrence, vectors, layout, parameters)
         return States(vectors, packed.sentences.rows, last)
+
+    def _states_of_loop(self, packed: Packed, projected: Tensor, *, has_states: bool) -> States:
+        """Return last states, and those of all `sentence_tokens`, of raysent's loop over padded groups."""
+        directions = self._directions()
+        cut = cut_for(
+            self._loop,
+            projected.device,
+            directions=len(directions),
+            rows_per_word=len(directions),
+            has_states=has_states,
+        )
+        parameters = [
+            part
+            for _, weight, _, bias_hh in directions
+            for part in (weight, bias_hh[2 * self.gru.hidden_size :])
+        ]
+        last, states = padded_states(self._loop, projected, packed.padded(cut), parameters)
+        return States(states, packed.sentences.rows, last)
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
         """Return all states of torch's recurrence over packed sequences: the reference."""

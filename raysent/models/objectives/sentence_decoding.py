@@ -42,6 +42,7 @@ from raysent.kernels.recurrences import (
     chosen_kernel,
     cut_for,
     library_recurrence,
+    loop_recurrence,
 )
 from raysent.models.embeddings import WordTable
 from raysent.models.layers import without_values
@@ -275,6 +276,7 @@ class Decoder(nn.Module):
         )
         self._workspaces = Workspaces()
         self._padded = library_recurrence("gru", hidden)
+        self._loop = loop_recurrence(hidden)
 
     def forward(
         self, word_vectors: Tensor, vectors: Tensor, layout: Layout, *, implementation: str
@@ -290,6 +292,18 @@ class Decoder(nn.Module):
         kernel = chosen_kernel(Cell("gru"), implementation, vectors.device)
         if kernel == "cudnn":
             return self._states_by_library(word_vectors, vectors, layout)
+        if kernel == "graph":
+            return self._states_by_loop(word_vectors, vectors, layout)
+        inputs, first = self._inputs(word_vectors, vectors, layout)
+        workspaces = self._workspaces if kernel == "compiled" else None
+        return packed_gru_over_inputs(
+            inputs, self.weight_hh, layout.batch_sizes, initial=first, workspaces=workspaces
+        )
+
+    def _inputs(
+        self, word_vectors: Tensor, vectors: Tensor, layout: Layout
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the projected input of each step, and the first states, the longest sentence first, or None."""
         # Computed once a word, and once a sentence.
         projected = functional.linear(word_vectors, self.weight_ih)
         projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
@@ -301,10 +315,21 @@ class Decoder(nn.Module):
             inputs = inputs + functional.linear(vectors, self.weight_vh).index_select(
                 0, layout.rows
             )
-        workspaces = self._workspaces if kernel == "compiled" else None
-        return packed_gru_over_inputs(
-            inputs, self.weight_hh, layout.batch_sizes, initial=first, workspaces=workspaces
+        return inputs, first
+
+    def _states_by_loop(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> Tensor:
+        """Return the state of every step by raysent's loop over padded groups."""
+        inputs, _ = self._inputs(word_vectors, vectors, layout)
+        order = replace(layout.order, rows=None, num_rows=layout.order.num_tokens)
+        cut = cut_for(self._loop, vectors.device, has_states=True)
+        _, states = padded_states(
+            self._loop,
+            inputs,
+            lay_out_padded(order, cut, vectors.device),
+            [self.weight_hh, self.bias.new_zeros(self.weight_hh.shape[1])],
+            vectors if self.weight_vh is None else None,
         )
+        return states
 
     def _states_by_library(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> Tensor:
         """Return the state of every step by torch's recurrence, which reads each step's word beside the sentence."""
